@@ -1,0 +1,74 @@
+"""README, docs, docstrings and examples are executed: what they say is what happens."""
+
+import doctest
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+MODULES = sorted(
+    ".".join(p.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    for p in (ROOT / "src").rglob("*.py")
+    if ">>> " in p.read_text()
+)
+
+
+def python_blocks(page: Path) -> list[str]:
+    """Code fenced as ``python``; a block that starts with the comment `# not run` is shown only."""
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+    return [block for block in blocks if not block.startswith("# not run")]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if python_blocks(p)], ids=lambda p: str(p.relative_to(ROOT)))
+def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": "page"}
+    for block in python_blocks(page):
+        exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_hold(name):
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
+def test_example_runs_and_is_short(example, tmp_path):
+    assert len(example.read_text().splitlines()) <= 40
+    env = dict(os.environ, OMP_NUM_THREADS="1")
+    done = subprocess.run([sys.executable, "-W", "error", example], capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_readme_tables_every_loss_and_names_the_two_commands():
+    from widen.losses import LOSSES
+
+    readme = (ROOT / "README.md").read_text()
+    rows = set(re.findall(r"^\| `([a-z_]+)", readme, flags=re.M))
+    assert set(LOSSES) <= rows
+    assert "make demo" in readme
+    assert "make test" in readme
+
+
+def test_every_loss_has_a_page_in_the_docs():
+    from widen.losses import LOSSES
+
+    pages = {p.stem for p in (ROOT / "docs" / "losses").glob("*.md")}
+    assert set(LOSSES) - {"dft"} <= pages  # dft is c-Div at alpha = 0 and lives on that page
+
+
+def test_readme_tree_names_every_room():
+    readme = (ROOT / "README.md").read_text()
+    for room in (ROOT / "src" / "widen").iterdir():
+        if room.is_dir() and room.name != "__pycache__":
+            assert f"{room.name}/" in readme
