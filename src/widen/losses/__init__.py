@@ -1,0 +1,40 @@
+"""log Q -> weights: the paper's seven losses, each a few lines of arithmetic on detached log-probabilities (paper, Sec. 5).
+
+Read ``cdiv.py``, ``tailr.py`` and ``trunc.py``: Sections 5.3, 5.4 and 5.2, the precision-side baseline and its recall-side
+reversal on one screen. ``weight.py`` is the contract, ``weighted.py`` the one reduction.
+"""
+
+from .cdiv import CDiv, dft, gold
+from .compose import Product, Warmup
+from .nll import NLL
+from .parse import LOSSES, parse
+from .stats import WeightStats, starvation, stats
+from .tailr import LambdaPR, TaiLr
+from .trunc import Trunc, TruncR, keep
+from .weight import Bounded, State, TokenWeight, Weight, position_and_length
+from .weighted import weighted_nll
+
+__all__ = [
+    "LOSSES",
+    "NLL",
+    "Bounded",
+    "CDiv",
+    "LambdaPR",
+    "Product",
+    "State",
+    "TaiLr",
+    "TokenWeight",
+    "Trunc",
+    "TruncR",
+    "Warmup",
+    "Weight",
+    "WeightStats",
+    "dft",
+    "gold",
+    "keep",
+    "parse",
+    "position_and_length",
+    "starvation",
+    "stats",
+    "weighted_nll",
+]

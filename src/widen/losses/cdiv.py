@@ -1,0 +1,75 @@
+"""GOLD and c-Div (paper, Sec. 5.3): weight a token by a power of its own probability. The baseline and its reversal.
+
+Shapes: N target tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .weight import Bounded, check, spec_of
+
+DEFAULT_CAP = 1e4
+"""Cap of c-Div above alpha = 1, where the weight grows without bound as Q -> 0. At alpha = 1.4 it binds below Q = 1e-10."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CDiv(Bounded):
+    r"""Conditional Tsallis alpha-divergence (Theorem ``theorem:tsallis``).
+
+    .. math::  w_l = \bar Q_{<l}(x_l)^{1 - \alpha}
+
+    ``alpha = 1`` is NLL, ``1/2`` is GOLD, ``0`` is DFT. ``alpha > 1`` favours Recall: rare tokens weigh more, without bound as
+    Q -> 0, hence ``cap`` (1e4 unless given; ``cap=inf`` is the paper's loss).
+    Converges to P^(1/alpha): decoding at temperature 1/alpha gives P back (:func:`widen.theory.optima.cdiv`).
+
+    Args:
+      alpha: order of the divergence, at least 0; the paper uses 1.3 and 1.4 for fine-tuning.
+
+    Examples:
+      >>> CDiv(alpha=2.0).at(torch.tensor([0.25]).log(), None, None)
+      tensor([4.])
+      >>> print(CDiv(alpha=1.4))
+      cdiv:alpha=1.4,cap=10000.0
+
+    Paper note: Algorithm 1 prints the exponent 1/2 for c-Div; we follow the theorem.
+    """
+
+    alpha: float
+    cap: float = None  # type: ignore[assignment]  # None: decided from alpha, below
+
+    def __post_init__(self) -> None:
+        check(self, "alpha", 0.0, math.inf)
+        if self.cap is None:
+            object.__setattr__(self, "cap", DEFAULT_CAP if self.alpha > 1 else math.inf)
+        super().__post_init__()
+
+    def at(
+        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
+    ) -> Float[Tensor, " N"]:
+        """``q ** (1 - alpha)``."""
+        if self.alpha == 1:
+            return self.bounded(torch.ones_like(logq_N))  # 0 * -inf would be nan where q = 0
+        return self.bounded(((1 - self.alpha) * logq_N).exp())  # in logs: q ** (1 - alpha) is inf once q underflows
+
+    def __str__(self) -> str:
+        shown = spec_of("cdiv", self)
+        return shown.replace(",cap=inf", "") if self.alpha <= 1 else shown
+
+
+def gold(*, floor: float = 0.0, cap: float = math.inf) -> CDiv:
+    """GOLD as the paper uses it (eq. ``eq:gold``): c-Div at alpha = 1/2, so Q -> P^2. Not TRL's GOLD trainer.
+
+    Paper note: the original GOLD-delta weights by q (alpha = 0) with further terms; the square root is a later simplification.
+    """
+    return CDiv(alpha=0.5, floor=floor, cap=cap)
+
+
+def dft(*, floor: float = 0.0, cap: float = math.inf) -> CDiv:
+    """Dynamic fine-tuning: c-Div at alpha = 0, the weight is the probability itself. It collapses to the most likely token."""
+    return CDiv(alpha=0.0, floor=floor, cap=cap)

@@ -1,0 +1,121 @@
+"""A loss as a string: what the command line, a config file and Python agree on.
+
+    nll | gold | dft | cdiv:alpha= | tailr:gamma= | lambda_pr:lam=,gamma= | trunc:drop=,window=,score= | truncr:drop=,window=,score=
+
+each with ``floor=`` and ``cap=``; ``A * B`` is a product, ``nll:steps=1000 then A`` is NLL for 1000 optimizer steps and then A.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from .cdiv import CDiv, dft, gold
+from .compose import Product, Warmup
+from .nll import NLL
+from .tailr import LambdaPR, TaiLr
+from .trunc import Trunc, TruncR
+from .weight import Weight
+
+LOSSES: dict[str, Callable[..., Weight]] = {
+    "nll": NLL,
+    "trunc": Trunc,
+    "truncr": TruncR,
+    "gold": gold,
+    "dft": dft,
+    "cdiv": CDiv,
+    "tailr": TaiLr,
+    "lambda_pr": LambdaPR,
+}
+"""The table of contents: every loss by the name it has on the command line."""
+
+
+def parse(spec: str | Weight) -> Weight:
+    """The weight that ``spec`` names; a weight is handed back as it is, so whatever takes a string also takes an object.
+
+    Examples:
+      >>> parse("cdiv:alpha=1.4") == CDiv(alpha=1.4)
+      True
+      >>> parse("truncr:drop=0.1 * cdiv:alpha=1.4").token_local
+      False
+      >>> parse("cdiv:alfa=1.4")
+      Traceback (most recent call last):
+      ...
+      ValueError: 'cdiv:alfa=1.4': cdiv takes no 'alfa'; did you mean 'alpha'? It takes alpha, cap, floor
+    """
+    if not isinstance(spec, str):
+        if not isinstance(spec, Weight):
+            raise ValueError(
+                f"a loss is a spec string or a weight (a class with at, or with apply and observe), got {spec!r}"
+            )
+        return spec
+    first, then, rest = spec.partition(" then ")
+    if then:
+        return Warmup(steps=_warmup_steps(first.strip(), spec), then=parse(rest))
+    if "*" in spec:
+        return Product(*(_one(part.strip(), spec) for part in spec.split("*")))
+    return _one(spec.strip(), spec)
+
+
+def _one(part: str, spec: str) -> Weight:
+    """One named loss."""
+    name, _, arguments = part.partition(":")
+    build = LOSSES.get(name)
+    if build is None:
+        raise ValueError(f"{spec!r}: no loss is called {name!r}{_nearest(name, LOSSES)} Losses: {', '.join(LOSSES)}")
+    taken = inspect.signature(build).parameters
+    values = _arguments(arguments, spec)
+    for key in values:
+        if key not in taken:
+            raise ValueError(
+                f"{spec!r}: {name} takes no {key!r}{_nearest(key, taken)} It takes {', '.join(sorted(taken))}"
+            )
+    missing = [key for key, p in taken.items() if p.default is inspect.Parameter.empty and key not in values]
+    if missing:
+        example = ",".join(f"{key}=..." for key in missing)
+        raise ValueError(f"{spec!r}: {name} needs {' and '.join(missing)}: write {name}:{example}")
+    try:
+        return build(**values)
+    except ValueError as error:
+        raise ValueError(f"{spec!r}: {error}") from None
+
+
+def _arguments(text: str, spec: str) -> dict[str, Any]:
+    """``a=1,b=2`` as a dict; each key once."""
+    values: dict[str, Any] = {}
+    for pair in filter(None, text.split(",")):
+        key, equals, value = (piece.strip() for piece in pair.partition("="))
+        if not equals or not key or not value:
+            raise ValueError(f"{spec!r}: {pair!r} is not name=value")
+        if key in values:
+            raise ValueError(f"{spec!r}: {key} is given twice")
+        values[key] = _value(key, value, spec)
+    return values
+
+
+def _value(key: str, text: str, spec: str) -> Any:
+    """A number, or the word that ``score`` takes."""
+    if key == "score":
+        return text
+    try:
+        return int(text) if key in ("window", "steps") else float(text)
+    except ValueError:
+        kind = "a whole number" if key in ("window", "steps") else "a number"
+        raise ValueError(f"{spec!r}: {key}={text} is not {kind}") from None
+
+
+def _warmup_steps(first: str, spec: str) -> int:
+    """n of ``nll:steps=n``."""
+    name, _, arguments = first.partition(":")
+    values = _arguments(arguments, spec)
+    if name != "nll" or set(values) != {"steps"}:
+        raise ValueError(f"{spec!r}: what stands before 'then' is nll:steps=N, got {first!r}")
+    return int(values["steps"])
+
+
+def _nearest(word: str, known: Any) -> str:
+    """A hint for a misspelt name, and the end of the sentence."""
+    close = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else "."

@@ -1,0 +1,126 @@
+"""TaiLr and lambda-PR (paper, Sec. 5.4): total variation, and its generalisation to one point of the PR curve.
+
+Shapes: N target tokens. ``l`` = position_N counts from 1, ``L`` = length_N is the number of target tokens of that sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .weight import Bounded, check, spec_of
+
+
+def tailr_ratio(logq: Float[Tensor, "*any"], gamma: float) -> Float[Tensor, "*any"]:
+    r""":math:`\bar Q / (\gamma + (1-\gamma)\bar Q)`, written so that q = 0 gives 0 and gamma = 0 gives 1."""
+    if gamma == 0:
+        return torch.ones_like(logq)
+    # 1 / ((1 - gamma) + gamma / q): the printed quotient is 0/0 once q underflows in float32. At q = 0 it is 1/inf = 0.
+    return 1 / ((1 - gamma) + gamma * (-logq).exp())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaiLr(Bounded):
+    r"""Total variation through the gamma-proxy (Ji et al., 2023; paper eq. ``eq:tailr``).
+
+    .. math::  w_l = \frac{\bar Q_{<l}(x_l)}{\gamma + (1-\gamma)\,\bar Q_{<l}(x_l)}
+
+    ``gamma = 0`` is NLL, ``gamma = 1`` is DFT (c-Div at 0). Favours Precision: tokens with q below gamma hardly count.
+    Converges to water-filling: rare tokens get no mass at all (:func:`widen.theory.optima.tailr`).
+
+    Args:
+      gamma: 0 <= gamma <= 1; the paper uses 1e-5 and 1e-7 for fine-tuning.
+
+    Examples:
+      >>> TaiLr(gamma=0.5).at(torch.tensor([1.0, 0.5]).log(), None, None)
+      tensor([1.0000, 0.6667])
+
+    Paper note: the optimum printed in the paper's proposition can be negative; ours is the corrected one. The TaiLr code also
+    clamps the weight from below (0.2): here that is ``floor=0.2``, and it is off unless given.
+    """
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        check(self, "gamma", 0.0, 1.0, allow_high=True)
+        super().__post_init__()
+
+    def at(
+        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
+    ) -> Float[Tensor, " N"]:
+        """``q / (gamma + (1 - gamma) q)``."""
+        return self.bounded(tailr_ratio(logq_N, self.gamma))
+
+    def __str__(self) -> str:
+        return spec_of("tailr", self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LambdaPR(Bounded):
+    r"""Lower bound on one point of the PR curve (Theorem ``theorem:prdiv``, eq. ``eq:prdiv``).
+
+    .. math::  w_l = \lambda^{(l-1)/L}\; 1[\bar Q_{<l}(x_l) \le \delta]\; \frac{\bar Q_{<l}(x_l)}{\gamma + (1-\gamma)\bar Q_{<l}(x_l)},
+               \qquad \delta = \frac{\gamma\,\lambda^{1/L}}{1 - (1-\gamma)\,\lambda^{1/L}}
+
+    ``lam = 1`` is TaiLr exactly. A smaller ``lam`` moves along the curve towards Recall: a token stops counting once its
+    probability passes delta, so only what the model finds unlikely is trained. Start from an NLL checkpoint: from scratch, with a
+    tiny gamma, even certain tokens are trained only up to q = delta. What it converges to: :func:`widen.theory.optima.lambda_pr`.
+
+    Args:
+      lam: the point of the curve; 0 < lam. The theorem covers lam <= 1; above 1 no token is ever gated.
+      gamma: 0 < gamma <= 1 (0 is allowed with lam = 1 only: below it, delta = 0 and nothing would train).
+
+    Examples:
+      >>> loss = LambdaPR(lam=0.1, gamma=1e-5)
+      >>> f"{loss.threshold(512):.4f}"      # only tokens with q <= 0.0022 train in a sequence of 512 tokens
+      '0.0022'
+
+    Paper note: Algorithm 1 omits the power of lam and the gate; we follow the theorem, with ``<=``. L is the number of target tokens
+    of that sequence, which the paper leaves open; delta is proportional to it when gamma is small.
+    """
+
+    lam: float
+    gamma: float
+
+    def __post_init__(self) -> None:
+        check(self, "lam", 0.0, math.inf)
+        check(self, "gamma", 0.0, 1.0, allow_high=True)
+        if self.lam == 0:
+            raise ValueError(
+                "LambdaPR: lam=0 gives every token the weight 0; legal: 0 < lam < inf (the paper uses 0.1 to 0.9)"
+            )
+        if self.gamma == 0 and self.lam < 1:
+            raise ValueError(
+                f"LambdaPR: gamma=0 with lam={self.lam:g} makes the threshold 0, so nothing trains; legal: 0 < gamma <= 1"
+            )
+        super().__post_init__()
+
+    def log_threshold(self, length: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        """log delta for sequences of ``length`` target tokens; inf where no token is gated."""
+        if self.lam >= 1:
+            # As printed, delta rounds to 0.9986 at lam = 1, gamma = 1e-5 in float32 and drops every token the model is sure of.
+            return torch.full_like(length, math.inf)
+        # delta = 1 / (1 + expm1(-log(lam)/L) / gamma): the printed form cancels near lam^(1/L) = 1 and loses 8 digits.
+        return -torch.log1p(torch.expm1(-math.log(self.lam) / length) / self.gamma)
+
+    def threshold(self, length: float) -> float:
+        """delta, the probability above which a token of a sequence of ``length`` target tokens no longer counts."""
+        return float(self.log_threshold(torch.tensor(float(length), dtype=torch.float64)).exp())
+
+    def at(
+        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
+    ) -> Float[Tensor, " N"]:
+        """The decay, the gate and TaiLr's ratio; needs position and length."""
+        if position_N is None or length_N is None:
+            raise ValueError("LambdaPR needs position_N and length_N: its decay and threshold depend on l and L")
+        length_N = length_N.clamp(min=1).to(logq_N.dtype)  # a fully masked row has length 0; its weights are discarded
+        decay_N = (math.log(self.lam) * (position_N.to(logq_N.dtype) - 1) / length_N).exp()
+        gate_N = logq_N <= self.log_threshold(length_N)
+        return self.bounded(decay_N * gate_N * tailr_ratio(logq_N, self.gamma))
+
+    def __str__(self) -> str:
+        return spec_of("lambda_pr", self)

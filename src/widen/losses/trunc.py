@@ -1,0 +1,189 @@
+"""Trunc and TruncR (paper, Sec. 5.2): leave out the least, or the most, likely sequences. The baseline and its reversal.
+
+The threshold is a quantile of the last ``window`` sequence scores. It is frozen for a whole optimizer step: `apply` reads it and
+notes the scores it meets, `observe` takes the scores of *all* micro-batches and ranks and sets the next one. So accumulation and
+the number of processes change nothing, and no rank waits for another inside the loss.
+
+Shapes: B sequences, L positions, W window, n scores of one optimizer step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .weight import Bounded, State, check, spec_of
+
+USEFUL = 20
+"""A quantile is trusted once about this many scores lie on its thin side; until then every sequence counts."""
+
+
+class TruncState(NamedTuple):
+    """The rolling list of Algorithm 1. Tensors only, so that it is saved and loaded like any other state."""
+
+    ring: Float[Tensor, " W"]  # the last W scores, nan where none has come yet
+    pushed: Int[Tensor, ""]  # how many scores were ever pushed; the next one goes to slot pushed % W
+    threshold: Float[Tensor, ""]  # delta, frozen for this optimizer step
+    seen: Float[Tensor, "n 1"]  # what `apply` met since the last `observe`
+
+
+def keep(scores: Float[Tensor, " n"], *, drop: float, side: Literal["high", "low"]) -> Bool[Tensor, " n"]:
+    """The paper's rule on one list: keep the ``ceil((1 - drop) n)`` highest (Trunc) or lowest (TruncR) scores, and all ties.
+
+    >>> keep(torch.tensor([-3.1, -0.2, -7.5, -1.4]), drop=0.5, side="low").tolist()
+    [True, False, True, False]
+    """
+    if not 0 <= drop < 1:
+        raise ValueError(f"drop={drop!r} is out of range; legal: 0 <= drop < 1")
+    if side not in ("high", "low"):
+        raise ValueError(f"side={side!r}; legal: 'high' (Trunc) or 'low' (TruncR)")
+    if scores.numel() == 0:
+        return torch.zeros(0, dtype=torch.bool, device=scores.device)
+    threshold = _threshold(scores, drop, side)
+    return scores >= threshold if side == "high" else scores <= threshold
+
+
+def _threshold(scores: Float[Tensor, " n"], drop: float, side: str) -> Float[Tensor, ""]:
+    """n_keep-th highest or lowest of the scores that are not nan; no host sync, so n stays on the device."""
+    unlikely_first = torch.nan_to_num(scores if side == "low" else -scores, nan=math.inf).sort().values
+    n = (~scores.isnan()).sum()
+    n_keep = ((1 - drop) * n - 1e-9).ceil().long()  # 1e-9: (1 - .1) * 10 must not round up to 10
+    value = unlikely_first[(n_keep - 1).clamp(min=0)]
+    return value if side == "low" else -value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trunc(Bounded):
+    r"""Keep the likelier sequences (Kang & Hashimoto, 2020; paper eq. ``eq:trunc``).
+
+    .. math::  w(x) = 1[\log \bar Q(x) \ge \delta], \qquad \delta: \; P(\log \bar Q \ge \delta) = 1 - \Delta
+
+    ``drop = 0`` is NLL. Favours Precision. From P it reaches the *minimum*-entropy law with Q <= P/(1 - drop)
+    (:func:`widen.theory.optima.trunc`). Nothing is dropped until the window holds about 20 scores on its thin side.
+
+    Args:
+      drop: the paper's Delta, the share of sequences left out; 0 <= drop < 1.
+      window: how many scores the rolling list holds (the paper's K).
+      score: ``sum`` of log-probabilities, the paper's Q(x), which favours short sequences; or their ``mean``.
+
+    Paper note: Algorithm 1 prints "delta x K" for the number kept; it is (1 - Delta) K. The threshold lags by one optimizer step.
+    """
+
+    token_local: ClassVar[bool] = False
+    score_columns: ClassVar[int] = 1
+    side: ClassVar[Literal["high", "low"]] = "high"
+
+    drop: float
+    window: int = 10_000
+    score: str = "sum"
+
+    def __post_init__(self) -> None:
+        check(self, "drop", 0.0, 1.0)
+        if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
+            raise ValueError(f"{type(self).__name__}: window={self.window!r}; legal: a whole number, at least 1")
+        if self.score not in ("sum", "mean"):
+            raise ValueError(f"{type(self).__name__}: score={self.score!r}; legal: 'sum' or 'mean'")
+        super().__post_init__()
+
+    def at(
+        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
+    ) -> Float[Tensor, " N"]:
+        """Refused: the weight of a token depends on its whole sequence."""
+        raise TypeError(
+            f"{type(self).__name__} weighs whole sequences, not tokens: call apply(logq_BL, mask_BL, state)"
+        )
+
+    def init(self) -> TruncState:
+        """An empty list and a threshold that lets everything through."""
+        # float64: the threshold *is* one of the scores, and rounding it would drop the very sequence that set it.
+        everything = -math.inf if self.side == "high" else math.inf
+        return TruncState(
+            ring=torch.full((self.window,), math.nan, dtype=torch.float64),
+            pushed=torch.zeros((), dtype=torch.int64),
+            threshold=torch.tensor(everything, dtype=torch.float64),
+            seen=torch.empty(0, 1, dtype=torch.float64),
+        )
+
+    def scores(self, logq_BL: Float[Tensor, "B L"], mask_BL: Bool[Tensor, "B L"]) -> Float[Tensor, " B"]:
+        """log Q(x) of every row, or its mean over target tokens; nan for a row without targets."""
+        total_B = torch.where(mask_BL, logq_BL, 0.0).double().sum(-1)
+        length_B = mask_BL.sum(-1)
+        if self.score == "mean":
+            total_B = total_B / length_B.clamp(min=1)
+        return torch.where(length_B > 0, total_B, math.nan)
+
+    def apply(
+        self, logq_BL: Float[Tensor, "B L"], mask_BL: Bool[Tensor, "B L"], state: State
+    ) -> tuple[Float[Tensor, "B L"], State]:
+        """1 for the rows on the right side of the frozen threshold, 0 for the others; the rows' scores join ``state.seen``."""
+        state = TruncState(*(part.to(logq_BL.device) for part in state))
+        score_B = self.scores(logq_BL, mask_BL)
+        keep_B = score_B >= state.threshold if self.side == "high" else score_B <= state.threshold
+        w_BL = self.bounded(keep_B.to(logq_BL.dtype))[:, None].expand_as(logq_BL)
+        return torch.where(mask_BL, w_BL, 0.0), state._replace(seen=torch.cat([state.seen, score_B[:, None]]))
+
+    def seen(self, state: State) -> Float[Tensor, "n 1"]:
+        """Scores met since the last `observe`."""
+        return TruncState(*state).seen
+
+    def observe(self, scores: Float[Tensor, "n 1"] | Float[Tensor, " n"], state: State) -> TruncState:
+        """Push one optimizer step's scores, then take the quantile of the window (Algorithm 1). No host sync.
+
+        The scores of one step are pushed in sorted order, so that the list, even when it evicts in the middle of a step, does not
+        depend on which rank or micro-batch saw what.
+        """
+        state = TruncState(*state)
+        device = state.ring.device
+        new_n = scores.reshape(-1).to(device, torch.float64)
+        new_n = new_n.sort().values  # nan, the padding, sorts last
+        valid_n = ~new_n.isnan()
+        n_valid = valid_n.sum()
+        rank_n = torch.arange(new_n.numel(), device=device)
+        wanted_n = valid_n & (rank_n >= n_valid - self.window)  # more than a window at once: the last ones win
+        slot_n = torch.where(wanted_n, (state.pushed + rank_n) % self.window, self.window)
+        ring = torch.cat([state.ring, state.ring.new_full((1,), math.nan)])  # one spare slot swallows the padding
+        ring = ring.index_copy(0, slot_n, torch.where(wanted_n, new_n, math.nan))[: self.window]
+        pushed = state.pushed + n_valid
+        everything = self.init().threshold.to(device)
+        useful = pushed >= self._useful()
+        return TruncState(
+            ring=ring,
+            pushed=pushed,
+            threshold=torch.where(useful, _threshold(ring, self.drop, self.side), everything),
+            seen=state.seen[:0],
+        )
+
+    def _useful(self) -> int:
+        """How many scores the list needs before its quantile is used."""
+        thin = min(self.drop, 1 - self.drop)
+        return self.window if thin == 0 else min(self.window, math.ceil(USEFUL / thin))
+
+    def now(self, state: State) -> Trunc:
+        """Always itself."""
+        return self
+
+    def __str__(self) -> str:
+        return spec_of("trunc", self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncR(Trunc):
+    r"""Keep the *less* likely sequences (paper eq. ``eq:truncdiv``): Trunc with the sign turned.
+
+    .. math::  w(x) = 1[\log \bar Q(x) \le \delta], \qquad \delta: \; P(\log \bar Q \le \delta) = 1 - \Delta
+
+    Favours Recall. Converges to ``min(delta, P/(1 - drop))``, the *maximum*-entropy law under the same density cap
+    (:func:`widen.theory.optima.truncr`): it is the conditional value at risk of the NLL.
+
+    Paper note: the text takes the quantile under Q, the lemma and the algorithm under P; it is under P. The lemma itself is false as stated.
+    """
+
+    side: ClassVar[Literal["high", "low"]] = "low"
+
+    def __str__(self) -> str:
+        return spec_of("truncr", self)
