@@ -1,0 +1,154 @@
+"""Draws every picture under docs/img from the package itself: `python docs/pictures.py`. The same input gives the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+
+from widen import losses
+from widen.theory import ArtificialCase
+
+IMG = Path(__file__).parent / "img"
+# Okabe and Ito's colours, told apart by every common kind of colour vision; lines also differ in their dashes.
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7"]
+DASHES = ["-", "--", "-.", ":"]
+GREY = "#808080"
+STYLE = {
+    "svg.hashsalt": "widen",  # ids in the file come from a salted hash: fixed, so that files do not change by themselves
+    "svg.fonttype": "none",  # letters stay letters: a few kilobytes instead of fifty
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": GREY,  # mid grey reads on the light page and on the dark one
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "text.color": GREY,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "xtick.minor.bottom": False,  # eight decades of minor ticks are two thirds of the file
+    "ytick.minor.left": False,
+    "path.simplify_threshold": 0.3,
+}
+Q = np.logspace(-8, 0, 161)
+
+
+def weights(spec: str, *, position: int = 1, length: int = 512) -> np.ndarray:
+    """The weight of a token of probability q, for every q of the axis."""
+    logq = torch.from_numpy(np.log(Q))
+    here = torch.full(logq.shape, position), torch.full(logq.shape, length)
+    return losses.parse(spec).at(logq, *here).numpy()
+
+
+def legend(ax: Axes) -> None:
+    """Above the axes, where no line runs."""
+    ax.figure.legend(loc="outside upper left", ncols=2)
+
+
+def token_picture(ax: Axes, specs: list[str]) -> None:
+    """Weight against q, one line a spec string."""
+    for spec, colour, dash in zip(specs, COLOURS, DASHES, strict=False):
+        ax.plot(Q, weights(spec), color=colour, linestyle=dash, label=spec)
+    ax.set_xscale("log")
+    ax.set_xlabel("q, the probability of the target token")
+    ax.set_ylabel("weight")
+    ax.axhline(1, color=GREY, linewidth=0.7)
+    legend(ax)
+
+
+def nll(ax: Axes) -> None:
+    """NLL: one line at 1."""
+    token_picture(ax, ["nll"])
+    ax.set_ylim(0, 2)
+
+
+def gold(ax: Axes) -> None:
+    """GOLD beside DFT, and GOLD with a floor."""
+    token_picture(ax, ["gold", "dft", "gold:floor=0.05"])
+
+
+def cdiv(ax: Axes) -> None:
+    """c-Div on both sides of NLL, and the cap."""
+    token_picture(ax, ["cdiv:alpha=1.4", "cdiv:alpha=1.2", "cdiv:alpha=0.8", "cdiv:alpha=1.4,cap=100"])
+    ax.set_yscale("log")
+
+
+def tailr(ax: Axes) -> None:
+    """TaiLr for three gammas, and the floor of the authors' code."""
+    token_picture(ax, ["tailr:gamma=1e-5", "tailr:gamma=1e-3", "tailr:gamma=0.1", "tailr:gamma=1e-3,floor=0.2"])
+
+
+def lambda_pr(ax: Axes) -> None:
+    """lambda-PR at the first token of a sequence of 512."""
+    token_picture(ax, ["lambda_pr:lam=0.1,gamma=1e-5", "lambda_pr:lam=0.9,gamma=1e-5", "lambda_pr:lam=0.1,gamma=1e-3"])
+    ax.set_xlabel("q, the probability of the target token (the first of 512)")
+
+
+def sequence_picture(ax: Axes, side: str, drops: list[float]) -> None:
+    """Weight of whole sequences, ordered from the least to the most likely."""
+    scores = torch.linspace(-200.0, -20.0, 401)
+    rank = np.linspace(0, 100, 401)
+    for drop, colour, dash in zip(drops, COLOURS, DASHES, strict=False):
+        kept = losses.keep(scores, drop=drop, side=side).double().numpy()
+        ax.plot(rank, kept, color=colour, linestyle=dash, drawstyle="steps-mid", label=f"drop={drop}")
+    ax.set_xlabel("sequences, from the least likely (0 %) to the most likely (100 %)")
+    ax.set_ylabel("weight")
+    legend(ax)
+
+
+def trunc(ax: Axes) -> None:
+    """Trunc keeps the right part."""
+    sequence_picture(ax, "high", [0.1, 0.25])
+
+
+def truncr(ax: Axes) -> None:
+    """TruncR keeps the left part."""
+    sequence_picture(ax, "low", [0.1, 0.25])
+
+
+def temperature(ax: Axes) -> None:
+    """Precision and recall of the artificial case against temperature."""
+    case = ArtificialCase(vocab=100, support=20, rho=0.5, a=0.725, epsilon=0.15)
+    t = np.linspace(0.1, 4, 200)
+    ax.plot(t, [case.precision(10.0, s) for s in t], color=COLOURS[0], linestyle=DASHES[0], label="precision (λ = 10)")
+    ax.plot(t, [case.recall(0.7, s) for s in t], color=COLOURS[1], linestyle=DASHES[1], label="recall (λ = 0.7)")
+    ax.axvline(1, color=GREY, linewidth=0.7)
+    ax.set_xlabel("temperature")
+    ax.set_ylim(0, 1.05)
+    legend(ax)
+
+
+PICTURES: dict[str, Callable[[Axes], None]] = {
+    "weight_nll": nll,
+    "weight_trunc": trunc,
+    "weight_truncr": truncr,
+    "weight_gold": gold,
+    "weight_cdiv": cdiv,
+    "weight_tailr": tailr,
+    "weight_lambda_pr": lambda_pr,
+    "temperature": temperature,
+}
+
+
+def main() -> None:
+    """Draw everything."""
+    IMG.mkdir(exist_ok=True)
+    for name, draw in PICTURES.items():
+        with plt.rc_context(STYLE):
+            figure, ax = plt.subplots(figsize=(6.4, 2.9), layout="constrained")
+            draw(ax)
+            figure.savefig(IMG / f"{name}.svg", transparent=True, metadata={"Date": None, "Creator": None})
+            plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()
