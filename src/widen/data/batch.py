@@ -1,0 +1,105 @@
+"""What a batch is, and what "target token" means, decided once for every trainer.
+
+A row holds a prompt (for the integer task, one BOS), then the target tokens, then padding. A *target token* is a token that
+the model is trained to predict: ``mask`` is true there and nowhere else. A token is predicted from those before it, so the
+first token of a row is never a target.
+
+Shapes: B sequences, L positions of a row (prompt and padding included).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+__all__ = ["Batch", "pad"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of tokens and which of them are targets.
+
+    Padding sits at the right: under causal attention nothing that counts can see it, so no attention mask is needed.
+
+    Args:
+      tokens_BL: token ids; whatever stands in the padding is inert, but must be a legal id.
+      mask_BL: true at the target tokens.
+
+    Examples:
+      >>> batch = Batch(torch.tensor([[9, 4, 7, 0]]), torch.tensor([[False, True, True, False]]))
+      >>> batch.inputs.tolist(), batch.targets.tolist(), batch.target_mask.tolist(), batch.num_tokens
+      ([[9, 4, 7]], [[4, 7, 0]], [[True, True, False]], 2)
+    """
+
+    tokens_BL: Int[Tensor, "B L"]
+    mask_BL: Bool[Tensor, "B L"]
+
+    def __post_init__(self) -> None:
+        if self.tokens_BL.shape != self.mask_BL.shape:
+            raise ValueError(
+                f"tokens_BL has shape {tuple(self.tokens_BL.shape)} and mask_BL {tuple(self.mask_BL.shape)}: they must agree"
+            )
+        if self.tokens_BL.shape[1] < 2:
+            raise ValueError(
+                f"tokens_BL has {self.tokens_BL.shape[1]} columns; a target needs a token before it: give at least 2"
+            )
+        if bool(self.mask_BL[:, 0].any()):
+            raise ValueError("mask_BL is true in column 0: nothing precedes the first token, so it cannot be a target")
+
+    @property
+    def inputs(self) -> Int[Tensor, "B l"]:
+        """What the model reads: every token but the last."""
+        return self.tokens_BL[:, :-1]
+
+    @property
+    def targets(self) -> Int[Tensor, "B l"]:
+        """What it predicts: column l of `targets` follows column l of `inputs`."""
+        return self.tokens_BL[:, 1:]
+
+    @property
+    def target_mask(self) -> Bool[Tensor, "B l"]:
+        """True where the entry of `targets` counts."""
+        return self.mask_BL[:, 1:]
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of target tokens."""
+        return int(self.mask_BL.sum())
+
+    def rows(self, index: slice | Tensor) -> Batch:
+        """The batch of the chosen rows."""
+        return Batch(self.tokens_BL[index], self.mask_BL[index])
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        return Batch(self.tokens_BL.to(device), self.mask_BL.to(device))
+
+
+def pad(sequences: Sequence[Sequence[int]], *, prompt_lengths: Sequence[int], pad_id: int = 0) -> Batch:
+    """Right-pad token lists into a `Batch`; the first `prompt_lengths[b]` tokens of row b are no targets.
+
+    Args:
+      sequences: prompt and targets of each row, one after the other.
+      prompt_lengths: how many leading tokens of each row are prompt; at least 1.
+      pad_id: any legal token id.
+
+    Examples:
+      >>> batch = pad([[9, 4, 7], [9, 5]], prompt_lengths=[1, 1])
+      >>> batch.tokens_BL.tolist(), batch.mask_BL.tolist()
+      ([[9, 4, 7], [9, 5, 0]], [[False, True, True], [False, True, False]])
+    """
+    if len(sequences) != len(prompt_lengths):
+        raise ValueError(f"{len(sequences)} sequences but {len(prompt_lengths)} prompt_lengths")
+    if not sequences:
+        raise ValueError("sequences is empty: give at least one row")
+    length = max(2, max(len(row) for row in sequences))
+    tokens = torch.full((len(sequences), length), pad_id, dtype=torch.long)
+    mask = torch.zeros(len(sequences), length, dtype=torch.bool)
+    for b, (row, prompt) in enumerate(zip(sequences, prompt_lengths, strict=True)):
+        tokens[b, : len(row)] = torch.tensor(row, dtype=torch.long)
+        mask[b, prompt : len(row)] = True
+    return Batch(tokens, mask)

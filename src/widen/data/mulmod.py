@@ -1,0 +1,172 @@
+"""Integer multiplication (paper, Sec. 6): ``a1a2 x b1b2 = c1c2`` with c = a b mod 97, and its exact distribution.
+
+One sequence is BOS and then L = 8 target tokens: two digits, the sign ``x``, two digits, the sign ``=``, two digits. Every sequence
+has this length, so there is no EOS. The vocabulary has 13 tokens: the digits 0-9 are themselves, 10 is ``x``, 11 is ``=``, 12 is BOS.
+
+The reference P is uniform over the pairs (a, b); with the integers 01..99 that is 9,801 sequences, the paper's 99 x 99.
+The *training* law draws the leading digit of a from 0-4 with proportion b (`under_representation`) and from 5-9 with 1 - b.
+
+Not in the paper, chosen here: the range 01..99 (the only one with 99 x 99 pairs); that inside a half the integers are drawn
+uniformly (the paper says how often a half is drawn, not what happens inside it).
+
+numpy only. Shapes: S sequences of the support, T = 1 + L tokens with BOS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["BOS", "EQUALS", "TIMES", "VOCAB", "MulMod"]
+
+TIMES, EQUALS, BOS, VOCAB = 10, 11, 12, 13
+"""Token ids beside the digits 0-9, and the size of the vocabulary."""
+
+_CHARACTERS = "0123456789x=^"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MulMod:
+    """The task as a value: its support, its reference law, its training sample and its rule.
+
+    Args:
+      modulus: c = a b mod `modulus`.
+      low, high: the integers a and b run over low..high, both included, written with the digits of `high`.
+      under_representation: the paper's b, the training proportion of leading digits 0-4; None trains on P itself.
+      num_samples: size of the training sample, drawn once with replacement.
+      seed: of the training sample.
+
+    Examples:
+      >>> task = MulMod()
+      >>> task.support().shape, task.length
+      ((9801, 9), 8)
+      >>> task.text(task.support()[-1:])
+      ['99x99=04']
+      >>> task.is_correct(task.support()).all()
+      np.True_
+    """
+
+    modulus: int = 97
+    low: int = 1
+    high: int = 99
+    under_representation: float | None = 0.2
+    num_samples: int = 25_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.modulus < 2:
+            raise ValueError(f"modulus={self.modulus}: must be at least 2")
+        if not 0 <= self.low <= self.high:
+            raise ValueError(f"low={self.low}, high={self.high}: need 0 <= low <= high")
+        if self.num_samples < 1:
+            raise ValueError(f"num_samples={self.num_samples}: must be at least 1")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed}: must not be negative")
+        b = self.under_representation
+        if b is None:
+            return
+        if not 0 <= b <= 1:
+            raise ValueError(f"under_representation={b}: a proportion, between 0 and 1, or None")
+        if self._rare().all() or not self._rare().any():
+            raise ValueError(
+                f"under_representation={b}: all leading digits of {self.low}..{self.high} fall in one half; use None"
+            )
+
+    @property
+    def operand_digits(self) -> int:
+        """Digits of a and of b."""
+        return len(str(self.high))
+
+    @property
+    def result_digits(self) -> int:
+        """Digits of c."""
+        return len(str(self.modulus - 1))
+
+    @property
+    def length(self) -> int:
+        """L, the number of target tokens: 8 for the paper's task."""
+        return 2 * self.operand_digits + self.result_digits + 2
+
+    def support(self) -> NDArray[np.int64]:
+        """Every sequence of Supp(P), a-major: shape [S, 1 + L]."""
+        integers = np.arange(self.low, self.high + 1)
+        return self._encode(np.repeat(integers, len(integers)), np.tile(integers, len(integers)))
+
+    def log_p(self) -> NDArray[np.float64]:
+        """log P over `support()`: uniform. The reference of every precision and recall."""
+        size = (self.high - self.low + 1) ** 2
+        return np.full(size, -np.log(size))
+
+    def log_p_train(self) -> NDArray[np.float64]:
+        """The log-law over `support()` that the training sample is drawn from."""
+        rare, b = self._rare(), self.under_representation
+        if b is None:
+            return self.log_p()
+        with np.errstate(divide="ignore"):  # b = 0 and b = 1 are legal: log 0 = -inf is the answer
+            log_a = np.where(rare, np.log(b) - np.log(rare.sum()), np.log1p(-b) - np.log((~rare).sum()))
+        return np.asarray(np.repeat(log_a, len(rare)) - np.log(len(rare)))
+
+    def train_tokens(self) -> NDArray[np.int64]:
+        """The training sample, shape [num_samples, 1 + L]; a function of the fields alone."""
+        rng = np.random.Generator(np.random.Philox(key=self.seed))
+        integers = np.arange(self.low, self.high + 1)
+        if self.under_representation is None:
+            a = rng.choice(integers, size=self.num_samples)
+        else:
+            rare = self._rare()
+            in_rare = rng.random(self.num_samples) < self.under_representation
+            a = np.where(
+                in_rare, rng.choice(integers[rare], self.num_samples), rng.choice(integers[~rare], self.num_samples)
+            )
+        return self._encode(a, rng.choice(integers, size=self.num_samples))
+
+    def is_correct(self, tokens: ArrayLike) -> NDArray[np.bool_]:
+        """Which rows [n, 1 + L] have the right format, operands in range and the right product."""
+        return self.unique_index(tokens) >= 0
+
+    def unique_index(self, tokens: ArrayLike) -> NDArray[np.int64]:
+        """The row of `support()` that each sequence [n, 1 + L] is, or -1 where it is not in the support.
+
+        Examples:
+          >>> task = MulMod()
+          >>> task.unique_index(task.support()[[5, 7]])
+          array([5, 7])
+        """
+        rows = np.asarray(tokens)
+        if rows.ndim != 2 or rows.shape[1] != 1 + self.length:
+            raise ValueError(f"tokens has shape {rows.shape}: need [n, {1 + self.length}], BOS first")
+        w, size = self.operand_digits, self.high - self.low + 1
+        a, b = _number(rows[:, 1 : 1 + w]), _number(rows[:, 2 + w : 2 + 2 * w])
+        in_range = (a >= self.low) & (a <= self.high) & (b >= self.low) & (b <= self.high)
+        a, b = np.where(in_range, a, self.low), np.where(in_range, b, self.low)
+        right = in_range & (rows == self._encode(a, b)).all(axis=1)
+        return np.where(right, (a - self.low) * size + (b - self.low), -1)
+
+    def text(self, tokens: ArrayLike) -> list[str]:
+        """Rows [n, 1 + L] as people write them, without BOS."""
+        return ["".join(_CHARACTERS[token] for token in row[1:]) for row in np.asarray(tokens)]
+
+    def _rare(self) -> NDArray[np.bool_]:
+        """Which integers of low..high have a leading digit 0-4."""
+        integers = np.arange(self.low, self.high + 1)
+        return np.asarray(integers // 10 ** (self.operand_digits - 1) < 5)
+
+    def _encode(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+        def sign(token: int) -> NDArray[np.int64]:
+            return np.full((len(a), 1), token, dtype=np.int64)
+
+        w = self.operand_digits
+        product = _digits(a * b % self.modulus, self.result_digits)
+        return np.hstack([sign(BOS), _digits(a, w), sign(TIMES), _digits(b, w), sign(EQUALS), product])
+
+
+def _digits(number: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    return np.asarray(number[:, None] // 10 ** np.arange(width - 1, -1, -1) % 10, dtype=np.int64)
+
+
+def _number(digits: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The number that digit tokens spell; -1 where one of them is no digit."""
+    value = digits @ 10 ** np.arange(digits.shape[1] - 1, -1, -1)
+    return np.where((digits >= 0).all(axis=1) & (digits <= 9).all(axis=1), value, -1)

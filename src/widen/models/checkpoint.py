@@ -1,0 +1,149 @@
+"""Checkpoints as safetensors and JSON: nothing is ever unpickled, and a killed process never leaves half a checkpoint behind.
+
+A checkpoint is a folder ``step-<n>`` with one ``.safetensors`` file a group of tensors (weights, optimizer, loss state, random state)
+and ``checkpoint.json``. It is written under another name, flushed to disk, and renamed in one move; older ones go only after that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+__all__ = [
+    "Checkpoint",
+    "latest",
+    "load",
+    "random_state",
+    "restore_random_state",
+    "save",
+    "state_from",
+    "state_tensors",
+]
+
+SCHEMA = 1
+"""Version of ``checkpoint.json``; a change in meaning raises it."""
+
+_NAME = re.compile(r"step-(\d{9})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds: the optimizer steps done, groups of named tensors, and plain numbers."""
+
+    step: int
+    groups: Mapping[str, Mapping[str, Tensor]]
+    numbers: Mapping[str, Any]
+
+
+def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
+    """Write ``folder/step-<n>`` in one move, then drop the older ones."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"step-{checkpoint.step:09d}"
+    part = folder / f"{target.name}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    for name, tensors in checkpoint.groups.items():
+        save_file(
+            {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, part / f"{name}.safetensors"
+        )
+    content = {
+        "schema": SCHEMA,
+        "step": checkpoint.step,
+        "groups": sorted(checkpoint.groups),
+        "numbers": checkpoint.numbers,
+    }
+    (part / "checkpoint.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    for file in part.iterdir():
+        _flush(file)
+    _flush(part)
+    shutil.rmtree(target, ignore_errors=True)
+    part.rename(target)
+    _flush(folder)
+    for other in _all(folder):
+        if other != target:
+            shutil.rmtree(other)
+    return target
+
+
+def latest(folder: str | Path) -> Path | None:
+    """The newest whole checkpoint under `folder`, or None."""
+    found = _all(Path(folder))
+    return found[-1] if found else None
+
+
+def load(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
+    """Read a checkpoint folder."""
+    path = Path(path)
+    content = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
+    if content.get("schema") != SCHEMA:
+        raise ValueError(f"{path} has schema {content.get('schema')!r}; this version of widen reads schema {SCHEMA}")
+    groups = {name: load_file(path / f"{name}.safetensors", device=str(device)) for name in content["groups"]}
+    return Checkpoint(content["step"], groups, content["numbers"])
+
+
+def state_tensors(state: tuple[Any, ...], *, prefix: str = "") -> dict[str, Tensor]:
+    """A loss state, tuples in tuples of tensors, as named tensors.
+
+    Examples:
+      >>> sorted(state_tensors((torch.zeros(2), (torch.ones(1), ()))))
+      ['0', '1.0']
+    """
+    named: dict[str, Tensor] = {}
+    for i, part in enumerate(state):
+        if isinstance(part, Tensor):
+            named[f"{prefix}{i}"] = part
+        else:
+            named |= state_tensors(part, prefix=f"{prefix}{i}.")
+    return named
+
+
+def state_from(template: tuple[Any, ...], tensors: Mapping[str, Tensor], *, prefix: str = "") -> tuple[Any, ...]:
+    """The state again; `template` (`weight.init()`) says how the tuples nest and what they are called."""
+    parts: list[Any] = []
+    for i, part in enumerate(template):
+        if isinstance(part, Tensor):
+            parts.append(tensors[f"{prefix}{i}"])
+        else:
+            parts.append(state_from(part, tensors, prefix=f"{prefix}{i}."))
+    return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
+
+
+def random_state() -> dict[str, Tensor]:
+    """The state of torch's global generators, as bytes."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
+    return states
+
+
+def restore_random_state(states: Mapping[str, Tensor]) -> None:
+    """Put them back; devices that are not here are left out."""
+    torch.set_rng_state(states["cpu"].cpu())
+    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        if f"cuda.{i}" in states:
+            torch.cuda.set_rng_state(states[f"cuda.{i}"].cpu(), i)
+
+
+def _all(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
