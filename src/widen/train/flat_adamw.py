@@ -1,0 +1,73 @@
+"""AdamW and the running average of the weights for M models at once, on flat buffers [M, P].
+
+The same numbers as `torch.optim.AdamW` on each model alone. Everything that changes from step to step (rate, bias corrections, the
+average's decay) is one small table [4, M], made on the host and copied to the device: the step itself has no branch, so a CUDA
+graph can hold it.
+
+Shapes: M models, P parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .settings import Train
+
+__all__ = ["FlatAdamW"]
+
+
+class FlatAdamW:
+    """The optimizer state of M models and its step.
+
+    Args:
+      flat_MP: parameters, changed in place.
+      trains: one `Train` a model.
+    """
+
+    def __init__(self, flat_MP: Float[Tensor, "M P"], trains: Sequence[Train]) -> None:
+        self.flat_MP, self.trains = flat_MP, tuple(trains)
+        self.first_MP, self.second_MP = torch.zeros_like(flat_MP), torch.zeros_like(flat_MP)
+        self.ema_MP = flat_MP.clone() if any(train.ema for train in trains) else None
+
+        def column(values: list[float]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float64).to(flat_MP.device, flat_MP.dtype)[:, None]
+
+        self.beta1 = column([1 - train.optimizer.betas[0] for train in trains])
+        self.beta2 = column([1 - train.optimizer.betas[1] for train in trains])
+        self.eps = column([train.optimizer.eps for train in trains])
+        self.max_norm = column([train.optimizer.max_grad_norm for train in trains])
+        self.clips = any(train.optimizer.max_grad_norm < torch.inf for train in trains)
+
+    def table(self, step: int) -> Float[Tensor, "4 M"]:
+        """The numbers of step `step` (from 0), in float64 on the host: step size, root of the second bias correction, decay, average."""
+        rows = []
+        for train in self.trains:
+            (beta1, beta2), lr = train.optimizer.betas, train.lr(step)
+            correct1, correct2 = 1 - beta1 ** (step + 1), 1 - beta2 ** (step + 1)
+            rows.append(
+                [lr / correct1, correct2**0.5, 1 - lr * train.optimizer.weight_decay, 1 - train.ema_decay(step)]
+            )
+        return torch.tensor(rows, dtype=torch.float64).t().contiguous()
+
+    def step(self, grad_MP: Float[Tensor, "M P"], table_4M: Float[Tensor, "4 M"]) -> Float[Tensor, " M"]:
+        """One step for all models; gives each gradient's norm, before it is shortened."""
+        size, root, keep, follow = table_4M[:, :, None]
+        norm_M1: Tensor = torch.linalg.vector_norm(grad_MP, dim=1, keepdim=True)
+        if self.clips:
+            grad_MP.mul_((self.max_norm / (norm_M1 + 1e-6)).clamp_(max=1))  # 1e-6: as torch.nn.utils.clip_grad_norm_
+        self.flat_MP.mul_(keep)
+        self.first_MP.lerp_(grad_MP, self.beta1)
+        self.second_MP.lerp_(grad_MP.square(), self.beta2)
+        change = self.second_MP.sqrt().div_(root).add_(self.eps)
+        self.flat_MP.addcmul_(self.first_MP / change, size, value=-1)
+        if self.ema_MP is not None:
+            self.ema_MP.lerp_(self.flat_MP, follow)
+        return norm_M1[:, 0]
+
+    def average(self, index: int) -> Float[Tensor, " P"] | None:
+        """The averaged weights of one model, where it asked for them."""
+        return self.ema_MP[index] if self.ema_MP is not None and self.trains[index].ema else None

@@ -1,0 +1,58 @@
+"""``log.jsonl``: one JSON line a logged step, whole after any kill, and without a step twice after a resume."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Log", "read_log"]
+
+
+class Log:
+    """A log open for appending.
+
+    Args:
+      path: the file.
+      step: the step that comes next. Lines of this step and later ones, left by a run that was killed after its last checkpoint, are
+        dropped, and so is a torn last line.
+    """
+
+    def __init__(self, path: str | Path, *, step: int) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        kept = [record for record in read_log(self.path) if record["step"] < step]
+        part = self.path.with_name(self.path.name + ".part")
+        part.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+        part.replace(self.path)
+        self._file = self.path.open("a", encoding="utf-8")
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one line; `record` has a "step". It reaches the system at once, so a killed process loses nothing."""
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk: done before a checkpoint, so that no checkpoint is ahead of its log."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_log(path: str | Path) -> list[dict[str, Any]]:
+    """The records of a log; a torn last line is left out, a broken line elsewhere is refused."""
+    path = Path(path)
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")
+    records = []
+    for number, line in enumerate(lines[:-1]):  # what follows the last newline is torn, or empty
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number + 1}: not JSON ({error})") from None
+    return records

@@ -1,0 +1,163 @@
+"""One batch of four = four accumulated batches of one = two real processes, for every loss, with unequal lengths and shares."""
+
+import math
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from widen.data.batch import Batch, pad
+from widen.losses import parse
+from widen.models.tiny_llama import LlamaShape, TinyLlama
+from widen.train import distributed
+from widen.train.step import train_step
+
+ROOT = Path(__file__).parents[2]
+SHAPE = LlamaShape(layers=1, dim=16, heads=2, hidden=16, init_std=0.3)
+LOSSES = [
+    "nll",
+    "gold",
+    "dft",
+    "cdiv:alpha=1.4",
+    "tailr:gamma=0.1",
+    "lambda_pr:lam=0.5,gamma=0.1",
+    "trunc:drop=0.4,window=9",
+    "trunc:drop=0.4,window=9,score=mean",
+    "truncr:drop=0.4,window=9",
+    "truncr:drop=0.4,window=9,score=mean",
+    "truncr:drop=0.4,window=9 * cdiv:alpha=1.4",
+    "nll:steps=2 then truncr:drop=0.4,window=9",
+]
+STEPS = 5
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+def rows(step: int) -> list[tuple[list[int], int]]:
+    """Sequences of 2 to 9 tokens and their prompt lengths; the last step is a partial one, with three rows in place of four."""
+    generator = torch.Generator().manual_seed(step)
+    count = 3 if step == STEPS - 1 else 4
+    lengths = torch.randint(2, 10, (count,), generator=generator).tolist()
+    sequences = [torch.randint(0, 13, (n,), generator=generator).tolist() for n in lengths]
+    return [(sequence, 1 + i % (len(sequence) - 1)) for i, sequence in enumerate(sequences)]
+
+
+def as_batch(chosen: list[tuple[list[int], int]]) -> Batch:
+    return pad([sequence for sequence, _ in chosen], prompt_lengths=[prompt for _, prompt in chosen])
+
+
+SPLITS = {
+    "one": lambda all_rows, rank: [all_rows],
+    "accumulated": lambda all_rows, rank: [[row] for row in all_rows],
+    # Rank 0 has three rows in two micro-batches; rank 1 the fourth in one, and in the last, partial step none at all.
+    "ranks": lambda all_rows, rank: [all_rows[:1], all_rows[1:3]] if rank == 0 else [part for part in [all_rows[3:]] if part],
+}  # fmt: skip
+
+
+class Recorder(torch.optim.SGD):
+    """Plain descent that keeps each step's gradient."""
+
+    def __init__(self, model: TinyLlama) -> None:
+        super().__init__(model.parameters(), lr=0.1)
+        self.model, self.grads = model, []
+
+    def step(self) -> None:
+        self.grads.append(torch.cat([p.grad.reshape(-1) for p in self.model.parameters()]).clone())
+        super().step()
+
+
+def trajectory(loss: str, split: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Gradient and figures of every step, and which rows the state would keep at the end."""
+    model = TinyLlama(SHAPE, seed=1).to(dtype)
+    recorder, weight, figures = Recorder(model), parse(loss), []
+    state = weight.init()
+    for step in range(STEPS):
+        parts = SPLITS[split](rows(step), distributed.rank())
+        found, state = train_step(model, recorder, [as_batch(part) for part in parts], weight, state)
+        figures.append([found.loss, found.nll, found.grad_norm, found.tokens])
+    likely = torch.rand(16, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logq = (-likely * torch.logspace(-2, 2, 16, dtype=torch.float64)[:, None]).to(dtype)
+    kept, _ = weight.apply(logq, torch.ones_like(logq, dtype=torch.bool), state)
+    return {
+        "grads": torch.stack(recorder.grads),
+        "figures": torch.tensor(figures, dtype=torch.float64),
+        "kept": kept,
+        "thresholds": torch.stack([part.double() for part in scalars(state)] or [torch.zeros((), dtype=torch.float64)]),
+    }
+
+
+def scalars(state: tuple) -> list[torch.Tensor]:
+    found = []
+    for part in state:
+        found += scalars(part) if isinstance(part, tuple) else [part] if part.ndim == 0 else []
+    return found
+
+
+def compare(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], dtype: torch.dtype, what: str) -> None:
+    for mine, theirs in zip(found["grads"], expected["grads"], strict=True):
+        assert torch.linalg.norm(mine - theirs) <= TOLERANCE[dtype] * torch.linalg.norm(theirs), what
+    torch.testing.assert_close(found["figures"], expected["figures"], rtol=10 * TOLERANCE[dtype], atol=0, msg=what)
+    torch.testing.assert_close(found["thresholds"], expected["thresholds"], rtol=10 * TOLERANCE[dtype], atol=0)
+    assert torch.equal(found["kept"] == 0, expected["kept"] == 0), what
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_accumulated_batches_of_one_are_one_batch(loss, dtype):
+    compare(trajectory(loss, "accumulated", dtype), trajectory(loss, "one", dtype), dtype, loss)
+
+
+def main(rank: int, port: int, folder: str) -> None:
+    """One of the two processes."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    found = {(loss, dtype): trajectory(loss, "ranks", dtype) for loss in LOSSES for dtype in TOLERANCE}
+    tensors = {f"{loss}|{dtype}|{name}": t for (loss, dtype), made in found.items() for name, t in made.items()}
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, Path(folder) / f"{rank}.safetensors")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_real_processes_are_one_batch(tmp_path):
+    from safetensors.torch import load_file
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{Path(__file__).parent}", "OMP_NUM_THREADS": "1"}
+    code = "import sys, test_distributed as t; t.main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
+    command = [sys.executable, "-c", code]
+    processes = [
+        subprocess.Popen([*command, str(rank), str(port), str(tmp_path)], env=env, stderr=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors.decode()
+    both = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(2)]
+    for loss in LOSSES:
+        for dtype in TOLERANCE:
+            expected = trajectory(loss, "one", dtype)
+            for rank in range(2):
+                found = {name: both[rank][f"{loss}|{dtype}|{name}"] for name in expected}
+                compare(found, expected, dtype, f"{loss} {dtype} rank {rank}")
+
+
+def test_the_losses_that_drop_sequences_did_drop_some():
+    """Otherwise the tests above would say nothing about thresholds."""
+    for loss in LOSSES:
+        if "trunc" in loss:
+            kept = trajectory(loss, "one", torch.float64)["kept"]
+            assert 0 < (kept == 0).double().mean() < 1, loss
+
+
+def test_without_other_processes_everything_is_the_identity():
+    assert (distributed.rank(), distributed.world_size()) == (0, 1)
+    scores = torch.tensor([[1.0], [math.nan]])
+    assert distributed.gather_scores(scores, rows=7) is scores
+    assert distributed.count([as_batch(rows(0))]).rows == 4
+    assert distributed.share(10) == slice(0, 10)

@@ -1,0 +1,190 @@
+"""The loop: schedule, average, accumulation, log, and a resume that changes nothing."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from widen.data.mulmod import MulMod
+from widen.models.convert import load_pretrained
+from widen.models.tiny_llama import LlamaShape, TinyLlama
+from widen.train.alone import batches_of, train_alone
+from widen.train.log import Log, read_log
+from widen.train.loop import Loop
+from widen.train.many import train_many
+from widen.train.order import Order
+from widen.train.progress import Timer, bar
+from widen.train.settings import AdamW, Configuration, Schedule, Train
+
+GOLDEN = Path(__file__).parent / "golden"
+TINY = Configuration(
+    data=MulMod(num_samples=200),
+    model=LlamaShape(layers=2, dim=16, heads=2, hidden=24, init_std=0.1),
+    loss="nll:steps=4 then truncr:drop=0.2,window=64 * cdiv:alpha=1.4",
+    train=Train(
+        steps=12, batch_size=16, optimizer=AdamW(weight_decay=0.1), schedule=Schedule(decay="cosine", warmup_steps=3), ema=0.9
+    ),
+    seed=3,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["cdiv", "truncr"])
+def test_the_trajectory_is_the_golden_one(name, tmp_path):
+    golden = json.loads((GOLDEN / f"{name}.json").read_text())
+    train_alone(replace(TINY, loss=golden["loss"]), folder=tmp_path, dtype=torch.float64)
+    steps = read_log(tmp_path / "log.jsonl")
+    for key in ("loss", "nll", "grad_norm"):
+        np.testing.assert_allclose([s[key] for s in steps], [s[key] for s in golden["steps"]], rtol=1e-9, err_msg=key)
+
+
+def test_a_finished_run_leaves_a_model_its_average_and_a_log(tmp_path):
+    loop = train_alone(TINY, folder=tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "log.jsonl"]
+    assert torch.equal(load_pretrained(tmp_path / "checkpoint").flat(), loop.model.flat())
+    average = load_pretrained(tmp_path / "checkpoint" / "average").flat()
+    assert torch.equal(average, torch.cat([loop.average[n].reshape(-1) for n in TINY.model.parameter_shapes()]))
+    assert not torch.equal(average, loop.model.flat())
+    records = read_log(tmp_path / "log.jsonl")
+    assert [r["step"] for r in records] == list(range(12))
+    assert records[0]["lr"] == pytest.approx(1e-3 / 3)
+    assert records[3]["weight_mean"] == 1  # NLL first
+    assert records[-1]["weight_mean"] > 1
+
+
+def test_stopping_anywhere_and_resuming_gives_the_same_bits(tmp_path):
+    whole = train_alone(TINY, folder=tmp_path / "whole")
+    for stop in (1, 4, 7, 11):
+        folder = tmp_path / str(stop)
+        loop = make_loop(folder)
+
+        def halt(now, stop=stop):
+            if now.step == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(progress=halt)
+        torch.manual_seed(stop)
+        again = make_loop(folder)
+        assert again.step == stop // 3 * 3
+        again.run()
+        assert torch.equal(again.model.flat(), whole.model.flat())
+        assert all(torch.equal(again.average[name], whole.average[name]) for name in whole.average)
+        assert read_log(folder / "log.jsonl") == read_log(tmp_path / "whole" / "log.jsonl")
+
+
+def make_loop(folder: Path, configuration: Configuration = TINY) -> Loop:
+    model = TinyLlama(configuration.model, seed=configuration.seed)
+    return Loop(
+        model, batches_of(configuration), configuration.weight, configuration.train, folder=folder, save_every=3
+    )
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    make_loop(tmp_path).run()
+    with pytest.raises(ValueError, match="loss"):
+        make_loop(tmp_path, replace(TINY, loss="gold"))
+    with pytest.raises(ValueError, match="train"):
+        make_loop(tmp_path, replace(TINY, train=replace(TINY.train, steps=13)))
+
+
+@pytest.mark.parametrize("micro", [1, 5, 16])
+def test_micro_batches_change_nothing(micro):
+    plain = train_alone(TINY, dtype=torch.float64).model.flat()
+    cut = replace(TINY, train=replace(TINY.train, micro_batch=micro))
+    assert (train_alone(cut, dtype=torch.float64).model.flat() - plain).abs().max() < 1e-11
+
+
+def test_many_write_one_folder_each_and_resume(tmp_path):
+    made = [
+        replace(TINY, loss=loss, seed=seed) for seed, loss in enumerate(["nll", "truncr:drop=0.2,window=64", "gold"])
+    ]
+    folders = [tmp_path / c.loss[:4] for c in made]
+    settings = {"resume": tmp_path / "resume", "save_every": 5, "log_every": 1}
+
+    def halt(now):
+        if now.step == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_many(made, folders, progress=halt, **settings)
+    assert not (folders[0] / "checkpoint").exists()
+    trainer = train_many(made, folders, **settings)
+    assert not (tmp_path / "resume").exists()
+    for m, (configuration, folder) in enumerate(zip(made, folders, strict=True)):
+        assert [r["step"] for r in read_log(folder / "log.jsonl")] == list(range(12))
+        assert torch.equal(load_pretrained(folder / "checkpoint").flat(), trainer.flat_MP[m])
+        alone = train_alone(configuration)
+        assert (load_pretrained(folder / "checkpoint").flat() - alone.model.flat()).abs().max() < 1e-4
+        assert (folder / "checkpoint" / "average" / "config.json").exists()
+    with pytest.raises(ValueError, match="folders"):
+        train_many(made, folders[:2], **settings)
+
+
+def test_a_torn_last_line_and_steps_ahead_of_the_checkpoint_are_dropped(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 0}\n{"step": 1}\n{"step": 2}\n{"st')
+    log = Log(path, step=2)
+    log.write({"step": 2, "loss": 1.5})
+    log.close()
+    assert read_log(path) == [{"step": 0}, {"step": 1}, {"step": 2, "loss": 1.5}]
+    path.write_text('{"step": 0}\nrubbish\n{"step": 2}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        read_log(path)
+
+
+def test_every_epoch_sees_every_sample_once_and_batches_are_always_full():
+    order = Order(num_samples=10, batch_size=4, seed=1)
+    stream = np.concatenate([order.indices(step) for step in range(10)])
+    for epoch in stream.reshape(4, 10):
+        assert sorted(epoch) == list(range(10))
+    assert (stream[:10] != stream[10:20]).any()
+    assert (Order(num_samples=10, batch_size=4, seed=2).indices(0) != order.indices(0)).any()
+    assert (Order(num_samples=3, batch_size=8, seed=0).indices(5) < 3).all()
+
+
+def test_schedules_are_their_formulas():
+    cosine = Schedule(decay="cosine", warmup_steps=2, final=0.1)
+    assert [cosine.factor(step, 10) for step in (0, 1)] == [0.5, 1.0]
+    assert cosine.factor(6, 10) == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 2)) / 2)
+    assert Schedule(decay="linear", final=0.1).factor(10, 10) == pytest.approx(0.1)
+    assert Schedule().factor(10**6, 10) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: AdamW(lr=-1.0), "lr=-1"),
+        (lambda: AdamW(betas=(0.9, 1.0)), "betas"),
+        (lambda: AdamW(eps=0.0), "eps"),
+        (lambda: AdamW(weight_decay=-0.1), "weight_decay"),
+        (lambda: AdamW(max_grad_norm=0.0), "max_grad_norm"),
+        (lambda: Schedule(final=2.0), "final"),
+        (lambda: Schedule(warmup_steps=-1), "warmup_steps"),
+        (lambda: Train(steps=-1), "steps"),
+        (lambda: Train(batch_size=0), "batch_size"),
+        (lambda: Train(micro_batch=0), "micro_batch"),
+        (lambda: Train(ema=1.0), "ema"),
+        (lambda: Configuration(seed=-1), "seed"),
+        (lambda: Configuration(loss="cdiv:alfa=2"), "alfa"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_time_left_counts_the_steps_of_this_process_only():
+    timer = Timer(90, 100)
+    timer.start -= 10.0  # as if ten seconds had passed
+    assert timer.at(95, 1.0, 1.0).seconds_left == pytest.approx(10, rel=0.01)
+    assert timer.at(90, 1.0, 1.0).seconds_left == math.inf
+
+
+def test_the_bar_shows_progress(capsys):
+    with bar("training") as show:
+        train_alone(TINY, progress=show)
+    assert "12/12" in capsys.readouterr().out
