@@ -45,7 +45,9 @@ def test_docstring_examples_hold(name):
 def test_example_runs_and_is_short(example, tmp_path):
     assert len(example.read_text().splitlines()) <= 40
     env = dict(os.environ, OMP_NUM_THREADS="1")
-    done = subprocess.run([sys.executable, "-W", "error", example], capture_output=True, text=True, cwd=tmp_path, env=env)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", example], capture_output=True, text=True, cwd=tmp_path, env=env
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

@@ -60,7 +60,10 @@ assert not failed, failed
 
 
 def test_import_widen_loads_no_room_and_no_torch():
-    assert run("import sys, widen; print([m for m in sys.modules if m == 'torch' or m.startswith('widen.')])").strip() == "[]"
+    assert (
+        run("import sys, widen; print([m for m in sys.modules if m == 'torch' or m.startswith('widen.')])").strip()
+        == "[]"
+    )
 
 
 def test_import_theory_loads_no_torch():
@@ -68,7 +71,9 @@ def test_import_theory_loads_no_torch():
 
 
 def test_rooms_are_reached_as_attributes():
-    assert run("import widen; print(widen.losses.parse('gold').alpha, widen.theory.pr_curve([1.0], [1.0]).auc)").split() == ["0.5", "1.0"]
+    assert run(
+        "import widen; print(widen.losses.parse('gold').alpha, widen.theory.pr_curve([1.0], [1.0]).auc)"
+    ).split() == ["0.5", "1.0"]
 
 
 def test_an_unknown_room_is_refused_with_the_list_of_rooms():

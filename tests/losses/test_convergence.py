@@ -11,7 +11,11 @@ P = np.array([0.5, 0.25, 0.12, 0.08, 0.05])
 
 
 def descend(loss, *, start, steps, lr, average_last=0):
-    """Population gradient descent on the logits of one context: every token is a sequence of length one, met with probability P."""
+    """Population descent on the logits of one context: every token is a sequence of length one, met with probability P.
+
+    The gradient dL/dz_i = q_i sum_j P_j w_j - P_i w_i is divided by q_i (natural gradient): the same stationary points, and a token whose
+    mass should vanish gets there in hundreds of steps, not in a hundred thousand.
+    """
     p = torch.tensor(P)
     z = torch.tensor(start, dtype=torch.float64).log()
     mask, state, total = torch.ones(len(P), 1, dtype=torch.bool), loss.init(), torch.zeros(len(P), dtype=torch.float64)
@@ -20,7 +24,7 @@ def descend(loss, *, start, steps, lr, average_last=0):
         w, state = loss.apply(q.log()[:, None], mask, state)
         state = loss.observe(loss.seen(state), state)
         pw = p * w[:, 0]
-        z = z - lr * (q * pw.sum() - pw)
+        z = z - lr * (pw.sum() - pw / q)
         if i >= steps - average_last:
             total += z.softmax(0)
     return (total / average_last if average_last else z.softmax(0)).numpy()
@@ -31,27 +35,27 @@ UNIFORM = np.full(5, 0.2)
 
 @pytest.mark.parametrize("alpha", [0.5, 0.8, 1.0, 1.2, 1.4, 2.0])
 def test_cdiv_converges_to_the_power_of_p(alpha):
-    got = descend(CDiv(alpha=alpha, cap=float("inf")), start=UNIFORM, steps=3000, lr=0.3)
+    got = descend(CDiv(alpha=alpha, cap=float("inf")), start=UNIFORM, steps=1500, lr=0.1)
     np.testing.assert_allclose(got, optima.cdiv(P, alpha=alpha), atol=1e-6)
 
 
 def test_clipped_cdiv_converges_to_its_own_optimum():
-    got = descend(CDiv(alpha=2.0, cap=6.0), start=UNIFORM, steps=4000, lr=0.2)
+    got = descend(CDiv(alpha=2.0, cap=6.0), start=UNIFORM, steps=1500, lr=0.05)
     np.testing.assert_allclose(got, optima.cdiv(P, alpha=2.0, cap=6.0), atol=1e-6)
     assert np.abs(got - optima.cdiv(P, alpha=2.0)).max() > 1e-3  # the cap binds here, and moves the optimum
 
 
 @pytest.mark.parametrize("gamma", [0.01, 0.1, 0.3])
 def test_tailr_converges_to_water_filling(gamma):
-    got = descend(TaiLr(gamma=gamma), start=UNIFORM, steps=60_000, lr=1.0)
-    np.testing.assert_allclose(got, optima.tailr(P, gamma=gamma), atol=2e-4)
+    got = descend(TaiLr(gamma=gamma), start=UNIFORM, steps=4000, lr=0.2)
+    np.testing.assert_allclose(got, optima.tailr(P, gamma=gamma), atol=1e-5)
 
 
 def test_lambda_pr_converges_on_average_to_capped_water_filling():
     loss = LambdaPR(lam=0.9, gamma=0.3)
     threshold = loss.threshold(1)
     assert threshold * 5 > 1  # the unique case
-    got = descend(loss, start=UNIFORM, steps=20_000, lr=0.02, average_last=10_000)
+    got = descend(loss, start=UNIFORM, steps=6000, lr=0.01, average_last=3000)
     np.testing.assert_allclose(got, optima.lambda_pr(P, threshold=threshold, gamma=0.3), atol=5e-3)
 
 
@@ -63,7 +67,7 @@ def test_lambda_pr_with_a_small_threshold_stays_where_it_starts(start):
     np.testing.assert_allclose(descend(loss, start=start, steps=200, lr=0.5), start, atol=1e-15)
 
 
-def rolling_list_descent(loss, *, steps=6000, lr=0.05):
+def rolling_list_descent(loss, *, steps=4000, lr=0.05):
     """The algorithm itself: batches that hold each token as often as P says, the window, the quantile; from P; averaged iterate.
 
     Ties would make the quantile jump by whole atoms, so each copy of a token carries a small jitter of its own, as sequences do.
@@ -97,5 +101,5 @@ def test_trunc_from_p_converges_to_the_minimum_entropy_law():
 
 def test_a_product_descends_too():
     """c-Div 1.4 times c-Div .6 is NLL: the same optimum, P."""
-    got = descend(parse("cdiv:alpha=1.4,cap=inf * cdiv:alpha=0.6"), start=UNIFORM, steps=3000, lr=0.3)
+    got = descend(parse("cdiv:alpha=1.4,cap=inf * cdiv:alpha=0.6"), start=UNIFORM, steps=1500, lr=0.1)
     np.testing.assert_allclose(got, P, atol=1e-6)

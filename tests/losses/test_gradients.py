@@ -4,7 +4,7 @@ import pytest
 import torch
 from test_weights import SPECS
 
-from widen.losses import CDiv, LambdaPR, NLL, TaiLr, parse, weighted_nll
+from widen.losses import NLL, CDiv, LambdaPR, TaiLr, parse, weighted_nll
 
 
 def logits_case(seed=0, b=6, length=5, v=7):
@@ -34,9 +34,13 @@ def test_gradient_is_the_weight_times_the_gradient_of_nll(spec):
     torch.testing.assert_close(logits.grad, by_hand, rtol=1e-10, atol=1e-15)
 
 
-@pytest.mark.parametrize("loss", [NLL(), CDiv(alpha=0.5), CDiv(alpha=1.4), CDiv(alpha=0.0), TaiLr(gamma=0.1), LambdaPR(lam=0.9, gamma=0.1)], ids=str)
+@pytest.mark.parametrize(
+    "loss",
+    [NLL(), CDiv(alpha=0.5), CDiv(alpha=1.4), CDiv(alpha=0.0), TaiLr(gamma=0.1), LambdaPR(lam=0.9, gamma=0.1)],
+    ids=str,
+)
 def test_at_a_tenth_the_probability_of_the_target_goes_up(loss):
-    """With a weight that is not detached, DFT's gradient is multiplied by 1 + log q and turns round below q = 1/e; the value does not show it."""
+    """A weight that is not detached multiplies DFT's gradient by 1 + log q: below q = 1/e it turns round, and no value shows it."""
     z = torch.tensor([[[0.0, 9.0]]], dtype=torch.float64).log()
     z[..., 0], z[..., 1] = 0.0, torch.tensor(9.0).log()  # q(target) = 0.1
     z = z.clone().requires_grad_()

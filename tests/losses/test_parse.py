@@ -16,8 +16,12 @@ single = st.one_of(
     st.builds(CDiv, alpha=st.floats(0, 10)),
     st.builds(TaiLr, gamma=st.floats(0, 1), **bounds),
     st.builds(LambdaPR, lam=positive, gamma=st.floats(1e-9, 1), **bounds),
-    st.builds(Trunc, drop=st.floats(0, 0.99), window=st.integers(1, 10**6), score=st.sampled_from(["sum", "mean"]), **bounds),
-    st.builds(TruncR, drop=st.floats(0, 0.99), window=st.integers(1, 10**6), score=st.sampled_from(["sum", "mean"]), **bounds),
+    st.builds(
+        Trunc, drop=st.floats(0, 0.99), window=st.integers(1, 10**6), score=st.sampled_from(["sum", "mean"]), **bounds
+    ),
+    st.builds(
+        TruncR, drop=st.floats(0, 0.99), window=st.integers(1, 10**6), score=st.sampled_from(["sum", "mean"]), **bounds
+    ),
 )
 product = st.lists(single, min_size=2, max_size=3).map(lambda parts: Product(*parts))
 weights = st.one_of(single, product, st.builds(Warmup, steps=st.integers(0, 10**6), then=st.one_of(single, product)))

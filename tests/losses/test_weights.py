@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from widen.losses import LOSSES, CDiv, LambdaPR, TaiLr, TokenWeight, parse, position_and_length, starvation, stats, weighted_nll
+from widen.losses import (
+    LOSSES,
+    CDiv,
+    LambdaPR,
+    TaiLr,
+    TokenWeight,
+    parse,
+    position_and_length,
+    starvation,
+    stats,
+    weighted_nll,
+)
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_weights.json").read_text())
 SPECS = [
@@ -46,7 +57,9 @@ def test_tailr_matches_the_golden_weights(gamma):
     close(TaiLr(gamma=float(gamma)).at(golden_q().log(), None, None), GOLDEN["weights"]["tailr"][gamma])
 
 
-@pytest.mark.parametrize("case", GOLDEN["weights"]["lambda_pr"], ids=lambda c: f"lam={c['lambda']},gamma={c['gamma']},l={c['l']}")
+@pytest.mark.parametrize(
+    "case", GOLDEN["weights"]["lambda_pr"], ids=lambda c: f"lam={c['lambda']},gamma={c['gamma']},l={c['l']}"
+)
 def test_lambda_pr_matches_the_golden_weights(case):
     q = golden_q()
     loss = LambdaPR(lam=case["lambda"], gamma=case["gamma"])
@@ -86,7 +99,9 @@ def test_cdiv_above_one_is_capped_unless_told_otherwise():
     assert CDiv(alpha=0.5).cap == math.inf
 
 
-@pytest.mark.parametrize("spec", ["nll", "gold", "cdiv:alpha=1.4", "tailr:gamma=0.1", "lambda_pr:lam=0.1,gamma=0.01", "truncr:drop=0.5"])
+@pytest.mark.parametrize(
+    "spec", ["nll", "gold", "cdiv:alpha=1.4", "tailr:gamma=0.1", "lambda_pr:lam=0.1,gamma=0.01", "truncr:drop=0.5"]
+)
 def test_floor_and_cap_bound_every_loss(spec):
     loss = replace(parse(spec), floor=0.5, cap=0.75)
     logq = torch.linspace(-12, 0, 40).view(4, 10)
@@ -154,7 +169,7 @@ def test_a_weight_that_carries_a_gradient_is_refused():
 
 
 def test_shapes_that_disagree_are_refused_with_both():
-    with pytest.raises(Exception, match="B L|shape"):
+    with pytest.raises(Exception, match=r"B L|shape"):
         weighted_nll(torch.zeros(2, 3), torch.ones(2, 4, dtype=torch.bool), parse("nll"), (), num_tokens=1)
 
 

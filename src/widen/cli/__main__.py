@@ -1,0 +1,77 @@
+"""``widen VERB ...``: a dict one can read, and nothing else.
+
+Each verb is a module with ``help``, ``add_arguments(parser)`` and ``main(arguments) -> int``. A mistake of the user's ends with one
+sentence and status 2; a run that cannot go on, with one sentence and status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+VERBS = {
+    "demo": "two minutes: train for coverage, then choose precision with temperature",
+    "run": "run a recipe: a table or figure of the paper, or an experiment of your own",
+    "train": "train one model from a config file and flags",
+    "sample": "draw sequences from a trained model",
+    "score": "precision and recall of a run, or of texts against texts",
+    "curve": "the exact PR curve of the artificial case, or of two distributions",
+    "env": "what this machine has and which parts of widen work here",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, call the verb, turn its refusals into sentences."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in VERBS:
+        close = get_close_matches(arguments[0], VERBS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        print(f"widen: no verb is called {arguments[0]!r}{hint} Verbs: {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    if arguments and arguments[0] in VERBS:
+        return _call(arguments[0], arguments[1:])
+    _overview().parse_args(arguments)
+    _overview().print_help()
+    return 0
+
+
+def _overview() -> argparse.ArgumentParser:
+    from widen import __version__
+
+    lines = "\n".join(f"  {verb:8} {text}" for verb, text in VERBS.items())
+    parser = argparse.ArgumentParser(
+        prog="widen",
+        usage="widen VERB [options]",
+        description="Train language models for coverage, then choose precision with temperature.",
+        epilog=f"verbs:\n{lines}\n\n`widen VERB --help` teaches each one. Start with `widen demo`.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"widen {__version__}")
+    return parser
+
+
+def _call(verb: str, arguments: list[str]) -> int:
+    module = import_module(f"widen.cli.{verb}")
+    parser = argparse.ArgumentParser(
+        prog=f"widen {verb}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.add_arguments(parser)
+    options = parser.parse_args(arguments)
+    try:
+        return int(module.main(options))
+    except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
+        print(f"widen {verb}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # disk full, no permission: the sentence of the system, and what is on disk stays
+        print(f"widen {verb}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\nwiden {verb}: stopped; run the same command again to go on", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Two minutes on two CPU cores: train for coverage, then choose precision with temperature.
+
+Takes a small model that was trained with NLL to write products modulo 97, of which one half was rare in its training data. Fine-tunes
+copies of it side by side under NLL and under recall-side losses, scores each exactly at twenty temperatures, prints a table and
+leaves a page with the frontiers. Run again: what is there is not computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from .show import bars, frontier_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the verb."""
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/demo"), help="where models, scores and the page go (default: runs/demo)"
+    )
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the stages, print the table, write the page."""
+    from widen.run import recipe
+    from widen.run.training import folder_of, is_trained
+    from widen_recipes.demo import STEPS, fine_tune
+
+    console, begun = Console(), time.monotonic()
+    experiments = fine_tune()
+    there = all(is_trained(folder_of(options.out, experiment)) for experiment in experiments)
+    console.print(
+        "Everything is trained already; scores are read, the page is made again."
+        if there
+        else f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each, side by side."
+    )
+    with bars() as (on_training, on_score):
+        rows = recipe.run(
+            "demo:fine_tune",
+            experiments,
+            options.out,
+            command="widen demo",
+            device=options.device,
+            on_training=on_training,
+            on_score=on_score,
+        )
+    console.print(frontier_table(rows, title="At t = 1, and the best recall at a precision of .9"))
+    console.print(
+        f"One seed, {STEPS} steps: it shows the mechanism and proves little. The recipes mulmod:* have five seeds."
+    )
+    from .demo_page import page
+
+    path = page(rows, steps=STEPS).write(options.out / "report.html")
+    console.print(f"page: {path}   ({time.monotonic() - begun:.0f} s)", soft_wrap=True)
+    return 0

@@ -1,0 +1,42 @@
+"""One page of runs, to look at: frontiers, wishes, PR curves, training, scores, samples, and what was run.
+
+  widen report runs/nll runs/cdiv                 two runs, side by side
+  widen report runs                               every run in or below a folder; runs of one name are seeds of one line
+  widen report runs --out pages/report.html       choose the file; static figures go into figures/ beside it
+
+The page is one file that loads nothing: open it anywhere, or send it. The static figures are PDF, SVG and PNG.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the verb."""
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or folders that hold them")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the page (default: report.html in the run, or in the runs' common folder)",
+    )
+    parser.add_argument("--title", default="", help="title of the page (default: made from the names of the runs)")
+    parser.add_argument("--no-figures", action="store_true", help="leave out the static figures")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Read, draw, say where."""
+    from widen.report.report import write_report
+
+    out = options.out or Path(os.path.commonpath([path.resolve() for path in options.runs])) / "report.html"
+    page, *figures = write_report(options.runs, out, title=options.title, figures=not options.no_figures)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"page: {page} ({page.stat().st_size / 1e6:.1f} MB)")
+    if figures:
+        console.print(f"figures: {figures[0].parent} ({len(figures)} files)")
+    return 0

@@ -1,0 +1,216 @@
+"""Draw samples of models: every model x temperature x method, one file each, resumed where it was stopped.
+
+  widen sample runs/NAME --num 20000 --temperatures 0.5 1 2            a run of the integer task; files go into its samples/
+  widen sample ./my-model --prompts prompts.jsonl --num 100 --temperatures 0.7 1 --methods plain top_p=0.9 kl_sigma=3
+  widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl        servers of one model (vLLM, transformers serve)
+  widen sample vllm:./my-model --prompts prompts.jsonl                          vLLM in this process
+
+A method is a list of settings: top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field and
+order=temperature_first|temperature_last|vllm|a>b>c. Temperature 0 is greedy. Prompts: a .jsonl file with "prompt" (and, if you like,
+"id" and "without") in each line, or a text file with one prompt a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from widen.sample import Engine, Progress, Prompt, Settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the verb."""
+    parser.add_argument(
+        "models", nargs="+", metavar="MODEL", help="run folder, Hugging Face path, server URLs, or vllm:PATH"
+    )
+    parser.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="what to continue (a run of the integer task needs none)"
+    )
+    parser.add_argument(
+        "--num", type=int, default=100, metavar="N", help="samples a prompt (default 100); more later adds to the files"
+    )
+    how = parser.add_argument_group("how")
+    how.add_argument("--temperatures", type=float, nargs="+", default=[1.0], metavar="T", help="default 1; 0 is greedy")
+    how.add_argument(
+        "--methods", nargs="+", default=["plain"], metavar="M", help="plain, top_p=0.9, top_k=50,min_p=0.1, ..."
+    )
+    how.add_argument(
+        "--max-tokens", type=int, default=256, metavar="N", help="at most so many tokens a sample (default 256)"
+    )
+    how.add_argument("--seed", type=int, default=0)
+    where = parser.add_argument_group("where")
+    where.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)"
+    )
+    where.add_argument("--batch", type=int, metavar="N", help="samples drawn at a time, or requests in flight")
+    where.add_argument("--device", help="of a local model (default: cuda if there is one)")
+    where.add_argument("--dtype", default="auto", help="of a local model (default: as it was saved)")
+    where.add_argument(
+        "--served-model", default="", metavar="NAME", help="the model to ask a server for (default: what it lists)"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Sample each model in turn."""
+    from rich.console import Console
+
+    from widen.sample import collect, read_prompts
+
+    settings = make_settings(options)
+    prompts = read_prompts(options.prompts) if options.prompts is not None else None
+    console = Console()
+    for model in options.models:
+        engine, folder, unprompted = open_model(model, options, notice=lambda text: console.print(f"[yellow]{text}[/]"))
+        if prompts is None and unprompted is None:
+            raise ValueError(f"{model} needs --prompts FILE: what it is to continue")
+        files: list[Path] = []
+        last: list[Progress] = []
+        try:
+            with _bar(model, last, console) as progress:
+                files = collect(
+                    engine,
+                    prompts or unprompted or [],
+                    settings,
+                    num=options.num,
+                    folder=folder,
+                    progress=progress,
+                    notice=lambda text: console.print(f"[yellow]{text}[/]"),
+                )
+        except (OSError, ValueError, KeyboardInterrupt):
+            if last:
+                print(
+                    f"{last[-1].done} of {last[-1].total} samples are in {folder}; the same command goes on from there",
+                    file=sys.stderr,
+                )
+            raise
+        console.print(_table(f"{model} -> {folder}", files))
+    return 0
+
+
+def make_settings(options: argparse.Namespace) -> list[Settings]:
+    """Every temperature with every method; two that draw alike are one."""
+    from widen.sample import Decoding, Settings
+
+    found: dict[str, Settings] = {}
+    for temperature in options.temperatures:
+        for method in options.methods:
+            spec = f"t={temperature:g}" + ("" if method == "plain" else f",{method}")
+            setting = Settings(decoding=Decoding.parse(spec), max_tokens=options.max_tokens, seed=options.seed)
+            found.setdefault(setting.name, setting)
+    return list(found.values())
+
+
+def open_model(
+    model: str, options: argparse.Namespace, *, notice: Callable[[str], None]
+) -> tuple[Engine, Path, list[Prompt] | None]:
+    """The engine for what the user named, the folder for its files, and its prompt where it needs no file."""
+    from widen import sample
+
+    elsewhere = options.out / re.sub(r"[^A-Za-z0-9._-]+", "_", model.removeprefix("vllm:")).strip("_.") / "samples"
+    if model.startswith(("http://", "https://")):
+        flight = {} if options.batch is None else {"in_flight": options.batch}
+        return (
+            sample.ServerEngine(model.split(","), model=options.served_model, notice=notice, **flight),
+            elsewhere,
+            None,
+        )
+    if model.startswith("vllm:"):
+        rows = {} if options.batch is None else {"batch": options.batch}
+        return sample.VllmEngine(model.removeprefix("vllm:"), dtype=options.dtype, **rows), elsewhere, None
+    if _is_run(Path(model)):
+        return _open_run(Path(model), options)
+    return _open_local(model, options), elsewhere, None
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder is one of ours: its config.json holds an experiment, where a Hugging Face model's names an architecture."""
+    try:
+        return "experiment" in json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def _open_run(path: Path, options: argparse.Namespace) -> tuple[Engine, Path, list[Prompt] | None]:
+    from widen import sample
+    from widen.models.convert import load_pretrained
+    from widen.run.experiment import load
+    from widen.run.folder import RunFolder
+
+    folder = RunFolder(path)
+    if not (folder.checkpoint / "config.json").exists():
+        raise FileNotFoundError(f"{path} has no trained model yet: run `widen train` or `widen run` first")
+    model = load_pretrained(folder.checkpoint).to(options.device or "cpu")
+    rows = {} if options.batch is None else {"batch": options.batch}
+    engine = sample.MulModEngine(model, load(folder.config).model.data, name=path.name, **rows)
+    return engine, folder.samples("").parent, [sample.UNPROMPTED]
+
+
+def _open_local(model: str, options: argparse.Namespace) -> Engine:
+    from widen import sample
+
+    try:
+        from transformers.utils import logging
+    except ImportError:
+        raise ImportError("Hugging Face models need transformers: pip install 'widen[hf]'") from None
+    logging.disable_progress_bar()
+    try:
+        return sample.LocalEngine.load(model, device=options.device, dtype=options.dtype, batch=options.batch)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"cannot open {model!r} as a run folder or a Hugging Face model: {str(error).splitlines()[0]}"
+        ) from None
+
+
+@contextmanager
+def _bar(model: str, last: list[Progress], console: object) -> Iterator[Callable[[Progress], None]]:
+    """A bar with samples, rate and time left; what was on disk before does not count towards the rate."""
+    import time
+
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    with Bar(*columns, TimeRemainingColumn(), console=console) as shown:  # type: ignore[arg-type]
+        task = shown.add_task(model, total=None, rate="")
+        start = time.monotonic()
+
+        def update(now: Progress) -> None:
+            last.append(now)
+            del last[:-1]
+            passed = max(1e-9, time.monotonic() - start)
+            rate = f"{now.drawn / passed:,.0f} samples/s, {now.tokens / passed:,.0f} tokens/s" if now.drawn else ""
+            shown.update(task, completed=now.done, total=now.total, rate=rate)
+
+        yield update
+
+
+def _table(title: str, files: list[Path]) -> object:
+    """What is in the files now."""
+    from rich.table import Table
+
+    from widen.sample import read_samples
+
+    table = Table(title=title, title_justify="left")
+    for header in ("file", "samples", "prompts", "ended", "tokens", "distinct", "log q"):
+        table.add_column(header, justify="left" if header == "file" else "right", overflow="fold")
+    for path in files:
+        found = read_samples(path)
+        count = len(found)
+        known = [s.logq for s in found if s.logq is not None]
+        table.add_row(
+            path.name,
+            f"{count:,}",
+            f"{len(found.prompts):,}",
+            f"{sum(s.finish == 'stop' for s in found) / count:.1%}",
+            f"{sum(s.num_tokens or 0 for s in found) / count:.1f}",
+            f"{len({(s.prompt, s.text) for s in found}) / count:.1%}",
+            f"{sum(known) / len(known):.2f}" if known else "-",
+        )
+    return table

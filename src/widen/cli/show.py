@@ -1,0 +1,60 @@
+"""What several verbs print: progress bars with time left, and the table of a frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from widen.run.scores import Progress as OnScore
+from widen.run.table import Row, best_recall
+from widen.run.training import OnTraining
+from widen.train.progress import Progress as TrainingProgress
+
+
+@contextmanager
+def bars() -> Iterator[tuple[OnTraining, OnScore]]:
+    """Two callbacks that draw bars: one for training, one for scoring."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns) as shown:
+        tasks: dict[str, TaskID] = {}
+
+        def at(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = shown.add_task(what, total=total)
+            shown.update(tasks[what], completed=done, total=total)
+
+        def on_training(what: str, now: TrainingProgress) -> None:
+            at(what, now.step, now.steps)
+
+        def on_score(what: str, done: int, total: int) -> None:
+            at("scoring", done, total)
+
+        yield on_training, on_score
+
+
+def frontier_table(rows: Sequence[Row], *, title: str, precision: float = 0.9) -> Table:
+    """One line a setting: precision and recall at t = 1, and the best recall at the precision asked for."""
+    table = Table(title=title, title_justify="left")
+    for header in ("loss", "seeds", "precision", "recall", f"recall at\nprecision ≥ {precision:g}", "at t"):
+        table.add_column(header, justify="left" if header == "loss" else "right")
+    best = best_recall(rows, precision=precision)
+    for name in dict.fromkeys(row.name for row in rows):
+        mine = [row for row in rows if row.name == name]
+        at_one = min(mine, key=lambda row: abs(row.temperature - 1))
+        top = best[name]
+        table.add_row(
+            name,
+            str(at_one.seeds),
+            _with(at_one.precision, at_one.precision_half_width),
+            _with(at_one.recall, at_one.recall_half_width),
+            _with(top.recall, top.recall_half_width) if top else "never",
+            f"{top.temperature:g}" if top else "",
+        )
+    return table
+
+
+def _with(value: float, half_width: float | None) -> str:
+    return f"{value:.3f}" if half_width is None else f"{value:.3f} ± {half_width:.3f}"

@@ -1,0 +1,1 @@
+"""An experiment as a value, the folder it fills, and the stages that fill it."""

@@ -1,0 +1,85 @@
+"""A recipe end to end: train, score, table, page. Each stage skips what is on disk; running again adds what is missing."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+
+from .environment import environment
+from .experiment import Experiment
+from .scores import Progress, score_all
+from .table import Row, summarise, to_csv
+from .training import OnTraining, train_all
+
+
+def find(package: str, spec: str) -> list[Experiment]:
+    """The experiments of ``module:function`` in a package of recipes.
+
+    A function that takes no argument and returns experiments is a recipe. ``module:tiny:function`` is its small form.
+    """
+    module_name, _, rest = spec.partition(":")
+    try:
+        module = importlib.import_module(f"{package}.{module_name}")
+    except ModuleNotFoundError:
+        raise ValueError(f"no recipe module is called {module_name!r}; recipes: {', '.join(names(package))}") from None
+    small, _, function = rest.rpartition(":")
+    if function not in _functions(module) or small not in ("", "tiny"):
+        close = get_close_matches(spec, names(package), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise ValueError(f"no recipe is called {spec!r}{hint} Recipes: {', '.join(names(package))}")
+    experiments: list[Experiment] = getattr(module, function)()
+    return module.tiny(experiments) if small else experiments
+
+
+def names(package: str) -> list[str]:
+    """Every recipe of a package, as ``module:function``."""
+    import pkgutil
+
+    found = []
+    for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        module = importlib.import_module(f"{package}.{info.name}")
+        found += [f"{info.name}:{function}" for function in _functions(module)]
+    return found
+
+
+def _functions(module: ModuleType) -> list[str]:
+    """Public functions of a module that return a list of experiments and ask for nothing."""
+    found = []
+    for name, value in vars(module).items():
+        hints = getattr(value, "__annotations__", {})
+        if not name.startswith("_") and "Experiment]" in str(hints.get("return")) and set(hints) == {"return"}:
+            found.append(name)
+    return found
+
+
+def run(
+    name: str,
+    experiments: Sequence[Experiment],
+    root: str | Path,
+    *,
+    command: str,
+    device: str = "cpu",
+    seeds: int | None = None,
+    on_training: OnTraining | None = None,
+    on_score: Progress | None = None,
+) -> list[Row]:
+    """Train, score and tabulate; the CSV is left in ``root``.
+
+    Args:
+      seeds: take only the first so many seeds of each setting; the table says how many each row has.
+    """
+    experiments = list({(experiment.name, experiment.key): experiment for experiment in experiments}.values())
+    if seeds is not None:
+        experiments = [experiment for experiment in experiments if experiment.model.seed < seeds]
+    if not experiments:
+        raise ValueError(f"{name}: no experiments are left to run")
+    folders = train_all(experiments, root, device=device, progress=on_training)
+    rows = summarise(name, score_all(folders, device=device, progress=on_score))
+    path = Path(root) / f"{name.replace(':', '_')}.csv"
+    part = path.with_name(path.name + ".part")
+    part.write_text(to_csv(rows, command=command, env=dict(environment())), encoding="utf-8")
+    part.replace(path)
+    return rows

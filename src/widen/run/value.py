@@ -1,0 +1,101 @@
+"""Frozen dataclasses as JSON and back. What is written is what is read: unknown keys are refused with the nearest name.
+
+JSON has no infinity: it is written as the string "inf". A tuple is a list there and a tuple again here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import types
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON data of a value made of dataclasses, tuples, dicts, numbers, strings, None.
+
+    >>> from widen.data import MulMod
+    >>> to_json(MulMod(seed=3))["seed"]
+    3
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{value!r} of type {type(value).__name__} has no JSON form")
+
+
+def from_json(kind: type[T], data: Any, *, where: str = "") -> T:
+    """The dataclass ``kind`` out of JSON data; missing keys take their defaults, unknown ones are refused.
+
+    >>> from widen.data import MulMod
+    >>> from_json(MulMod, {"sed": 3})
+    Traceback (most recent call last):
+    ...
+    ValueError: unknown key 'sed'; did you mean 'seed'? Keys: modulus, low, high, under_representation, num_samples, seed
+    """
+    if not isinstance(data, dict):
+        raise ValueError(f"{where or kind.__name__}: expected an object with the keys of {kind.__name__}, got {data!r}")
+    hints, known = get_type_hints(kind), {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    for key in data:
+        if key not in known:
+            close = get_close_matches(key, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            raise ValueError(f"unknown key {_at(where, key)!r}{hint} Keys: {', '.join(known)}")
+    for name, f in known.items():
+        if name not in data and f.default is MISSING and f.default_factory is MISSING:
+            raise ValueError(f"missing key {_at(where, name)!r} of {kind.__name__}")
+    return kind(**{key: _build(hints[key], item, _at(where, key)) for key, item in data.items()})
+
+
+def _build(hint: Any, data: Any, where: str) -> Any:
+    """One field's value: ``data`` read as ``hint`` says."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if data is None and type(None) in args:
+            return None
+        return _build(next(arg for arg in args if arg is not type(None)), data, where)
+    if is_dataclass(hint):
+        return from_json(hint, data, where=where)  # type: ignore[arg-type]
+    if origin is tuple:
+        return tuple(_build(args[0], item, f"{where}[{i}]") for i, item in enumerate(_expect(list, data, where)))
+    if origin is dict:
+        return {key: _build(args[1], item, _at(where, key)) for key, item in _expect(dict, data, where).items()}
+    if hint is float:
+        return _number(data, where)
+    return _expect(hint, data, where) if isinstance(hint, type) else data
+
+
+def _number(data: Any, where: str) -> float:
+    if isinstance(data, str) and data in ("inf", "-inf", "nan"):
+        return float(data)
+    if isinstance(data, bool) or not isinstance(data, (int, float)):
+        raise ValueError(f"{where}: expected a number, got {data!r}")
+    return float(data)
+
+
+def _expect(kind: type, data: Any, where: str) -> Any:
+    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
+        raise ValueError(f"{where}: expected {kind.__name__}, got {data!r}")
+    return data
+
+
+def _at(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def content_hash(*parts: Any) -> str:
+    """Sixteen hex digits that change when any part of the values changes."""
+    text = json.dumps([to_json(part) for part in parts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,49 @@
+"""The demo: from one NLL model of the integer task, fine-tune copies under several losses and see their frontiers.
+
+    widen demo
+
+The starting model is ``checkpoints/mulmod_nll``: NLL at seed 0 of recipe ``mulmod:temperature``, trained on one H200 (provenance.json).
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from widen.data.mulmod import MulMod
+from widen.models.tiny_llama import LlamaShape
+from widen.run.experiment import ExactScore, Experiment
+from widen.train.settings import AdamW, Configuration, Schedule, Train
+
+STEPS = 300
+LOSSES = {
+    "NLL": "nll",
+    "TruncR 0.5": "truncr:drop=0.5,window=4096",
+    "c-Div 1.25": "cdiv:alpha=1.25",
+    "c-Div 1.5": "cdiv:alpha=1.5",
+}
+
+
+def start() -> str:
+    """Folder of the shipped NLL checkpoint."""
+    return str(files("widen_recipes") / "checkpoints" / "mulmod_nll")
+
+
+def fine_tune() -> list[Experiment]:
+    """One copy a loss, one seed, the same data and the same rate."""
+    train = Train(
+        steps=STEPS,
+        batch_size=512,
+        optimizer=AdamW(lr=2e-4, max_grad_norm=1.0),
+        schedule=Schedule(decay="linear", warmup_steps=20),
+    )
+    model = LlamaShape(init_std=0.08)
+    return [
+        Experiment(
+            name=name,
+            model=Configuration(data=MulMod(), model=model, loss=loss, train=train, seed=1),
+            start=start(),
+            score=ExactScore(),
+            not_in_paper={"fine-tuning": f"{STEPS} steps from an NLL model; the paper trains this task from scratch"},
+        )
+        for name, loss in LOSSES.items()
+    ]

@@ -1,0 +1,107 @@
+"""The command line, verb by verb, its errors included."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from widen.cli.__main__ import VERBS, main
+
+
+def call(capsys, *arguments):
+    status = main(list(arguments))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_widen_alone_prints_the_verbs_and_where_to_start(capsys):
+    status, out, _ = call(capsys)
+    assert status == 0
+    assert all(f"  {verb}" in out for verb in VERBS)
+    assert "widen demo" in out
+
+
+def test_a_misspelt_verb_is_refused_with_the_nearest(capsys):
+    status, _, err = call(capsys, "curv")
+    assert status == 2
+    assert "did you mean 'curve'?" in err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_teaches_by_its_help(verb, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    assert f"usage: widen {verb}" in out
+    assert len(out) > 150
+
+
+def test_the_module_runs_as_a_program():
+    done = subprocess.run([sys.executable, "-m", "widen.cli", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.startswith("widen ")
+
+
+def test_curve_prints_the_papers_artificial_case(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    status, out, _ = call(capsys, "curve", "--temperatures", "1")
+    assert status == 0
+    assert "t_0 = 1.167" in out
+    assert "0.850" in out  # precision at infinity is 1 - epsilon
+
+
+def test_curve_reads_two_distributions_and_leaves_a_page(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "p.json").write_text("[0.5, 0.3, 0.2, 0.0]")
+    (tmp_path / "q.json").write_text("[0.25, 0.25, 0.25, 0.25]")
+    page = tmp_path / "page.html"
+    status, out, _ = call(
+        capsys, "curve", "--p", str(tmp_path / "p.json"), "--q", str(tmp_path / "q.json"), "--html", str(page)
+    )
+    assert status == 0
+    assert "0.704" in out  # the area
+    assert page.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not a JSON list"),
+        ('["a"]', "not a JSON list"),
+        ("[-1, 2]", "-1"),
+        ("[0.5]", "shape"),
+        ("[0.9, 0.9, 0, 0]", "sum"),
+    ],
+)
+def test_curve_refuses_what_is_no_distribution(capsys, tmp_path, content, message):
+    (tmp_path / "p.json").write_text("[0.5, 0.3, 0.2, 0.0]")
+    (tmp_path / "q.json").write_text(content)
+    status, _, err = call(capsys, "curve", "--p", str(tmp_path / "p.json"), "--q", str(tmp_path / "q.json"))
+    assert status == 2
+    assert message in err
+
+
+def test_curve_refuses_one_distribution_without_the_other(capsys, tmp_path):
+    status, _, err = call(capsys, "curve", "--p", str(tmp_path / "p.json"))
+    assert status == 2
+    assert "--p and --q go together" in err
+
+
+def test_a_missing_file_is_one_sentence(capsys, tmp_path):
+    status, _, err = call(capsys, "curve", "--p", str(tmp_path / "p.json"), "--q", str(tmp_path / "q.json"))
+    assert status == 2
+    assert "p.json" in err
+    assert "Traceback" not in err
+
+
+def test_env_prints_json_without_a_path_or_a_host_name(capsys):
+    import os
+    import socket
+
+    status, out, _ = call(capsys, "env", "--json")
+    assert status == 0
+    assert json.loads(out)["packages"]["torch"]
+    assert os.getcwd() not in out
+    assert socket.gethostname() not in out
