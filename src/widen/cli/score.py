@@ -1,0 +1,85 @@
+"""Precision and recall: exactly for a run of the integer task, from embeddings for texts.
+
+  widen score runs/nll-seed0-...                                   a run folder, or several
+  widen score runs/* --temperatures 0.5 1 2 --num-samples 20000
+  widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv)
+
+For a run: exact at every temperature from one pass, no sampling; recall is the expectation of the paper's unique count over N samples.
+For texts: k-NN precision, recall, density and coverage on embeddings, MAUVE and n-gram diversity, with intervals and the
+reference-against-itself ceiling. Prints a table and writes JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .show import bars
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the verb."""
+    parser.add_argument("paths", nargs="+", type=Path, help="run folders; or REFERENCE and GENERATED text files")
+    runs = parser.add_argument_group("runs")
+    runs.add_argument("--temperatures", type=float, nargs="+", metavar="T", help="default: those of the run's config")
+    runs.add_argument("--num-samples", type=int, metavar="N", help="N of the sampled recall (default: the config's)")
+    runs.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    from .score_texts import add_arguments as add_text_arguments
+
+    add_text_arguments(parser.add_argument_group("texts"))
+
+
+def main(options: argparse.Namespace) -> int:
+    """Runs or texts, by what the paths are."""
+    missing = [str(path) for path in options.paths if not path.exists()]
+    if missing:
+        raise FileNotFoundError(f"not there: {', '.join(missing)}")
+    if all(path.is_dir() for path in options.paths):
+        return _runs(options)
+    if len(options.paths) != 2 or any(path.is_dir() for path in options.paths):
+        raise ValueError("give run folders only, or two text files: REFERENCE and GENERATED")
+    from .score_texts import main as texts
+
+    return texts(options)
+
+
+def _runs(options: argparse.Namespace) -> int:
+    from widen.run.experiment import load
+    from widen.run.folder import RunFolder
+    from widen.run.scores import score_all, settings_name
+
+    folders = []
+    for path in options.paths:
+        if not (path / "config.json").exists():
+            raise ValueError(f"{path} is no run folder: it has no config.json")
+        experiment = load(path / "config.json")
+        settings = experiment.score
+        if options.temperatures:
+            settings = replace(settings, temperatures=tuple(options.temperatures))
+        if options.num_samples is not None:
+            settings = replace(settings, num_samples=options.num_samples)
+        folders.append((RunFolder(path), replace(experiment, score=settings)))
+    with bars() as (_, on_score):
+        scored = score_all(folders, device=options.device, progress=on_score)
+    console = Console()
+    for (folder, experiment), (_, points) in zip(folders, scored, strict=True):
+        table = Table(title=f"{experiment.name}  ({folder.path.name})", title_justify="left")
+        for header in (
+            "t",
+            "precision",
+            f"recall, N = {experiment.score.num_samples:,}",
+            "area",
+            *(f"recall at lam {lam:g}" for lam in experiment.score.lams),
+        ):
+            table.add_column(header, justify="right")
+        for point in points:
+            cells = (point.precision, point.recall, point.auc, *point.recall_at)
+            table.add_row(f"{point.temperature:g}", *(f"{cell:.3f}" for cell in cells))
+        console.print(table)
+        console.print(f"the reference itself would get a recall of {points[0].recall_ceiling:.3f}")
+        console.print(f"scores: {folder.scores(settings_name(experiment))}", soft_wrap=True)
+    return 0
