@@ -13,10 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from widen.report.page import Page
+    from widen.theory import PRCurve
 
 LAMBDAS = (0.1, 0.5, 1.0, 2.0, np.inf)
 
@@ -77,7 +82,7 @@ def _read(path: Path) -> np.ndarray:
         raise ValueError(f"{path}: not a JSON list of probabilities ({error})") from None
 
 
-def _table(title: str, curves: dict) -> Table:  # type: ignore[type-arg]
+def _table(title: str, curves: dict[str, PRCurve]) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for lam in LAMBDAS:
@@ -92,7 +97,7 @@ def _table(title: str, curves: dict) -> Table:  # type: ignore[type-arg]
     return table
 
 
-def _page(title, notes, curves):  # type: ignore[no-untyped-def]
+def _page(title: str, notes: list[str], curves: dict[str, PRCurve]) -> Page:
     from widen.report import curves as draw
     from widen.report.page import Figure, Page, Section
     from widen.report.page import Table as PageTable

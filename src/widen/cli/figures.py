@@ -10,6 +10,7 @@ Six figures are exact and need no results. The others show the results of recipe
 from __future__ import annotations
 
 import argparse
+from importlib.resources import files
 from pathlib import Path
 
 from rich.console import Console
@@ -36,7 +37,9 @@ def main(options: argparse.Namespace) -> int:
     """Draw, and say what was drawn and what was not."""
     from widen.report.figures import write_figures
 
-    done = write_figures(options.out, folder=options.results, only=options.only, formats=options.formats)
+    shipped = Path(str(files("widen_recipes") / "results"))
+    folder = options.results or (shipped if shipped.is_dir() else None)
+    done = write_figures(options.out, folder=folder, only=options.only, formats=options.formats)
     table = Table(title=f"figures: {options.out}", title_justify="left")
     for header in ("figure", "in the paper", "files"):
         table.add_column(header)

@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument(
+        "--save-every", type=int, default=500, metavar="N", help="steps between checkpoints (default: 500)"
+    )
     parser.add_argument("--print", action="store_true", help="print the whole experiment as JSON and stop")
 
 
@@ -51,7 +54,9 @@ def main(options: argparse.Namespace) -> int:
         return 0
     console = Console()
     with bars() as (on_training, _):
-        ((folder, _),) = train_all([experiment], options.out, device=options.device, progress=on_training)
+        ((folder, _),) = train_all(
+            [experiment], options.out, device=options.device, progress=on_training, save_every=options.save_every
+        )
     assert is_trained(folder)
     console.print(f"run folder: {folder.path}", soft_wrap=True)
     console.print(f"next: widen score {folder.path}", soft_wrap=True)

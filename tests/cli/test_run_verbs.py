@@ -1,0 +1,179 @@
+"""`widen run`, `train`, `score` and `demo`: what they leave, what they print, what they refuse."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from widen.cli.__main__ import main
+from widen_recipes import demo
+
+TINY = ["--set", "model.data.modulus=7", "--set", "model.data.num_samples=128", "--set", "model.train.batch_size=16"]
+TINY += [
+    "--set",
+    "model.model.layers=1",
+    "--set",
+    "model.model.dim=8",
+    "--set",
+    "model.model.heads=2",
+    "--set",
+    "model.model.hidden=8",
+]
+
+
+def call(capsys, *arguments):
+    status = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def only_folder(root):
+    (folder,) = [path for path in root.iterdir() if (path / "config.json").exists()]
+    return folder
+
+
+def test_train_then_score_fills_a_run_folder(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    status, out, err = call(capsys, "train", "--loss", "gold", "--steps", 4, "--seed", 2, "--out", tmp_path, *TINY)
+    assert (status, err) == (0, "")
+    folder = only_folder(tmp_path)
+    assert f"widen score {folder}" in out.replace("\n", "")
+    config = json.loads((folder / "config.json").read_text())["experiment"]
+    assert (config["name"], config["model"]["loss"], config["model"]["seed"]) == ("cdiv:alpha=0.5", "cdiv:alpha=0.5", 2)
+    status, out, _ = call(capsys, "score", folder, "--temperatures", 0.5, 1, "--num-samples", 100)
+    assert status == 0
+    assert "N = 100" in out
+    (scores,) = (folder / "scores").iterdir()
+    assert [p["temperature"] for p in json.loads(scores.read_text())["points"]] == [0.5, 1.0]
+
+
+def test_train_prints_a_config_that_trains_the_same_model(capsys, tmp_path):
+    arguments = ["--loss", "truncr:drop=0.1,window=64", "--steps", "3", *TINY]
+    _, printed, _ = call(capsys, "train", *arguments, "--print")
+    (tmp_path / "config.json").write_text(printed)
+    assert call(capsys, "train", tmp_path / "config.json", "--out", tmp_path / "runs")[0] == 0
+    assert call(capsys, "train", *arguments, "--out", tmp_path / "runs")[0] == 0
+    assert len(list((tmp_path / "runs").glob("truncr*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--loss", "cdvi"], "did you mean 'cdiv'"),
+        (["--set", "model.train.stepz=3"], "did you mean 'steps'"),
+        (["--set", "nonsense"], "write KEY=VALUE"),
+        (["--b", "2"], "under_representation=2.0"),
+        (["nowhere.json"], "is not there"),
+        (["--start", "nowhere", "--steps", "1"], "no model.safetensors"),
+    ],
+)
+def test_train_refuses_with_a_sentence(capsys, tmp_path, arguments, message):
+    status, _, err = call(capsys, "train", *arguments, "--out", tmp_path)
+    assert status == 2
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: [p / "nothing"], "not there"),
+        (lambda p: [p], "is no run folder"),
+        (lambda p: [p / "a.txt"], "two text files"),
+    ],
+)
+def test_score_refuses_what_it_cannot_read(capsys, tmp_path, make, message):
+    (tmp_path / "a.txt").write_text("a\n")
+    status, _, err = call(capsys, "score", *make(tmp_path))
+    assert status == 2
+    assert message in err
+
+
+def test_score_of_an_untrained_run_says_what_to_do(capsys, tmp_path):
+    from widen.run.experiment import Experiment
+    from widen.run.folder import RunFolder
+    from widen.run.value import to_json
+
+    RunFolder(tmp_path / "run").claim(to_json(Experiment(name="x")), {}, decides=("model",))
+    status, _, err = call(capsys, "score", tmp_path / "run")
+    assert status == 2
+    assert "widen train" in err
+
+
+def test_score_compares_texts_and_writes_json(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    texts = [
+        f"the {a} {b} sat on the {c}" for a in ("red", "old", "big") for b in ("cat", "dog") for c in ("mat", "bed")
+    ]
+    (tmp_path / "reference.txt").write_text("\n".join(texts) + "\n")
+    (tmp_path / "generated.jsonl").write_text("".join(json.dumps({"story": t}) + "\n" for t in texts[:6]))
+    (tmp_path / "reference.jsonl").write_text("".join(json.dumps({"story": t}) + "\n" for t in texts))
+    paths = [tmp_path / "reference.jsonl", tmp_path / "generated.jsonl"]
+    status, out, _ = call(capsys, "score", *paths, "--field", "story", "--metrics", "distinct", "self_bleu")
+    assert status == 0
+    assert "self-BLEU" in out
+    found = json.loads((tmp_path / "generated.jsonl.scores.json").read_text())
+    assert found["n_generated"] == 6
+
+
+def test_run_lists_every_recipe(capsys):
+    _, out, _ = call(capsys, "run", "--list")
+    assert {"mulmod:tsallis", "mulmod:losses", "mulmod:temperature", "mulmod:literal"} <= set(out.split())
+
+
+def test_run_refuses_an_unknown_recipe_and_a_wrong_number_of_seeds(capsys, tmp_path):
+    assert "did you mean 'mulmod:losses'" in call(capsys, "run", "mulmod:loses", "--out", tmp_path)[2]
+    assert "at least 1" in call(capsys, "run", "mulmod:losses", "--seeds", 0, "--out", tmp_path)[2]
+    assert call(capsys, "run", "--out", tmp_path)[0] == 2
+
+
+def test_a_run_killed_midway_ends_with_the_same_bits(tmp_path):
+    """Real processes and a real SIGKILL: the checkpoint of the interrupted run equals that of the undisturbed one, byte for byte."""
+    arguments = [
+        "train",
+        "--loss",
+        "nll:steps=20 then truncr:drop=0.25,window=64",
+        "--steps",
+        "400",
+        "--save-every",
+        "20",
+        *TINY,
+    ]
+    env = dict(os.environ, OMP_NUM_THREADS="1")
+    command = [sys.executable, "-m", "widen.cli", *arguments, "--out"]
+    victim = subprocess.Popen(
+        [*command, tmp_path / "killed"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("killed/resume-*/step-*")) and time.monotonic() < deadline and victim.poll() is None:
+        time.sleep(0.01)
+    assert victim.poll() is None, "it ended before it could be killed: give it more steps"
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    assert not list(tmp_path.glob("killed/*/checkpoint"))
+    for where in ("killed", "whole"):
+        subprocess.run([*command, tmp_path / where], env=env, check=True, stdout=subprocess.DEVNULL)
+    first, second = (only_folder(tmp_path / where) for where in ("killed", "whole"))
+    assert (first / "checkpoint/model.safetensors").read_bytes() == (
+        second / "checkpoint/model.safetensors"
+    ).read_bytes()
+    assert (first / "log.jsonl").read_bytes() == (second / "log.jsonl").read_bytes()
+
+
+def test_the_demo_leaves_a_table_and_a_page_and_a_second_run_says_that_all_is_there(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(demo, "STEPS", 2)
+    monkeypatch.setattr(demo, "LOSSES", {"NLL": "nll", "TruncR 0.5": "truncr:drop=0.5,window=4096"})
+    monkeypatch.setattr("widen.run.experiment.TEMPERATURES", (1.0,))
+    status, out, _ = call(capsys, "demo", "--out", tmp_path)
+    assert status == 0
+    assert "TruncR 0.5" in out
+    assert "proves little" in out
+    page = (tmp_path / "report.html").read_text()
+    assert "Precision against recall" in page
+    status, out, _ = call(capsys, "demo", "--out", tmp_path)
+    assert status == 0
+    assert "trained already" in out

@@ -1,0 +1,99 @@
+"""Exact scores of the integer task: against brute force on a small modulus, and against the paper's sampled algorithm."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from widen.data import MulMod
+from widen.metrics.exact import curve_lams, exact_points, sampled_point
+from widen.models import LlamaShape, TinyLlama, log_likelihood
+from widen.models import sample as draw
+from widen.theory import tempered
+
+TASK = MulMod(modulus=3, low=1, high=3, under_representation=None)  # 9 sequences of 5 target tokens: a x b = c
+SHAPE = LlamaShape(layers=1, dim=8, heads=2, hidden=8, init_std=0.6)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return TinyLlama(SHAPE, seed=3).double()
+
+
+def conditional(model, prefix, temperature):
+    """Q^t of the next token, straight from the definition."""
+    hidden = model(torch.tensor([prefix]))[:, -1]
+    q = torch.softmax(hidden @ model.head.T, -1)[0].detach().numpy()
+    return tempered(q / q.sum(), temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+def test_likelihoods_and_scores_match_a_walk_token_by_token(model, temperature):
+    support = TASK.support()
+    by_hand = np.array(
+        [
+            np.prod([conditional(model, row[:i].tolist(), temperature)[row[i]] for i in range(1, len(row))])
+            for row in support
+        ]
+    )
+    log_q = log_likelihood(model, support, [temperature])
+    np.testing.assert_allclose(np.exp(log_q[0]), by_hand, rtol=1e-10)
+    (point,) = exact_points(TASK.log_p(), log_q, temperatures=[temperature], num_samples=7)
+    assert point.precision == pytest.approx(by_hand.sum(), rel=1e-10)
+    assert point.recall == pytest.approx(np.mean(1 - (1 - by_hand) ** 7), rel=1e-10)
+    p = np.full(9, 1 / 9)
+    for lam, precision, recall in zip(point.lams, point.precision_at, point.recall_at, strict=True):
+        assert precision == pytest.approx(np.minimum(lam * p, by_hand).sum(), rel=1e-9)
+        assert recall == pytest.approx(np.minimum(lam * p, by_hand).sum() / lam, rel=1e-9)
+    assert point.curve_precision[-1] == pytest.approx(point.precision)
+    assert point.curve_recall[0] == pytest.approx(1, rel=1e-12)  # a softmax has full support
+
+
+def test_all_sequences_together_have_mass_one(model):
+    """Over a vocabulary of 13 and three tokens: 2,197 sequences, each scored as if it were a support."""
+    everything = np.array([[12, *tokens] for tokens in itertools.product(range(13), repeat=3)])
+    assert np.exp(log_likelihood(model, everything, [1.7])[0]).sum() == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_the_sampled_algorithm_agrees_with_its_expectation(temperature):
+    """Fixed seeds; the tolerance is four times the sampling error, so a wrong formula fails and chance does not."""
+    model = TinyLlama(SHAPE, seed=3).double()
+    task, n = MulMod(modulus=3, low=1, high=3, under_representation=None), 4000
+    log_q = log_likelihood(model, task.support(), [temperature])
+    (exact,) = exact_points(task.log_p(), log_q, temperatures=[temperature], num_samples=n)
+    points = []
+    for seed in range(8):
+        tokens = draw(model, n, bos=12, length=task.length, temperature=temperature, seed=seed)
+        points.append(sampled_point(task.unique_index(tokens), support_size=9))
+    precision, recall = np.mean([p.precision for p in points]), np.mean([p.recall for p in points])
+    error = np.sqrt(exact.precision * (1 - exact.precision) / (8 * n))
+    assert abs(precision - exact.precision) < 4 * error + 1e-12
+    spread = np.exp(log_q[0])
+    seen = -np.expm1(n * np.log1p(-spread))
+    assert abs(recall - exact.recall) < 4 * np.sqrt((seen * (1 - seen)).sum() / 81 / 8) + 1e-3
+
+
+def test_the_reference_itself_scores_its_ceiling():
+    log_p = TASK.log_p()
+    (point,) = exact_points(log_p, log_p[None], temperatures=[1.0], num_samples=9)
+    assert point.precision == pytest.approx(1)
+    assert point.recall == point.recall_ceiling == pytest.approx(1 - (8 / 9) ** 9)
+    assert point.auc == pytest.approx(1)
+
+
+def test_curve_lams_run_from_0_to_inf():
+    lam = curve_lams()
+    assert (lam[0], lam[-1]) == (0.0, np.inf)
+    assert lam[32] == pytest.approx(1.0)
+    assert (np.diff(lam[:-1]) > 0).all()
+
+
+def test_shapes_and_samples_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="2 temperatures and 9 sequences"):
+        exact_points(TASK.log_p(), np.zeros((1, 9)), temperatures=[1.0, 2.0])
+    with pytest.raises(ValueError, match="no samples"):
+        sampled_point(np.array([], dtype=int), support_size=9)
+    with pytest.raises(ValueError, match="legal: -1"):
+        sampled_point(np.array([9]), support_size=9)
