@@ -1,0 +1,362 @@
+"""LM head + weighted loss: time and memory against the three matrix products, and against the peers. One run measures everything.
+
+    python benchmarks/bench_head.py --peers DIR      # one GPU, bfloat16, under five minutes
+    python benchmarks/bench_head.py --quick          # a smoke run, seconds on a CPU
+
+Every candidate is timed in rounds, each round beginning with the roof: the three products (logits, dX, dW) through cuBLAS on the
+same random tensors, nothing else. A ratio is the median over rounds of candidate over the roof of its own round. Workspace is the
+peak memory above the inputs and the two gradients that are returned. Peers (liger_kernel, cut_cross_entropy) are looked for in
+--peers and then in the environment, and skipped with a word where they are absent. An error in one candidate is noted and the rest
+goes on; the files are rewritten after every table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import platform
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from head_candidates import Active, Head, Run, Shape
+
+from widen.kernels import WORKSPACE
+
+MB = 2**20
+
+
+SHAPES = {  # and the limit for c-Div's ratio to the three products
+    Shape("Llama-3.1-8B, 8k tokens", 8192, 4096, 128256): 1.05,
+    Shape("Llama-3.1-8B, 16k tokens", 16384, 4096, 128256): 1.05,
+    Shape("Llama-3.1-8B, 32k tokens", 32768, 4096, 128256): 1.05,
+    Shape("Llama-3.2-3B, 8k tokens", 8192, 3072, 128256): 1.08,
+    Shape("OLMo-1B, 8k tokens", 8192, 2048, 50304): 1.15,
+    Shape("SmolLM2-135M, 32k tokens", 32768, 576, 49152): 1.35,
+}
+QUICK = [Shape("tiny", 96, 16, 503), Shape("small", 192, 32, 1009)]
+LOSSES = ["cdiv:alpha=1.4", "cdiv:alpha=1.3", "gold", "dft", "tailr:gamma=1e-5", "lambda_pr:lam=0.9,gamma=1e-5"]
+
+
+class Bench:
+    """Times candidates in rounds, keeps what was measured, writes it after every table."""
+
+    def __init__(self, device: torch.device, out: Path, deadline: float) -> None:
+        self.cuda, self.out, self.deadline, self.begun = device.type == "cuda", out, deadline, time.monotonic()
+        name = torch.cuda.get_device_name(device) if self.cuda else f"cpu-{platform.machine()}"
+        self.stem = "head_" + name.lower().replace(" ", "-").replace("/", "-")
+        self.result: dict[str, Any] = {
+            "command": " ".join(["python", *sys.argv]), "machine": name, "torch": torch.__version__,
+            "cuda": torch.version.cuda, "python": platform.python_version(), "versions": versions(), "tables": {}, "notes": [],
+        }  # fmt: skip
+
+    def spent(self) -> float:
+        return time.monotonic() - self.begun
+
+    def note(self, text: str) -> None:
+        print(f"[{self.spent():6.1f} s] {text}", flush=True)
+        self.result["notes"].append(text)
+
+    def clock(self, run: Run) -> Callable[[], float]:
+        """Run once; the returned function gives the milliseconds (after a synchronisation)."""
+        if not self.cuda:
+            start = time.perf_counter()
+            run()
+            took = 1e3 * (time.perf_counter() - start)
+            return lambda: took
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        run()
+        end.record()
+        return lambda: begin.elapsed_time(end)
+
+    def sync(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def workspace(self, run: Run) -> float | None:
+        """Peak MB above what was there before, less the gradients that come back."""
+        if not self.cuda:
+            return None
+        self.sync()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        returned = run()
+        self.sync()
+        peak = torch.cuda.max_memory_allocated() - before
+        kept = sum(g.numel() * g.element_size() for g in returned) if isinstance(returned, tuple) else 0
+        return (peak - kept) / MB
+
+    def table(
+        self, title: str, head: Head, candidates: dict[str, Callable[[], Run]], seconds: float = 3.0
+    ) -> dict[str, Any]:
+        """One table: every candidate built, warmed up, weighed, then timed in rounds that begin with the roof."""
+        rows: dict[str, Any] = {}
+        runs: dict[str, Run] = {"roof": head.roof}
+        memory: dict[str, float | None] = {}
+        head.roof()
+        for name, build in candidates.items():
+            if self.spent() > self.deadline:
+                rows[name] = {"skipped": f"over the budget of {self.deadline:.0f} s"}
+                continue
+            try:
+                start = time.monotonic()
+                run = build()
+                run()
+                memory[name] = self.workspace(run)
+                run()
+                self.sync()
+                if time.monotonic() - start > 10:
+                    self.note(f"{title}: {name} took {time.monotonic() - start:.0f} s to build and warm up")
+                runs[name] = run
+            except ModuleNotFoundError as error:
+                rows[name] = {"skipped": f"{error.name} is not installed"}
+            except Exception as error:
+                traceback.print_exc()
+                rows[name] = {"skipped": f"{type(error).__name__}: {str(error)[:200]}"}
+        rows = self.rounds(runs, memory, seconds) | rows
+        self.result["tables"][title] = {"shape": head.shape._asdict(), "rows": rows}
+        self.show(title, rows)
+        self.write()
+        return rows
+
+    def rounds(self, runs: dict[str, Run], memory: dict[str, float | None], seconds: float) -> dict[str, Any]:
+        self.sync()
+        times: dict[str, list[float]] = {name: [] for name in runs}
+        start = time.monotonic()
+        while len(times["roof"]) < 5 or (time.monotonic() - start < seconds and len(times["roof"]) < 25):
+            clocks = {name: self.clock(run) for name, run in runs.items()}
+            self.sync()
+            for name, read in clocks.items():
+                times[name].append(read())
+        rows = {}
+        for name, values in times.items():
+            ratio = [a / b for a, b in zip(values, times["roof"], strict=True)]
+            low, _, high = statistics.quantiles(ratio, n=4)
+            rows[name] = {
+                "ms": statistics.median(values), "ratio": statistics.median(ratio), "ratio_quartiles": [low, high],
+                "workspace_mb": memory.get(name), "rounds": len(values),
+            }  # fmt: skip
+        return rows
+
+    def show(self, title: str, rows: dict[str, Any]) -> None:
+        print(f"[{self.spent():6.1f} s] {title}")
+        for line in markdown_rows(rows):
+            print("   ", line)
+        sys.stdout.flush()
+
+    def write(self) -> None:
+        self.result["seconds"] = round(self.spent(), 1)
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / f"{self.stem}.json").write_text(json.dumps(self.result, indent=1) + "\n")
+        (self.out / f"{self.stem}.md").write_text(markdown(self.result))
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in ("triton", "liger_kernel", "cut_cross_entropy"):
+        try:
+            found[name] = str(getattr(importlib.import_module(name), "__version__", "present"))
+        except Exception as error:
+            found[name] = type(error).__name__
+    return found
+
+
+def markdown_rows(rows: dict[str, Any]) -> list[str]:
+    lines = []
+    for name, row in rows.items():
+        if "skipped" in row:
+            lines.append(f"| {name} | skipped: {row['skipped']} | | |")
+            continue
+        low, high = row["ratio_quartiles"]
+        memory = "" if row["workspace_mb"] is None else f"{row['workspace_mb']:.1f}"
+        lines.append(f"| {name} | {row['ms']:.2f} | {row['ratio']:.3f} ({low:.3f}-{high:.3f}) | {memory} |")
+    return lines
+
+
+def markdown(result: dict[str, Any]) -> str:
+    found = ", ".join(f"{k} {v}" for k, v in result["versions"].items())
+    lines = [
+        f"# LM head + loss on {result['machine']}", "",
+        f"`{result['command']}`; torch {result['torch']} (CUDA {result['cuda']}), Python {result['python']}, {found}; "
+        f"{result.get('seconds', 0)} s in all. Forward and backward of head and loss, medians of interleaved rounds; the ratio is to "
+        "the three products of the same round (quartiles in brackets); workspace is the peak above inputs and returned gradients.", "",
+    ]  # fmt: skip
+    for title, table in result["tables"].items():
+        lines += [f"## {title}", "", "| | ms | ratio to the three products | workspace, MB |", "|---|---|---|---|"]
+        lines += [*markdown_rows(table["rows"]), ""]
+    if result.get("targets"):
+        lines += ["## Targets", "", "| target | limit | measured | met |", "|---|---|---|---|"]
+        lines += [f"| {t['name']} | {t['limit']} | {t['measured']} | {t['met']} |" for t in result["targets"]] + [""]
+    for title in ("walk", "kernels"):
+        for key, rows in result.get(title, {}).items():
+            lines += [f"## {title}: {key}", ""] + [f"- {row}" for row in rows] + [""]
+    return "\n".join([*lines, "## Notes", "", *(f"- {n}" for n in result["notes"]), ""])
+
+
+def walk_sweep(bench: Bench, vocabulary: int, dtype: torch.dtype, device: torch.device) -> None:
+    """The row kernel alone, over launches: where the constants of `rows_triton.launch_for` come from."""
+    from widen.kernels import rows_triton
+    from widen.kernels.stats import RowStats
+
+    rows = 500 * MB // (vocabulary * dtype.itemsize)
+    z = torch.randn(rows, vocabulary, device=device, dtype=dtype)
+    target, stats = torch.randint(0, vocabulary, (rows,), device=device), RowStats.empty(rows, z)
+
+    def median(run: Run) -> float:
+        run()
+        clocks = [bench.clock(run) for _ in range(10)]
+        bench.sync()
+        return statistics.median(read() for read in clocks)
+
+    chosen = rows_triton.launch_for
+    lines = [f"default {chosen(vocabulary, dtype.itemsize)}; TB/s counts one read and one write"]
+    for block, warps in ((4096, 8), (8192, 8), (8192, 16), (16384, 16), (16384, 32), (32768, 32)):
+        launch = rows_triton.Launch(block, warps)
+        rows_triton.launch_for = lambda *_, launch=launch: launch
+        try:
+            both = median(lambda: rows_triton.describe(z, target, stats, softcap=None, residual=True))
+            read = median(lambda: rows_triton.describe(z, target, stats, softcap=None, residual=False))
+        finally:
+            rows_triton.launch_for = chosen
+        rate = 2 * z.numel() * z.element_size() / both / 1e9
+        lines.append(f"block {block}, {warps} warps: {both:.3f} ms ({rate:.2f} TB/s); without residual {read:.3f} ms")
+    ones = torch.ones_like(stats.lse_C)
+    alone = median(lambda: rows_triton.residual_(z, target, stats.lse_C, ones, softcap=None))
+    lines.append(f"residual alone, log-sum-exp known: {alone:.3f} ms")
+    bench.result.setdefault("walk", {})[f"{rows} x {vocabulary}"] = lines
+    print(*lines, sep="\n", flush=True)
+
+
+def profile(bench: Bench, head: Head) -> None:
+    """Where one call spends its time, by kernel."""
+    run = head.weighted("cdiv:alpha=1.4")
+    run()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        run()
+        bench.sync()
+    events = sorted(seen.key_averages(), key=lambda e: -e.device_time_total)[:14]
+    lines = [f"{e.device_time_total / 1e3:8.3f} ms in {e.count:3d} of {e.key[:110]}" for e in events]
+    bench.result.setdefault("kernels", {})[head.shape.name] = lines
+    print(*lines, sep="\n", flush=True)
+
+
+def judge(bench: Bench) -> None:
+    """The targets, from the tables."""
+    tables = {title: table["rows"] for title, table in bench.result["tables"].items()}
+    main, curve, every = next(iter(SHAPES)).name, "time against workspace", "every token-local loss"
+    asked: list[tuple[str, str, float, tuple[str, str, str]]] = [
+        *(
+            (f"c-Div to the products, {s.name}", "<=", limit, (s.name, "widen c-Div", "roof"))
+            for s, limit in SHAPES.items()
+        ),
+        ("linear_logprob to the products", "<=", 1.40, (main, "widen linear_logprob", "roof")),
+        ("NLL at 63 MB to Liger's NLL", "<=", 1.0, (curve, "widen NLL, 63 MB", "Liger NLL")),
+        ("Liger's NLL to c-Div at 250 MB", ">=", 1.25, (curve, "Liger NLL", "widen c-Div, 250 MB")),
+        ("cut cross-entropy to c-Div", ">=", 3.5, ("peers, " + main, "CCE NLL", "widen c-Div")),
+        *((f"{spec} to NLL", "<=", 1.02, (every, spec, "nll")) for spec in LOSSES),
+        ("5 % of rows to NLL", "<=", 0.5, ("rows that count", "5 %", "nll")),
+    ]
+    bench.result["targets"] = []
+    for name, sense, limit, (title, above, below) in asked:
+        rows = tables.get(title, {})
+        if "ratio" not in rows.get(above, {}) or "ratio" not in rows.get(below, {}):
+            value, met = "not measured", "-"
+        else:
+            ratio = rows[above]["ratio"] / rows[below]["ratio"]
+            value, met = f"{ratio:.3f}", "yes" if (ratio <= limit if sense == "<=" else ratio >= limit) else "NO"
+        bench.result["targets"].append({"name": name, "limit": f"{sense} {limit}", "measured": value, "met": met})
+        print(f"{met:>3}  {name}: {value} ({sense} {limit})", flush=True)
+
+
+def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch.dtype) -> None:
+    main = shapes[0]
+
+    def fresh(shape: Shape) -> Head:
+        if bench.cuda:
+            torch.cuda.empty_cache()
+        return Head(shape, device, dtype)
+
+    for shape in shapes:
+        head = fresh(shape)
+        bench.table(shape.name, head, {
+            "widen c-Div": lambda h=head: h.weighted("cdiv:alpha=1.4"),
+            "widen NLL": lambda h=head: h.weighted("nll"),
+            "widen linear_logprob": lambda h=head: h.logprob(),
+            "Liger NLL": lambda h=head: h.liger(),
+        })  # fmt: skip
+        del head
+    head = fresh(main)
+    rooms = [
+        rows * main.vocabulary * dtype.itemsize for rows in ((256, 512, 1024, 2048, 4096) if bench.cuda else (64,))
+    ]
+    least = {f"widen NLL, {rooms[0] / MB:.0f} MB": lambda: head.weighted("nll", workspace=rooms[0])}
+    curve = {f"widen c-Div, {b / MB:.0f} MB": lambda b=b: head.weighted("cdiv:alpha=1.4", workspace=b) for b in rooms}
+    bench.table("time against workspace", head, {"Liger NLL": head.liger} | least | curve, seconds=6)
+    bench.table("every token-local loss", head, {s: lambda s=s: head.weighted(s) for s in ("nll", *LOSSES)}, seconds=6)
+    bench.table("rows that count", head, {
+        "nll": lambda: head.weighted("nll"),
+        **{f"{100 * a:g} %": lambda a=a: head.weighted(Active(a)) for a in (0.05, 0.25, 0.5, 0.75)},
+        **{f"linear_logprob, {100 * a:g} %": lambda a=a: head.logprob(a) for a in (0.05, 0.5)},
+    }, seconds=5)  # fmt: skip
+    bench.table("dW summed in float32", head, {
+        "c-Div": lambda: head.weighted("cdiv:alpha=1.4"),
+        "c-Div, accumulate=float32": lambda: head.weighted("cdiv:alpha=1.4", accumulate=torch.float32),
+        "Liger NLL, accum_dtype=float32": lambda: head.liger(accum_dtype=torch.float32),
+    })  # fmt: skip
+    if bench.cuda:
+        for part in (lambda: profile(bench, head), lambda: profile(bench, fresh(shapes[-1]))):
+            attempt(bench, part)
+        for vocabulary in sorted({main.vocabulary, shapes[-1].vocabulary}):
+            attempt(bench, lambda v=vocabulary: walk_sweep(bench, v, dtype, device))
+    del head
+    peers = {"eager c-Div": "eager", "compiled c-Div": "compiled", "torch chunked": "torch_chunked", "CCE NLL": "cut"}
+    for shape in [s for s in shapes if s.tokens <= 8192]:
+        head = fresh(shape)
+        bench.table("peers, " + shape.name, head, {
+            "widen c-Div": lambda h=head: h.weighted("cdiv:alpha=1.4"),
+            **{name: getattr(head, method) for name, method in peers.items()},
+            "Liger token-scaled (c-Div alpha 0)": lambda h=head: h.liger(use_token_scaling=True),
+        })  # fmt: skip
+        del head
+
+
+def attempt(bench: Bench, part: Callable[[], None]) -> None:
+    try:
+        part()
+    except Exception as error:
+        traceback.print_exc()
+        bench.note(f"{type(error).__name__}: {str(error)[:200]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny shapes, float32, for a smoke run")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
+    parser.add_argument("--peers", type=Path, help="folder with unpacked wheels of liger_kernel and cut_cross_entropy")
+    parser.add_argument("--budget", type=float, default=270.0, help="seconds after which no candidate is started")
+    args = parser.parse_args()
+    if args.peers:
+        sys.path.insert(0, str(args.peers))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu" and not args.quick:
+        raise SystemExit("no CUDA device here: pass --quick for a smoke run on the CPU")
+    bench = Bench(device, args.out, args.budget)
+    print(json.dumps({k: v for k, v in bench.result.items() if k not in ("tables", "notes")}), flush=True)
+    print("default workspace:", {k: f"{v // MB} MB" for k, v in WORKSPACE.items()}, flush=True)
+    shapes, dtype = (QUICK, torch.float32) if args.quick else (list(SHAPES), torch.bfloat16)
+    attempt(bench, lambda: tables(bench, shapes, device, dtype))
+    if not args.quick:
+        attempt(bench, lambda: judge(bench))
+    bench.write()
+    print(f"wrote {bench.out / bench.stem}.json and .md after {bench.spent():.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What `bench_head.py` times: the head and its loss in every way we know, on random tensors of one shape."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import torch
+import torch.nn.functional as F
+
+from widen import losses
+from widen.kernels import linear_logprob, weighted_linear_nll
+
+Run = Callable[[], Any]
+
+
+class Shape(NamedTuple):
+    name: str
+    tokens: int
+    hidden: int
+    vocabulary: int
+
+
+class Active:
+    """A weight that leaves out all but a share of the rows."""
+
+    token_local = True
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def at(self, logq_N, position_N, length_N):
+        return (position_N <= self.share * length_N).float()
+
+
+class Head:
+    """Random hidden states, head and targets of one shape, and everything that can be run on them."""
+
+    def __init__(self, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
+        torch.manual_seed(0)
+        n, d, v = shape.tokens, shape.hidden, shape.vocabulary
+        self.shape = shape
+        self.hidden = torch.randn(n, d, device=device, dtype=dtype).requires_grad_()
+        self.head = (torch.randn(v, d, device=device, dtype=dtype) / d**0.5).requires_grad_()
+        self.target = torch.randint(0, v, (n,), device=device)
+        self.length = torch.full((n,), n, device=device)
+        self.position = torch.randperm(n, device=device) + 1
+        self._logits: torch.Tensor | None = None
+
+    def roof(self) -> None:
+        h, w = self.hidden.detach(), self.head.detach()
+        if self._logits is None:
+            self._logits, self._dx, self._dw = h.new_empty(len(h), len(w)), torch.empty_like(h), torch.empty_like(w)
+        torch.mm(h, w.t(), out=self._logits)
+        torch.mm(self._logits, w, out=self._dx)
+        torch.mm(self._logits.t(), h, out=self._dw)
+
+    def gradient(self, loss: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(loss, (self.hidden, self.head))
+
+    def weighted(self, weight: Any, **kw: Any) -> Run:
+        weight = losses.parse(weight) if isinstance(weight, str) else weight
+        return lambda: self.gradient(
+            weighted_linear_nll(
+                self.hidden, self.head, self.target, weight,
+                position_N=self.position, length_N=self.length, num_tokens=len(self.target), **kw,
+            ).loss
+        )  # fmt: skip
+
+    def logprob(self, share: float = 1.0) -> Run:
+        weight_N = (self.position <= share * self.length).float() / len(self.target)
+        return lambda: self.gradient(-(weight_N * linear_logprob(self.hidden, self.head, self.target)).sum())
+
+    def plain(self, hidden, head, target):
+        logq = F.linear(hidden, head).float().log_softmax(-1).gather(-1, target[:, None])[:, 0]
+        return -((-0.4 * logq.detach()).exp().clamp(max=1e4) * logq).mean()
+
+    def eager(self) -> Run:
+        return lambda: self.gradient(self.plain(self.hidden, self.head, self.target))
+
+    def compiled(self) -> Run:
+        step = torch.compile(self.plain, dynamic=False)
+        return lambda: self.gradient(step(self.hidden, self.head, self.target))
+
+    def liger(self, **kw: Any) -> Run:
+        module = importlib.import_module("liger_kernel.transformers.fused_linear_cross_entropy")
+        loss = module.LigerFusedLinearCrossEntropyLoss(**kw)
+        return lambda: self.gradient(loss(self.head, self.hidden, self.target))
+
+    def cut(self) -> Run:
+        loss = importlib.import_module("cut_cross_entropy").linear_cross_entropy
+        return lambda: self.gradient(loss(self.hidden, self.head, self.target))
+
+    def torch_chunked(self) -> Run:
+        options = torch.nn.LinearCrossEntropyOptions()  # type: ignore[attr-defined]
+        return lambda: self.gradient(F.linear_cross_entropy(self.hidden, self.head, self.target, options=options))

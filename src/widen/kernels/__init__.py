@@ -1,0 +1,13 @@
+"""Hidden states -> log Q, without the N x V logits. The vocabulary is touched here and nowhere else; no loss is known here.
+
+Read ``eager.py`` first: six lines say what is computed. ``logprob.py`` serves every loss, ``weighted.py`` those whose weight
+looks at one token, in one pass; ``rows_torch.py`` and ``rows_triton.py`` are the same row operations twice; ``gradients.py`` has the
+products and ``plan.py`` the decisions.
+"""
+
+from .logprob import linear_logprob
+from .plan import WORKSPACE, Impl
+from .stats import HeadLoss, TokenLocalWeight
+from .weighted import weighted_linear_nll
+
+__all__ = ["WORKSPACE", "HeadLoss", "Impl", "TokenLocalWeight", "linear_logprob", "weighted_linear_nll"]

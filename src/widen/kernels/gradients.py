@@ -1,0 +1,139 @@
+"""The backward products of the head: the residual of a chunk times the head, and times the hidden states.
+
+Shapes: N tokens, V vocabulary, D hidden, C rows of a chunk.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .plan import Plan, chunks
+from .stats import real_dtype
+
+# float16 ends at 65,504: hidden states times a weight of 1e4 would pass it. A power of two costs no digit.
+_HALF_HEADROOM = 2.0**-7
+
+
+class Wanted(NamedTuple):
+    """Which gradients somebody will ask for; a product that nobody asked for is not computed."""
+
+    hidden: bool
+    head: bool
+    bias: bool
+
+    @classmethod
+    def of(cls, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Wanted:
+        """From ``requires_grad``, and nothing under ``torch.no_grad``."""
+        on = torch.is_grad_enabled()
+        return cls(
+            on and hidden_ND.requires_grad,
+            on and head_VD.requires_grad,
+            on and bias_V is not None and bias_V.requires_grad,
+        )
+
+
+def logits_(z_CV: Tensor, hidden_CD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Tensor:
+    """``hidden @ head.T + bias`` into ``z_CV``."""
+    if bias_V is None:
+        return torch.mm(hidden_CD, head_VD.t(), out=z_CV)
+    return torch.addmm(bias_V, hidden_CD, head_VD.t(), out=z_CV)
+
+
+def add_product_(into: Tensor, left: Tensor, right: Tensor, *, alpha: float, fresh: bool) -> None:
+    """``into = alpha left @ right``, plus what ``into`` held unless it is ``fresh`` (then its memory may hold anything)."""
+    beta = 0 if fresh else 1
+    if into.dtype == left.dtype:
+        torch.addmm(into, left, right, beta=beta, alpha=alpha, out=into)
+    elif into.device.type == "cuda" and into.dtype == torch.float32:
+        torch.addmm(into, left, right, out_dtype=into.dtype, beta=beta, alpha=alpha, out=into)
+    else:
+        torch.addmm(into, left.to(into.dtype), right.to(into.dtype), beta=beta, alpha=alpha, out=into)
+
+
+class Gradients:
+    """The gradients of hidden states, head and bias while they are summed chunk by chunk, times one constant ``alpha``.
+
+    ``hold`` is the dtype in which dX and dW are kept. A row that is never added has gradient 0.
+    """
+
+    def __init__(
+        self, hidden_ND: Tensor, head_VD: Tensor, wanted: Wanted, *, hold: tuple[torch.dtype, torch.dtype], alpha: float
+    ) -> None:
+        self.head_VD, self.alpha, self._wide = head_VD, alpha, hold[1]
+        self.hidden = hidden_ND.new_empty(hidden_ND.shape, dtype=hold[0]) if wanted.hidden else None
+        self.head = head_VD.new_empty(head_VD.shape, dtype=hold[1]) if wanted.head else None
+        self.bias = head_VD.new_zeros(len(head_VD), dtype=real_dtype(head_VD.dtype)) if wanted.bias else None
+        self._fresh = True
+
+    def add(
+        self, residual_CV: Tensor, hidden_CD: Tensor, row: slice | Tensor, coefficient_C: Tensor | None = None
+    ) -> None:
+        """Add one chunk. ``coefficient_C`` multiplies its rows where the residual does not hold it yet.
+
+        The coefficient goes on the D columns of the hidden states and of dX, not on the V columns of the residual: so the
+        residual can be written before the weights are known, and the logits are read from memory once.
+        """
+        if self.hidden is not None:
+            self._add_hidden(self.hidden, residual_CV, row, coefficient_C)
+        alpha = self.alpha
+        if coefficient_C is not None and residual_CV.dtype == torch.float16:
+            coefficient_C, alpha = coefficient_C * _HALF_HEADROOM, alpha / _HALF_HEADROOM
+        if self.head is not None:
+            if coefficient_C is not None:
+                hidden_CD = torch.mul(hidden_CD, coefficient_C[:, None], out=torch.empty_like(hidden_CD))
+            add_product_(self.head, residual_CV.t(), hidden_CD, alpha=alpha, fresh=self._fresh)
+        if self.bias is not None:
+            one_C = residual_CV.new_ones(len(residual_CV)) if coefficient_C is None else coefficient_C
+            add_product_(self.bias[:, None], residual_CV.t(), one_C.to(residual_CV)[:, None], alpha=alpha, fresh=False)
+        self._fresh = False
+
+    def _add_hidden(
+        self, dx_ND: Tensor, residual_CV: Tensor, row: slice | Tensor, coefficient_C: Tensor | None
+    ) -> None:
+        # Under `accumulate` the weighted row is rounded once; else the product is rounded, then its multiple.
+        wide = self._wide if coefficient_C is not None else dx_ND.dtype
+        into_row = isinstance(row, slice) and wide == dx_ND.dtype
+        dx_CD = dx_ND[row] if into_row else dx_ND.new_empty(len(residual_CV), dx_ND.shape[1], dtype=wide)
+        add_product_(dx_CD, residual_CV, self.head_VD, alpha=self.alpha, fresh=True)
+        if coefficient_C is not None:
+            dx_CD.mul_(coefficient_C[:, None])
+        if isinstance(row, Tensor):
+            if self._fresh:
+                dx_ND.zero_()  # the rows that nobody adds
+            dx_ND.index_copy_(0, row, dx_CD.to(dx_ND.dtype))
+        elif not into_row:
+            dx_ND[row] = dx_CD
+
+    def finished(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """dX, dW and db. Where nothing was added they are 0."""
+        if self._fresh:
+            for held in (self.hidden, self.head):
+                if held is not None:
+                    held.zero_()
+        return self.hidden, self.head, self.bias
+
+
+def add_recomputed(
+    gradients: Gradients,
+    hidden_ND: Tensor,
+    head_VD: Tensor,
+    bias_V: Tensor | None,
+    plan: Plan,
+    *,
+    row_T: Tensor | None,
+    target_T: Tensor,
+    lse_T: Tensor,
+    coefficient_T: Tensor,
+) -> None:
+    """Compute the logits of some rows again, in full chunks, and add their gradients: one product more, no logits kept."""
+    total = len(target_T)
+    buffer = plan.buffer(plan.rows(total, len(head_VD)), head_VD) if total else head_VD
+    for chunk in chunks(total, len(buffer)):
+        row = chunk if row_T is None else row_T[chunk]
+        hidden_CD = hidden_ND[row].to(plan.dtype)
+        z_CV = logits_(buffer[: len(hidden_CD)], hidden_CD, head_VD, bias_V)
+        plan.ops.residual_(z_CV, target_T[chunk], lse_T[chunk], coefficient_T[chunk], softcap=plan.softcap)
+        gradients.add(z_CV, hidden_CD, row)

@@ -1,0 +1,206 @@
+"""Decisions taken once a call: which implementation, in which dtype, how many rows of logits at a time, which rows at all.
+
+Shapes: N tokens, V vocabulary, D hidden, T rows whose target counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal, Protocol, cast, get_args, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from .stats import RowStats
+
+Impl = Literal["auto", "eager", "chunked", "triton"]
+
+WORKSPACE = {"cuda": 512 * 2**20, "cpu": 64 * 2**20}
+"""Bytes of logits held at a time unless the caller says otherwise. On a GPU the products want rows; on a CPU the cache wants few."""
+
+_TILE = 128  # rows of a matrix product's tile: a chunk that is no multiple of it computes the rest of its last tile for nothing
+
+_log = logging.getLogger("widen.kernels")
+
+
+@runtime_checkable
+class RowOps(Protocol):
+    """What `rows_torch` and `rows_triton` both offer."""
+
+    def pitch(self, vocabulary: int) -> int: ...  # noqa: D102
+    def scratch_bytes(self, vocabulary: int, dtype: torch.dtype, softcap: float | None) -> int: ...  # noqa: D102
+    def normalise(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, softcap: float | None) -> None: ...  # noqa: D102
+    def describe(  # noqa: D102
+        self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, softcap: float | None, residual: bool
+    ) -> None: ...
+    def residual_(  # noqa: D102
+        self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor, *, softcap: float | None
+    ) -> None: ...
+    def multiply_(self, x: Tensor, factor: Tensor) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How one call runs; nothing here depends on the values of the tensors."""
+
+    ops: RowOps
+    dtype: torch.dtype
+    softcap: float | None
+    workspace: int
+    accumulate: torch.dtype | None
+
+    def buffer(self, rows: int, like_VD: Tensor) -> Tensor:
+        """Room for the logits of ``rows`` rows."""
+        vocabulary = len(like_VD)
+        padded = torch.empty(rows, self.ops.pitch(vocabulary), dtype=self.dtype, device=like_VD.device)
+        padded[:, vocabulary:] = 0
+        return padded[:, :vocabulary]
+
+    def rows(self, total: int, vocabulary: int) -> int:
+        """Rows of one chunk: as many as the workspace holds, evened out over the chunks, in whole tiles."""
+        most = self.workspace // self.ops.scratch_bytes(vocabulary, self.dtype, self.softcap)
+        if most < 1:
+            least = self.ops.scratch_bytes(vocabulary, self.dtype, self.softcap)
+            raise ValueError(f"workspace={self.workspace} bytes holds no row of logits; legal: at least {least}")
+        if total <= most:
+            return total
+        tile = _TILE if most >= _TILE else 1
+        even = math.ceil(total / math.ceil(total / (most - most % tile)))
+        return math.ceil(even / tile) * tile
+
+
+def chunks(total: int, rows: int) -> Iterator[slice]:
+    """``0..total`` in slices of ``rows``."""
+    return (slice(start, min(start + rows, total)) for start in range(0, total, max(rows, 1)))
+
+
+def choose(impl: Impl, device: torch.device, dtype: torch.dtype) -> Literal["eager", "chunked", "triton"]:
+    """The implementation that runs; ``auto`` says why on the logger ``widen.kernels`` (level DEBUG)."""
+    if impl not in get_args(Impl):
+        raise ValueError(f"impl={impl!r} is unknown; legal: {', '.join(get_args(Impl))}")
+    if impl != "auto":
+        if impl == "triton":
+            _require_triton(device, dtype)
+        return impl
+    if device.type != "cuda":
+        chosen, why = "chunked", f"the tensors are on {device.type}"
+    elif dtype == torch.float64:
+        chosen, why = "chunked", "the kernels compute in float32 and the tensors are float64"
+    elif find_spec("triton") is None:
+        chosen, why = "chunked", "Triton is not installed"
+    else:
+        chosen, why = "triton", f"the tensors are on {device} in {dtype}"
+    _log.debug("impl=auto runs %s: %s", chosen, why)
+    return cast(Literal["chunked", "triton"], chosen)
+
+
+def _require_triton(device: torch.device, dtype: torch.dtype) -> None:
+    if find_spec("triton") is None:
+        raise ValueError("impl='triton' needs the package triton (pip install triton); impl='chunked' runs without it")
+    from . import rows_triton
+
+    if not rows_triton.runs_on(device):
+        raise ValueError(
+            f"impl='triton' needs CUDA tensors, these are on {device}; use impl='chunked', "
+            "or set TRITON_INTERPRET=1 before Triton is first imported to test the kernels here"
+        )
+    if dtype == torch.float64:
+        raise ValueError("impl='triton' computes in float32; float64 tensors need impl='chunked' or 'eager'")
+
+
+def row_ops(impl: Literal["chunked", "triton"]) -> RowOps:
+    """The module of row operations behind an implementation; Triton is imported here and nowhere before."""
+    if impl == "triton":
+        from . import rows_triton
+
+        return rows_triton
+    from . import rows_torch
+
+    return rows_torch
+
+
+def product_dtype(hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> torch.dtype:
+    """The dtype in which ``F.linear`` would multiply here: autocast's where it is on, else the tensors' own."""
+    kind = hidden_ND.device.type
+    dtypes = {x.dtype for x in (hidden_ND, head_VD, bias_V) if x is not None}
+    if torch.is_autocast_enabled(kind) and torch.float64 not in dtypes:
+        return torch.get_autocast_dtype(kind)
+    if len(dtypes) > 1:
+        named = ", ".join(sorted(str(d).removeprefix("torch.") for d in dtypes))
+        raise ValueError(f"hidden_ND, head_VD and bias must share one dtype outside autocast, got {named}")
+    return hidden_ND.dtype
+
+
+@contextmanager
+def beside(x: Tensor) -> Iterator[None]:
+    """Where the head computes: autocast off, since the products' dtype is decided, and on the device of ``x``.
+
+    Triton launches on the current device, which need not be that of a model spread over several.
+    """
+    place = torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+    with torch.autocast(x.device.type, enabled=False), place:
+        yield
+
+
+def check_shapes(hidden_ND: Tensor, head_VD: Tensor, target_N: Tensor, bias_V: Tensor | None) -> None:
+    """Refuse shapes, devices and layouts that no implementation takes."""
+    shapes = f"hidden_ND {tuple(hidden_ND.shape)}, head_VD {tuple(head_VD.shape)}, target_N {tuple(target_N.shape)}"
+    if (hidden_ND.ndim, head_VD.ndim, target_N.ndim) != (2, 2, 1):
+        raise ValueError(f"expected (N, D), (V, D) and (N,), got {shapes}; flatten batch and length into N first")
+    if hidden_ND.shape[1] != head_VD.shape[1] or len(hidden_ND) != len(target_N):
+        raise ValueError(f"N and D must agree, got {shapes}")
+    if bias_V is not None and bias_V.shape != head_VD.shape[:1]:
+        raise ValueError(f"bias must have shape ({len(head_VD)},) as head_VD has rows, got {tuple(bias_V.shape)}")
+    for name, x in (("hidden_ND", hidden_ND), ("head_VD", head_VD), ("target_N", target_N), ("bias", bias_V)):
+        if x is not None and x.device != hidden_ND.device:
+            raise ValueError(f"{name} is on {x.device}, hidden_ND on {hidden_ND.device}; they must share one device")
+        if x is not None and hasattr(x, "device_mesh"):
+            raise ValueError(
+                f"{name} is a DTensor; call the head inside the forward of the module that owns it, where FSDP2 has gathered "
+                "the parameter, or pass x.full_tensor()"
+            )
+
+
+def target_rows(target_N: Tensor, vocabulary: int, ignore_index: int) -> Tensor | None:
+    """The rows whose target counts, or None where all do.
+
+    One wait for the device, which tells two things at once: how many rows count, and whether any target lies outside the
+    vocabulary. That is refused here, since further on it would read a stranger's logit and give a wrong number.
+    """
+    keep_N = target_N != ignore_index
+    wrong_N = keep_N & ((target_N < 0) | (target_N >= vocabulary))
+    count, wrong = torch.stack((keep_N.sum(), wrong_N.sum())).tolist()
+    if wrong:
+        first = target_N[wrong_N][0].item()
+        raise ValueError(
+            f"target_N has {wrong} value(s) outside the vocabulary, the first {first}; "
+            f"legal: 0 <= target < {vocabulary}, or ignore_index={ignore_index}"
+        )
+    return None if count == len(target_N) else keep_N.nonzero()[:, 0]
+
+
+def plan_for(
+    impl: Impl,
+    head_VD: Tensor,
+    dtype: torch.dtype,
+    softcap: float | None,
+    workspace: int | None,
+    accumulate: torch.dtype | None,
+) -> Plan | None:
+    """The plan of a call, its options checked; None means eager."""
+    device = head_VD.device
+    chosen = choose(impl, device, dtype)
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"softcap={softcap} is not positive; legal: None or a number above 0")
+    if accumulate not in (None, torch.float32, torch.float64):
+        raise ValueError(f"accumulate={accumulate}; legal: None, torch.float32 or torch.float64")
+    if chosen == "eager":
+        return None
+    if workspace is None:
+        workspace = WORKSPACE.get(device.type, WORKSPACE["cuda"])
+    return Plan(ops=row_ops(chosen), dtype=dtype, softcap=softcap, workspace=workspace, accumulate=accumulate)

@@ -1,0 +1,224 @@
+"""Row operations on a chunk of logits, as Triton kernels: the chunk is read once from memory and overwritten in place.
+
+Same functions as `rows_torch`. One program owns one row, so nothing is summed across programs and every result is reproducible.
+Set TRITON_INTERPRET=1 before the first use to run these kernels on a CPU, slowly, for tests.
+
+Shapes: C rows of the chunk, V vocabulary. A row of the buffer is `pitch` elements apart from the next, so that it starts on a
+16-byte boundary whatever V is (GPT-2's 50,257 would otherwise be read two bytes at a time).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .stats import RowStats
+
+# Stands in for -inf: a difference of two of them is 0 instead of nan, and exp() of any real logit minus it never occurs.
+LOWEST = tl.constexpr(-1e30)
+LOG2E = tl.constexpr(1.4426950408889634)
+
+
+class Launch(NamedTuple):
+    """How one program walks a row: ``block`` elements at a time, by ``warps`` warps."""
+
+    block: int
+    warps: int
+
+
+def launch_for(vocabulary: int, itemsize: int) -> Launch:
+    """The launch for a row of logits.
+
+    The residual is written in a second walk over the row, which should find the row still in the L2 cache: the rows in flight,
+    one a program, must stay well under its 50 or 60 MB on Hopper. At 1024 threads one program fills a multiprocessor, at 512
+    three fit: 132 rows of 256 kB, or 396 of 100 kB.
+    """
+    if vocabulary <= 2048:
+        return Launch(block=max(128, triton.next_power_of_2(vocabulary)), warps=4)
+    if vocabulary <= 16384:
+        return Launch(block=8192 // itemsize, warps=8)
+    return (
+        Launch(block=16384 // itemsize, warps=16) if vocabulary <= 65536 else Launch(block=65536 // itemsize, warps=32)
+    )
+
+
+def pitch(vocabulary: int) -> int:
+    """Elements from one row of the buffer to the next: V rounded up to a multiple of 16."""
+    return -(-vocabulary // 16) * 16
+
+
+def scratch_bytes(vocabulary: int, dtype: torch.dtype, softcap: float | None) -> int:
+    """Bytes of workspace per row: the logits and nothing else."""
+    return pitch(vocabulary) * dtype.itemsize
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether these kernels can run on ``device``: CUDA, or anything under Triton's interpreter."""
+    return device.type == "cuda" or not isinstance(_walk, triton.JITFunction)
+
+
+@triton.jit
+@no_type_check
+def _exp(x):
+    return tl.exp2(x * LOG2E)  # a third of the instructions of tl.exp, which keeps denormals
+
+
+@triton.jit
+@no_type_check
+def _tanh(x):
+    # From exp(-2|x|), which cannot overflow; libdevice's tanh is not in the interpreter.
+    e = _exp(-2.0 * tl.abs(x))
+    t = (1.0 - e) / (1.0 + e)
+    return tl.where(x < 0, -t, t)
+
+
+@triton.jit
+@no_type_check
+def _walk(
+    z_ptr, target_ptr, lse_ptr, logq_ptr, entropy_ptr, top1_ptr, cap,
+    V: tl.constexpr, PITCH: tl.constexpr, CAPPED: tl.constexpr, FULL: tl.constexpr, RESIDUAL: tl.constexpr,
+    LANES: tl.constexpr, PACK: tl.constexpr,
+):  # fmt: skip
+    """One row: log-sum-exp and log q; with FULL entropy and top-1; with RESIDUAL the row becomes softmax - onehot."""
+    row = tl.program_id(0).to(tl.int64)
+    z_row = z_ptr + row * PITCH
+    target = tl.load(target_ptr + row).to(tl.int32)
+    z_target = tl.load(z_row + target).to(tl.float32)
+    if CAPPED:
+        z_target = cap * _tanh(z_target / cap)
+
+    # PACK neighbours are one 16-byte load of one thread. Maximum m, sum s and first moment t are kept per lane and merged once
+    # at the end: a reduction over the whole program in every step would stall the loads behind a barrier.
+    inside = tl.arange(0, LANES)[:, None] * PACK + tl.arange(0, PACK)[None, :]
+    m = tl.full((LANES,), LOWEST, tl.float32)
+    s = tl.zeros((LANES,), tl.float32)
+    t = tl.zeros((LANES,), tl.float32)
+    for start in range(0, V, LANES * PACK):
+        column = start + inside
+        z = tl.load(z_row + column, mask=column < PITCH, other=0.0).to(tl.float32)
+        if CAPPED:
+            z = cap * _tanh(z / cap)
+        z = tl.where((column < V) & ~(z < LOWEST), z, LOWEST)  # a nan passes, and makes the row's sums nan
+        higher = tl.maximum(m, tl.max(z, axis=1))
+        drop = m - higher
+        shrink = _exp(drop)
+        below = z - higher[:, None]
+        e = _exp(below)
+        if FULL:
+            t = shrink * (t + drop * s) + tl.sum(e * below, axis=1)
+        s = shrink * s + tl.sum(e, axis=1)
+        m = higher
+    top = tl.max(m, axis=0)
+    shrink = _exp(m - top)
+    total = tl.sum(shrink * s, axis=0)
+    log_total = tl.log(total)
+    lse = top + log_total
+    tl.store(lse_ptr + row, lse)
+    tl.store(logq_ptr + row, z_target - lse)
+    if FULL:
+        moment = tl.sum(shrink * (t + (m - top) * s), axis=0)
+        tl.store(entropy_ptr + row, log_total - moment / total)
+        tl.store(top1_ptr + row, (z_target >= top).to(tl.int8))
+    if RESIDUAL:
+        for start in range(0, V, LANES * PACK):
+            column = start + inside
+            z = tl.load(z_row + column, mask=column < PITCH, other=-float("inf")).to(tl.float32)
+            r = _residual(z, column, target, start, lse, cap, V, PITCH, CAPPED, LANES * PACK)
+            tl.store(z_row + column, r.to(z_ptr.dtype.element_ty), mask=column < PITCH)
+
+
+@triton.jit
+@no_type_check
+def _residual(
+    z, column, target, start, lse, cap,
+    V: tl.constexpr, PITCH: tl.constexpr, CAPPED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Derivative of -log q by the raw logits: softmax - onehot, times the cap's slope; 0 in the padding of the row."""
+    bent = z
+    if CAPPED:
+        bent = _tanh(z / cap)
+        z = cap * bent
+    r = _exp(z - lse)
+    if (target >= start) & (target < start + BLOCK):  # one block a row pays for the comparison
+        r -= tl.where(column == target, 1.0, 0.0)
+    if CAPPED:
+        r *= 1.0 - bent * bent
+    if V != PITCH:
+        r = tl.where(column < V, r, 0.0)
+    return r
+
+
+@triton.jit
+@no_type_check
+def _rewrite(
+    z_ptr, target_ptr, lse_ptr, coefficient_ptr, cap,
+    V: tl.constexpr, PITCH: tl.constexpr, CAPPED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One block of one row, its log-sum-exp known: the logits become coefficient * (softmax - onehot)."""
+    row = tl.program_id(0).to(tl.int64)
+    start = tl.program_id(1) * BLOCK
+    column = start + tl.arange(0, BLOCK)
+    at = z_ptr + row * PITCH + column
+    z = tl.load(at, mask=column < PITCH, other=-float("inf")).to(tl.float32)
+    target = tl.load(target_ptr + row).to(tl.int32)
+    r = _residual(z, column, target, start, tl.load(lse_ptr + row), cap, V, PITCH, CAPPED, BLOCK)
+    tl.store(at, (tl.load(coefficient_ptr + row) * r).to(z_ptr.dtype.element_ty), mask=column < PITCH)
+
+
+@triton.jit
+@no_type_check
+def _multiply(x_ptr, factor_ptr, size, BLOCK: tl.constexpr):
+    factor = tl.load(factor_ptr).to(tl.float32)
+    if factor != 1.0:
+        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < size, other=0.0).to(tl.float32)
+        tl.store(x_ptr + at, (x * factor).to(x_ptr.dtype.element_ty), mask=at < size)
+
+
+def _launch_walk(
+    z_CV: Tensor, target_C: Tensor, stats: RowStats, softcap: float | None, *, full: bool, residual: bool
+) -> None:
+    rows, vocabulary = z_CV.shape
+    if rows == 0:
+        return
+    block, warps = launch_for(vocabulary, z_CV.element_size())
+    pack = 16 // z_CV.element_size()
+    _walk[(rows,)](
+        z_CV, target_C, stats.lse_C, stats.logq_C, stats.entropy_C, stats.top1_C, softcap or 1.0,
+        V=vocabulary, PITCH=z_CV.stride(0), CAPPED=softcap is not None, FULL=full, RESIDUAL=residual,
+        LANES=block // pack, PACK=pack, num_warps=warps,
+    )  # fmt: skip
+
+
+def normalise(z_CV: Tensor, target_C: Tensor, stats: RowStats, *, softcap: float | None) -> None:
+    """Fill ``lse`` and ``logq`` of ``stats``."""
+    _launch_walk(z_CV, target_C, stats, softcap, full=False, residual=False)
+
+
+def describe(z_CV: Tensor, target_C: Tensor, stats: RowStats, *, softcap: float | None, residual: bool) -> None:
+    """Fill all of ``stats``; with ``residual`` the logits become softmax - onehot, in the same launch."""
+    _launch_walk(z_CV, target_C, stats, softcap, full=True, residual=residual)
+
+
+def residual_(z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor, *, softcap: float | None) -> None:
+    """Overwrite the logits with coefficient * (softmax - onehot)."""
+    rows, vocabulary = z_CV.shape
+    if rows == 0:
+        return
+    block = min(4096, triton.next_power_of_2(vocabulary))
+    grid: Any = (rows, triton.cdiv(z_CV.stride(0), block))
+    _rewrite[grid](
+        z_CV, target_C, lse_C, coefficient_C, softcap or 1.0,
+        V=vocabulary, PITCH=z_CV.stride(0), CAPPED=softcap is not None, BLOCK=block, num_warps=4,
+    )  # fmt: skip
+
+
+def multiply_(x: Tensor, factor: Tensor) -> None:
+    """``x *= factor``, where a factor of 1 moves no memory and waits for nothing: the factor is read on the device."""
+    if x.numel():
+        block = 4096
+        _multiply[(triton.cdiv(x.numel(), block),)](x, factor, x.numel(), BLOCK=block, num_warps=4)

@@ -1,0 +1,84 @@
+"""What one pass over the logits learns of each row, and what the head hands back to a trainer.
+
+Shapes: N tokens, C rows of a chunk.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class RowStats(NamedTuple):
+    """One number a row, in float32 (float64 for float64 logits); filled in place, part by part."""
+
+    lse_C: Float[Tensor, " C"]
+    logq_C: Float[Tensor, " C"]
+    entropy_C: Float[Tensor, " C"]
+    top1_C: Int[Tensor, " C"]
+
+    @classmethod
+    def empty(cls, rows: int, like: Tensor) -> RowStats:
+        """Room for ``rows`` rows, on the device of ``like``."""
+        real = real_dtype(like.dtype)
+        lse_C, logq_C, entropy_C = (like.new_empty(rows, dtype=real) for _ in range(3))
+        return cls(lse_C, logq_C, entropy_C, like.new_empty(rows, dtype=torch.int8))
+
+    def part(self, chunk: slice) -> RowStats:
+        """The rows of one chunk: views, so that filling them fills the whole."""
+        return RowStats(*(x[chunk] for x in self))
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Log-sums and weights are in float32 or better whatever the model's dtype."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+@runtime_checkable
+class TokenLocalWeight(Protocol):
+    """What the head must know of a loss: how much a token counts, from that token alone. `widen.losses` has them.
+
+    Examples:
+      Five lines make a loss that runs as fast as any other:
+
+      >>> class Focal:
+      ...     token_local = True
+      ...     def at(self, logq_N, position_N, length_N):
+      ...         return -torch.expm1(logq_N)
+      >>> round(Focal().at(torch.tensor([0.25]).log(), None, None).item(), 6)
+      0.75
+    """
+
+    @property
+    def token_local(self) -> bool:
+        """True: the weight of a token depends on nothing but that token."""
+        ...
+
+    def at(
+        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"], length_N: Int[Tensor, " N"]
+    ) -> Float[Tensor, " N"]:
+        """The weight of each token; ``logq_N`` comes detached, in float32, a chunk at a time."""
+        ...
+
+
+class HeadLoss(NamedTuple):
+    """A loss and what its one pass over the vocabulary saw. Only ``loss`` carries a gradient; the rest is for the log.
+
+    Rows whose target is ignored hold 0 (False). Every implementation gives every field.
+    """
+
+    loss: Float[Tensor, ""]
+    """sum of -w log q over the targets / num_tokens."""
+    logq_N: Float[Tensor, " N"]
+    """log Q of each target token."""
+    w_N: Float[Tensor, " N"]
+    """The weight that each token got."""
+    entropy_N: Float[Tensor, " N"]
+    """Entropy of the model's next-token distribution, in nats."""
+    is_top1_N: Bool[Tensor, " N"]
+    """Whether the target is the model's most likely token: their mean is the token accuracy."""
+    num_targets: int
+    """Rows of this call whose target is not ignored."""

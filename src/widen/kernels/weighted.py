@@ -1,0 +1,244 @@
+"""`weighted_linear_nll`: head and weighted loss in one pass, the gradient taken in the forward (paper, Algorithm 1).
+
+Shapes: N tokens, V vocabulary, D hidden, T rows whose target counts, C rows of a chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .eager import eager_logp, eager_logq, eager_stats
+from .gradients import Gradients, Wanted, add_recomputed, logits_
+from .plan import Impl, Plan, RowOps, beside, check_shapes, chunks, plan_for, product_dtype, target_rows
+from .stats import HeadLoss, RowStats, TokenLocalWeight
+
+_SPARSE = 0.6
+"""Below this share of rows with a weight, computing their logits again (one product more on them) is cheaper than two products on
+all rows: 1 + 3 a < 3 for a < 2/3."""
+
+
+def weighted_linear_nll(
+    hidden_ND: Float[Tensor, "N D"],
+    head_VD: Float[Tensor, "V D"],
+    target_N: Int[Tensor, " N"],
+    weight: TokenLocalWeight,
+    *,
+    position_N: Int[Tensor, " N"],
+    length_N: Int[Tensor, " N"],
+    num_tokens: float | Tensor,
+    bias: Float[Tensor, " V"] | None = None,
+    softcap: float | None = None,
+    impl: Impl = "auto",
+    workspace: int | None = None,
+    accumulate: torch.dtype | None = None,
+    ignore_index: int = -100,
+) -> HeadLoss:
+    r"""Weighted NLL of the targets and its gradient in three matrix products, with one chunk of logits in memory at a time.
+
+    .. math::  -\frac1n \sum_{t} \bar w_t \log Q_t, \qquad \bar w_t = w(\log \bar Q_t, l_t, L_t)
+
+    For weights that look at one token (NLL, c-Div, TaiLr, lambda-PR, a five-line class of yours): per chunk the logits, their
+    log-sum-exp and softmax - onehot in place, ``weight.at`` in PyTorch, and two products. A weight of 0 costs no backward
+    product: where the first chunk shows that under 60 % of the rows count, only those are computed again, in full chunks.
+
+    The gradient is ready when the forward ends and is handed over by ``backward``, times the upstream gradient, once: a second
+    backward through the same loss is refused. dW is summed over chunks in the products' dtype, one rounding a chunk;
+    ``accumulate=torch.float32`` rounds once, at the price of a float32 dW until the forward ends. In float16 dX and dW are
+    always held in float32 until the backward, since a gradient that the loss scale has not multiplied yet would underflow.
+
+    Args:
+      hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate: as for `linear_logprob`.
+      weight: ``weight.at(logq, position, length)`` is called on each chunk, in float32.
+      position_N: l = 1..L, the place of each target among the targets of its sequence; ignored rows may hold anything.
+      length_N: L, the number of targets of the sequence.
+      num_tokens: targets of the whole optimizer step, all ranks and micro-batches. A tensor is read on the host.
+
+    Returns:
+      `HeadLoss`: the loss, and log q, weight, entropy and top-1 of each row, from the same pass in every implementation. A
+      batch without targets gives a differentiable 0.
+
+    Examples:
+      >>> class Square:
+      ...     token_local = True
+      ...     def at(self, logq_N, position_N, length_N):
+      ...         return (-logq_N).exp()
+      >>> hidden, head = torch.ones(2, 3, requires_grad=True), torch.zeros(4, 3, requires_grad=True)
+      >>> one = torch.ones(2, dtype=torch.long)
+      >>> out = weighted_linear_nll(hidden, head, torch.tensor([1, -100]), Square(), position_N=one, length_N=one, num_tokens=1)
+      >>> round(out.loss.item(), 4), out.w_N.tolist(), out.num_targets      # 4 log 4
+      (5.5452, [4.0, 0.0], 1)
+      >>> out.loss.backward()
+      >>> head.grad[:, 0]
+      tensor([ 1., -3.,  1.,  1.])
+    """
+    if torch.compiler.is_compiling():  # data-dependent rows: the graph breaks here, and the head runs as it always does
+        run: Any = torch.compiler.disable(_weighted_linear_nll)  # type: ignore[no-untyped-call]
+    else:
+        run = _weighted_linear_nll
+    result: HeadLoss = run(
+        hidden_ND, head_VD, target_N, weight, position_N, length_N, num_tokens, bias, softcap, impl, workspace, accumulate,
+        ignore_index,
+    )  # fmt: skip
+    return result
+
+
+def _weighted_linear_nll(
+    hidden_ND: Tensor, head_VD: Tensor, target_N: Tensor, weight: TokenLocalWeight, position_N: Tensor, length_N: Tensor,
+    num_tokens: float | Tensor, bias_V: Tensor | None, softcap: float | None, impl: Impl, workspace: int | None,
+    accumulate: torch.dtype | None, ignore_index: int,
+) -> HeadLoss:  # fmt: skip
+    check_shapes(hidden_ND, head_VD, target_N, bias_V)
+    _check_weight(weight)
+    plan = plan_for(impl, head_VD, product_dtype(hidden_ND, head_VD, bias_V), softcap, workspace, accumulate)
+    row_T = target_rows(target_N, len(head_VD), ignore_index)
+    targets = _Targets(row_T, *(x if row_T is None else x[row_T] for x in (target_N.long(), position_N, length_N)))
+    target_T = targets.target_T
+    count = _count(num_tokens, len(target_T))
+    if plan is None:
+        hidden_TD = hidden_ND if row_T is None else hidden_ND[row_T]
+        logp_TV = eager_logp(hidden_TD, head_VD, bias_V, softcap)
+        stats, logq_T = eager_stats(logp_TV, target_T), eager_logq(logp_TV, target_T)
+        with torch.no_grad():
+            w_T = weigh(weight, stats.logq_C, targets.position_T, targets.length_T)
+        loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, logq_T)).sum() / count
+    else:
+        wanted = Wanted.of(hidden_ND, head_VD, bias_V)
+        with torch.no_grad(), beside(hidden_ND):
+            stats, w_T, gradients = _one_pass(hidden_ND, head_VD, bias_V, plan, weight, wanted, targets, count)
+            loss = -torch.where(w_T == 0, 0.0, w_T * stats.logq_C).sum() / count
+        loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, plan.ops)  # type: ignore[no-untyped-call]
+    logq_N, w_N, entropy_N, top1_N = (
+        _spread(x, row_T, len(target_N)) for x in (stats.logq_C, w_T, stats.entropy_C, stats.top1_C)
+    )
+    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(target_T))
+
+
+class _Targets(NamedTuple):
+    """The rows that count: where they stand among the N (None: everywhere), and what the weight is told of each."""
+
+    row_T: Tensor | None
+    target_T: Tensor
+    position_T: Tensor
+    length_T: Tensor
+
+
+def _one_pass(
+    hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, plan: Plan, weight: TokenLocalWeight, wanted: Wanted,
+    targets: _Targets, count: float,
+) -> tuple[RowStats, Tensor, tuple[Tensor | None, ...]]:  # fmt: skip
+    """Stats, weights, and the gradients of the loss by hidden states, head and bias."""
+    head, bias = head_VD.to(plan.dtype), None if bias_V is None else bias_V.to(plan.dtype)
+    half = plan.dtype == torch.float16
+    narrow = torch.float32 if half else plan.dtype
+    wide = torch.promote_types(narrow, plan.accumulate or narrow)
+    gradients = Gradients(hidden_ND, head, wanted, hold=(narrow, wide), alpha=1.0 / count)
+    stats = RowStats.empty(len(targets.target_T), head)
+    w_T = torch.empty_like(stats.logq_C)
+    dense = _walk(hidden_ND, head, bias, plan, weight, targets, stats, w_T, gradients if any(wanted) else None)
+    if any(wanted) and not dense:
+        active = w_T.nonzero()[:, 0]
+        row_T = active if targets.row_T is None else targets.row_T[active]
+        add_recomputed(
+            gradients, hidden_ND, head, bias, plan,
+            row_T=row_T, target_T=targets.target_T[active], lse_T=stats.lse_C[active], coefficient_T=w_T[active],
+        )  # fmt: skip
+    dx, dw, db = gradients.finished()
+    if dw is not None and not half:
+        dw = dw.to(head_VD.dtype)
+    return stats, w_T, (dx, dw, db)
+
+
+def _walk(
+    hidden_ND: Tensor, head: Tensor, bias: Tensor | None, plan: Plan, weight: TokenLocalWeight, targets: _Targets,
+    stats: RowStats, w_T: Tensor, gradients: Gradients | None,
+) -> bool:  # fmt: skip
+    """Fill ``stats`` and ``w_T`` chunk by chunk and add gradients on the way; False where that was left to a second walk."""
+    total = len(w_T)
+    buffer = plan.buffer(plan.rows(total, len(head)), head)
+    dense = gradients is not None
+    for chunk in chunks(total, len(buffer)):
+        row = chunk if targets.row_T is None else targets.row_T[chunk]
+        hidden_CD = hidden_ND[row].to(plan.dtype)
+        z_CV = logits_(buffer[: len(hidden_CD)], hidden_CD, head, bias)
+        plan.ops.describe(z_CV, targets.target_T[chunk], stats.part(chunk), softcap=plan.softcap, residual=dense)
+        w_T[chunk] = weigh(weight, stats.logq_C[chunk], targets.position_T[chunk], targets.length_T[chunk])
+        if chunk.start == 0 and dense:  # the one wait for the device: the other chunks follow the first one's example
+            dense = int(w_T[chunk].count_nonzero()) >= _SPARSE * len(hidden_CD)
+        if dense and gradients is not None:
+            gradients.add(z_CV, hidden_CD, row, w_T[chunk])
+    return dense or total == 0
+
+
+class _HandOver(torch.autograd.Function):
+    """Joins a loss to gradients that are already known."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        head_VD: Tensor,
+        bias_V: Tensor | None,
+        loss: Tensor,
+        gradients: tuple[Any, ...],
+        ops: RowOps,
+    ) -> Tensor:
+        ctx.gradients, ctx.ops = gradients, ops
+        ctx.dtypes = [None if x is None else x.dtype for x in (hidden_ND, head_VD, bias_V)]
+        return loss.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.gradients is None:
+            raise RuntimeError(
+                "weighted_linear_nll hands its gradient over once, and this is a second backward through the same loss; "
+                "add the losses up before backward, or use linear_logprob, which computes the gradient anew each time"
+            )
+        gradients, ctx.gradients = ctx.gradients, None  # no second owner: the optimizer may take dW without a copy
+        return *(_scaled(g, upstream, d, ctx.ops) for g, d in zip(gradients, ctx.dtypes, strict=True)), None, None, None
+
+
+def _scaled(held: Tensor | None, upstream: Tensor, dtype: torch.dtype | None, ops: RowOps) -> Tensor | None:
+    """Times the upstream gradient (loss scale, accumulation), multiplied in the wider of the two dtypes."""
+    if held is None or dtype is None:
+        return None
+    wide = held.to(torch.promote_types(held.dtype, dtype))
+    ops.multiply_(wide, upstream)
+    return wide.to(dtype)
+
+
+def weigh(weight: TokenLocalWeight, logq_C: Tensor, position_C: Tensor, length_C: Tensor) -> Tensor:
+    """``weight.at`` on one chunk, its answer checked."""
+    w_C = weight.at(logq_C, position_C, length_C)
+    if not isinstance(w_C, Tensor) or w_C.shape != logq_C.shape or not w_C.is_floating_point():
+        got = f"{w_C.dtype} {tuple(w_C.shape)}" if isinstance(w_C, Tensor) else type(w_C).__name__
+        raise ValueError(f"{weight}.at must return one real number per token, shape {tuple(logq_C.shape)}; got {got}")
+    return w_C.to(logq_C.dtype)
+
+
+def _check_weight(weight: TokenLocalWeight) -> None:
+    if not getattr(weight, "token_local", False) or not callable(getattr(weight, "at", None)):
+        raise ValueError(
+            f"weight={weight} is not token-local (token_local = True and a method at): its weights need whole sequences, and "
+            "the gradient here is taken a chunk of tokens at a time. Use logq = linear_logprob(hidden, head, target), which "
+            "serves every loss, then losses.weighted_nll(logq, mask, weight, state, num_tokens=n)"
+        )
+
+
+def _count(num_tokens: float | Tensor, targets: int) -> float:
+    count = float(num_tokens)
+    if not count > 0 and targets:
+        raise ValueError(
+            f"num_tokens={count:g} with {targets} targets in this call; legal: the targets of the whole step, above 0"
+        )
+    return count if targets else 1.0
+
+
+def _spread(x_T: Tensor, row_T: Tensor | None, total: int) -> Tensor:
+    """Back to one entry a token; 0 where the target was ignored."""
+    return x_T if row_T is None else x_T.new_zeros(total).index_copy_(0, row_T, x_T)

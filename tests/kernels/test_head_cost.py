@@ -1,0 +1,118 @@
+"""What the head does not do: products that nobody needs, and tensors of N x V elements."""
+
+import pytest
+import torch
+from head_oracle import Gate, Power, Problem
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PRODUCTS = {"aten.mm", "aten.addmm"}
+
+
+class Watch(TorchDispatchMode):
+    """Multiplications done in matrix products, and the largest tensor made."""
+
+    def __init__(self):
+        super().__init__()
+        self.multiplications, self.largest = 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if str(func.overloadpacket) in PRODUCTS:
+            left, right = [x for x in args if isinstance(x, torch.Tensor)][-2:]
+            self.multiplications += left.shape[0] * left.shape[1] * right.shape[1]
+        if isinstance(out, torch.Tensor):
+            self.largest = max(self.largest, out.numel())
+        return out
+
+
+N, V, D = 64, 40, 8
+ONE = N * V * D  # one product over all rows
+
+
+@pytest.fixture
+def problem():
+    return Problem.make((N, V, D), torch.float32, ignored=0.0)
+
+
+def cost(loss_of):
+    with Watch() as watch:
+        loss_of().backward()
+    return watch.multiplications / ONE
+
+
+@pytest.mark.parametrize(
+    ("learn", "weighted", "logprob"),
+    [(("hidden", "head"), 3, 4), (("hidden",), 2, 3), (("head",), 2, 3)],
+    ids=["both", "frozen head", "frozen hidden states"],
+)
+def test_a_gradient_that_nobody_asks_for_costs_no_product(problem, learn, weighted, logprob):
+    for name, x in problem.leaves.items():
+        x.requires_grad_(name in learn)
+    assert cost(lambda: problem.weighted(Power(), impl="chunked", bias=False).loss) == weighted
+    assert cost(lambda: -problem.logprob(impl="chunked", bias=False).sum()) == logprob
+
+
+def test_under_no_grad_there_is_one_product(problem):
+    with Watch() as watch, torch.no_grad():
+        out = problem.weighted(Power(), impl="chunked", bias=False)
+        problem.logprob(impl="chunked", bias=False)
+    assert watch.multiplications == 2 * ONE
+    assert not out.loss.requires_grad
+
+
+def test_ignored_rows_cost_nothing(problem):
+    problem.target[:48] = -100
+    assert cost(lambda: problem.weighted(Power(), impl="chunked", bias=False).loss) == 3 / 4
+    assert cost(lambda: -problem.logprob(impl="chunked", bias=False).sum()) == 4 / 4
+
+
+def test_rows_of_weight_zero_cost_no_backward_product(problem):
+    """A quarter of the rows counts: one product for all, then three for the quarter."""
+    problem.position = torch.arange(N)
+    assert cost(lambda: problem.weighted(Gate(), impl="chunked", bias=False).loss) == 1 + 3 / 4
+    weight_N = (torch.arange(N) % 4 == 1).float()
+    assert cost(lambda: (weight_N * problem.logprob(impl="chunked", bias=False)).sum()) == 1 + 3 / 4
+
+
+def test_no_row_counting_costs_the_forward_and_gives_zeros(problem):
+    problem.position = torch.zeros(N, dtype=torch.long)
+    assert cost(lambda: problem.weighted(Gate(), impl="chunked", bias=False).loss) == 1
+    assert problem.hidden.grad.count_nonzero() == problem.head.grad.count_nonzero() == 0
+    assert cost(lambda: (0 * problem.logprob(impl="chunked", bias=False)).sum()) == 1
+
+
+def test_few_rows_without_weight_stay_in_the_chunk(problem):
+    """Above 60 % of rows, two products on all are cheaper than computing most logits again."""
+
+    class Most(Power):
+        def at(self, logq_N, position_N, length_N):
+            return torch.where(position_N > 3, super().at(logq_N, position_N, length_N), 0.0)
+
+    assert cost(lambda: problem.weighted(Most(), impl="chunked", bias=False).loss) == 3
+
+
+@pytest.mark.parametrize("rows", [1, 5, 16, 63])
+def test_logits_fit_in_the_workspace(rows):
+    wide = Problem.make((N, 4000, D), torch.float32, ignored=0.0)
+    workspace = rows * 4000 * 8  # logits and log-softmax
+    for loss_of in (
+        lambda: wide.weighted(Power(), impl="chunked", workspace=workspace).loss,
+        lambda: wide.weighted(Gate(), impl="chunked", workspace=workspace).loss,
+        lambda: wide.logprob(impl="chunked", workspace=workspace).sum(),
+    ):
+        with Watch() as watch:
+            loss_of().backward()
+        assert watch.largest <= max(rows, D) * 4000
+    with Watch() as watch:
+        wide.weighted(Power(), impl="eager").loss.backward()
+    assert watch.largest == N * 4000
+
+
+def test_chunks_are_even_and_whole_tiles():
+    from widen.kernels.plan import chunks, plan_for
+
+    plan = plan_for("chunked", torch.empty(1000, 4), torch.float32, None, 300 * 1000 * 8, None)
+    assert [plan.rows(n, 1000) for n in (1, 300, 301, 700, 5000)] == [1, 300, 256, 256, 256]
+    assert [s.stop - s.start for s in chunks(700, plan.rows(700, 1000))] == [256, 256, 188]
+    narrow = plan_for("chunked", torch.empty(1000, 4), torch.float32, None, 90 * 1000 * 8, None)
+    assert [narrow.rows(n, 1000) for n in (90, 100, 271)] == [90, 50, 68]

@@ -1,0 +1,192 @@
+"""The head on a CUDA device: the same rule as on the CPU, for both implementations, and what only a device can get wrong."""
+
+import pytest
+import torch
+from head_oracle import (
+    DTYPES,
+    IDS,
+    SHAPES,
+    Gate,
+    Power,
+    Problem,
+    assert_as_good_as_eager,
+    check,
+    chunked,
+    through_weighted,
+)
+
+from widen.kernels import linear_logprob, weighted_linear_nll
+
+pytestmark = pytest.mark.gpu
+IMPLS = ["chunked", "triton"]
+# Larger batches than on the CPU: several tiles, a chunk that is no whole tile, GPT-2's odd vocabulary.
+LARGE = [(1000, 50257, 96), (700, 128256, 128), (2048, 1003, 576)]
+
+
+@pytest.fixture(autouse=True)
+def exact_products():
+    """float32 products in float32: the rule compares roundings, and TF32's would hide ours."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+@pytest.mark.parametrize("shape", SHAPES + LARGE, **IDS)
+def test_error_is_no_worse_than_eager(shape, dtype, impl):
+    check(shape, dtype, impl, device="cuda")
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+def test_error_is_no_worse_than_eager_under_a_soft_cap(dtype, impl):
+    check((700, 5003, 96), dtype, impl, device="cuda", softcap=3.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], **IDS)
+def test_error_is_no_worse_than_eager_when_the_head_is_summed_in_float32(dtype):
+    check((700, 5003, 96), dtype, "triton", device="cuda", accumulate=torch.float32)
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 2e-5), (torch.bfloat16, 0.05)], **IDS)
+@pytest.mark.parametrize("vocabulary", [1, 3, 127, 1025, 2049, 9000, 20001, 70001, 262144])
+def test_every_launch_of_the_walk_agrees_with_eager(vocabulary, dtype, atol):
+    """In bfloat16 the two products may round a logit to either neighbour, 0.03 apart at 8."""
+    problem = Problem.make((37, vocabulary, 16), dtype, "cuda")
+    got, eager = (problem.weighted(Power(), impl=impl, bias=False) for impl in ("triton", "eager"))
+    for name in ("logq_N", "entropy_N"):
+        torch.testing.assert_close(getattr(got, name), getattr(eager, name), rtol=1e-5, atol=atol)
+    if dtype == torch.float32:
+        assert torch.equal(got.is_top1_N, eager.is_top1_N)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 3])
+def test_the_upstream_gradient_is_read_on_the_device(scale):
+    problem = Problem.make((300, 507, 64), torch.float32, "cuda")
+    exact = through_weighted(problem.to(torch.float64), Gate(), scale=scale, impl="eager")
+    eager = through_weighted(problem, Gate(), scale=scale, impl="eager")
+    assert_as_good_as_eager(through_weighted(problem, Gate(), scale=scale, impl="triton"), eager, exact, torch.float32)
+
+
+def test_auto_is_triton_on_a_gpu(caplog):
+    problem = Problem.make((8, 50, 16), torch.bfloat16, "cuda")
+    with caplog.at_level("DEBUG", logger="widen.kernels"):
+        problem.logprob()
+    assert caplog.messages == ["impl=auto runs triton: the tensors are on cuda:0 in torch.bfloat16"]
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_a_target_outside_the_vocabulary_is_an_error(impl):
+    problem = Problem.make((12, 7, 16), torch.float32, "cuda", ignored=0.0)
+    problem.target[4] = 7
+    with pytest.raises(ValueError, match="outside the vocabulary, the first 7"):
+        problem.weighted(Power(), impl=impl)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_a_batch_without_targets_gives_a_differentiable_zero(impl):
+    problem = Problem.make((5, 7, 16), torch.bfloat16, "cuda")
+    problem.target[:] = -100
+    out = problem.weighted(Power(), impl=impl)
+    assert out.loss == 0
+    assert all(g.count_nonzero() == 0 for g in problem.gradients(out.loss).values())
+    assert all(g.count_nonzero() == 0 for g in problem.gradients(problem.logprob(impl=impl).sum()).values())
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_two_runs_agree_to_the_bit_under_deterministic_algorithms(impl, monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    problem = Problem.make((700, 5003, 96), torch.bfloat16, "cuda")
+    kw = {"impl": impl, "workspace": chunked((700, 5003, 96), torch.bfloat16, impl)}
+    torch.use_deterministic_algorithms(True)
+    try:
+        for weight in (Power(), Gate()):
+            first, second = (through_weighted(problem, weight, **kw) for _ in range(2))
+            assert all(torch.equal(first[name], second[name]) for name in first)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], **IDS)
+@pytest.mark.parametrize("accumulate", [None, torch.float32])
+def test_under_autocast_products_run_in_its_dtype_and_gradients_come_back_in_the_parameters(dtype, accumulate):
+    problem = Problem.make((64, 500, 32), torch.float32, "cuda")
+    results = []
+    for impl in ("eager", "triton"):
+        with torch.autocast("cuda", dtype=dtype):
+            out = problem.weighted(Power(), impl=impl, accumulate=accumulate)
+            logq = problem.logprob(impl=impl, accumulate=accumulate)
+        loss = out.loss + logq.sum() / 64
+        results.append(torch.autograd.grad(loss, list(problem.leaves.values())))
+    for a, b in zip(*results, strict=True):
+        assert a.dtype == torch.float32
+        assert (a - b).norm() < 2e-2 * b.norm()
+
+
+def test_a_gradient_scaler_steps_in_float16():
+    problem = Problem.make((64, 500, 32), torch.float32, "cuda")
+    optimizer = torch.optim.SGD(list(problem.leaves.values()), lr=1e3)
+    scaler = torch.amp.GradScaler("cuda")
+    before = problem.head.detach().clone()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = problem.weighted(Power(), num_tokens=10**6).loss
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**16  # no overflow was seen
+    assert not torch.equal(problem.head, before)
+
+
+def test_peak_memory_is_the_workspace_and_little_more():
+    n, v, d, workspace = 8192, 32000, 256, 64 * 2**20
+    problem = Problem.make((n, v, d), torch.bfloat16, "cuda", ignored=0.0)
+
+    def peak(loss_of):
+        for x in problem.leaves.values():
+            x.grad = None
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        start = torch.cuda.memory_allocated()
+        loss_of().backward()
+        return torch.cuda.max_memory_allocated() - start
+
+    returned = 2 * (n * d + v * d + v)
+    # The weighted copy of a chunk's hidden states, the gradient of the bias, statistics of N rows.
+    spare = 2 * (workspace // (2 * v)) * d * 2 + 12 * v + 64 * n + 64 * 2**20  # the last for cuBLAS's own workspace
+    for loss_of in (
+        lambda: problem.weighted(Power(), impl="triton", workspace=workspace).loss,
+        lambda: problem.logprob(impl="triton", workspace=workspace).sum(),
+    ):
+        loss_of().backward()  # warm up: cuBLAS takes a workspace of its own at its first product
+        assert peak(loss_of) < returned + workspace + spare
+    assert peak(lambda: problem.weighted(Power(), impl="eager").loss) > 2 * n * v
+
+
+COMPILE_STEPS = ["weighted", "logprob"]
+
+
+@pytest.mark.filterwarnings("ignore")  # dynamo and inductor speak at every graph break
+@pytest.mark.parametrize("which", COMPILE_STEPS)
+def test_torch_compile_around_the_head_changes_nothing(which):
+    """The body is compiled by inductor, the head stays out of its graph."""
+    # Past the type checker of the test run, which dynamo would try to trace.
+    fused = getattr(weighted_linear_nll, "__wrapped__", weighted_linear_nll)
+    general = getattr(linear_logprob, "__wrapped__", linear_logprob)
+    problem = Problem.make((300, 507, 64), torch.float32, "cuda")
+    body = torch.nn.Linear(64, 64, device="cuda")
+
+    def step(hidden_ND):
+        hidden_ND = body(hidden_ND).relu()
+        if which == "logprob":
+            return -general(hidden_ND, problem.head, problem.target).sum()
+        return fused(
+            hidden_ND, problem.head, problem.target, Power(),
+            position_N=problem.position, length_N=problem.length, num_tokens=300,
+        ).loss  # fmt: skip
+
+    leaves = [problem.head, body.weight, problem.hidden]
+    plain = torch.autograd.grad(step(problem.hidden), leaves)
+    compiled = torch.autograd.grad(torch.compile(step)(problem.hidden), leaves)
+    torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-4)
