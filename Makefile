@@ -4,6 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.widen-ready
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
+export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: setup demo test check test-slow test-gpu bench docs wheel clean
 

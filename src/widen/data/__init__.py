@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .batch import Batch, pad
     from .mulmod import MulMod
+    from .texts import read_texts
 
-__all__ = ["Batch", "MulMod", "pad"]
+__all__ = ["Batch", "MulMod", "pad", "read_texts"]
 
-_HOME = {"Batch": "batch", "pad": "batch", "MulMod": "mulmod"}
+_HOME = {"Batch": "batch", "pad": "batch", "MulMod": "mulmod", "read_texts": "texts"}
 
 
 def __getattr__(name: str) -> Any:

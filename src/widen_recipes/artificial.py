@@ -1,0 +1,45 @@
+"""The exact figures of the artificial case: no training, closed forms.
+
+Figures ``fig:examplePQ``, ``app:fig:PRcurve1``, ``app:fig:PRcurve2``, ``fig:ineq``.
+
+widen curve --support 50 --temperatures 0.1 1 10      the curves of app:fig:PRcurve1
+widen figures                                         all of them, drawn
+"""
+
+from __future__ import annotations
+
+from widen.theory import ArtificialCase
+
+EXAMPLE = ArtificialCase(
+    vocab=100,  # "V=100"
+    support=20,  # "K=20"
+    rho=0.5,  # the caption omits rho; with 1/2, a/rho = 1.45 gives a = .725
+    a=0.725,  # "a/rho=1.45": a density ratio to the uniform law, not a mass
+    epsilon=0.15,  # "epsilon=0.15"
+)
+"""Fig. ``fig:examplePQ``: the two conditionals of Q~."""
+
+PR_CURVE_1 = ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)
+"""Fig. ``app:fig:PRcurve1``: "V=100, K=50, a/rho=1.45, epsilon=0.15 and rho=0.5"."""
+
+PR_CURVE_2 = ArtificialCase(vocab=100, support=10, rho=0.5, a=0.525, epsilon=0.05)
+"""Fig. ``app:fig:PRcurve2``: "V=100, K=10, a/rho=1.05, epsilon=0.05 and rho=0.5"."""
+
+TEMPERATURES = (0.1, 1.0, 10.0)
+"""The three panels of both figures."""
+
+EPSILON_0_RATIOS = (2, 10)
+"""V/K of the two panels of Fig. ``fig:ineq``."""
+
+
+def epsilon_0(ratio: int, *, b: float, rho: float) -> float:
+    """epsilon_0 for V/K = ``ratio``: one point of Fig. ``fig:ineq``; ``b`` is the mass on the under-represented tokens, 0 < b < rho.
+
+    Paper note: the caption says that epsilon_0 stays large when b is low and rho high; it is the other way round.
+
+    >>> round(epsilon_0(2, b=0.1, rho=0.9), 3), round(epsilon_0(10, b=0.05, rho=0.5), 2)
+    (0.016, 0.64)
+    """
+    support = 1000  # any K with rho K whole gives the same value
+    mass = 1 - b * (1 - rho) / rho
+    return ArtificialCase(vocab=ratio * support, support=support, rho=rho, a=mass, epsilon=0.1).epsilon_0

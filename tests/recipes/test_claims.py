@@ -1,0 +1,91 @@
+"""What README and docs/LOG.md say about the integer task, read off the kept tables: a claim that the numbers do not carry fails here."""
+
+from pathlib import Path
+
+import pytest
+
+import widen_recipes
+from widen.run.table import best_recall, read_csv
+
+RESULTS = Path(widen_recipes.__file__).parent / "results"
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {p.stem.removeprefix("mulmod_"): read_csv(p) for p in RESULTS.glob("mulmod_*.csv")}
+
+
+def at(rows, name, temperature):
+    (row,) = [row for row in rows if row.name == name and row.temperature == pytest.approx(temperature)]
+    return row
+
+
+@pytest.mark.parametrize("name", ["NLL, b = 0.05", "NLL, b = 0.1", "NLL", "NLL, b = 0.3", "NLL, b = 0.5"])
+def test_recall_rises_with_temperature_and_then_falls(tables, name):
+    """Fig. prmulmod."""
+    rows = [row for row in tables["temperature"] if row.name == name]
+    peak = max(rows, key=lambda row: row.recall)
+    assert 1.2 < peak.temperature < 2.5
+    assert peak.recall - at(rows, name, 1.0).recall > 2 * at(rows, name, 1.0).recall_half_width
+    assert at(rows, name, 5.0).recall < 0.5 * at(rows, name, 1.0).recall
+
+
+def test_lower_temperature_raises_precision_and_costs_recall(tables):
+    for name in ("NLL", "Trunc 0.1", "TruncR 0.5", "c-Div 0.5"):
+        cold, warm = at(tables["losses"], name, 0.5), at(tables["losses"], name, 1.0)
+        assert cold.precision > warm.precision
+        assert cold.recall < warm.recall
+
+
+@pytest.mark.parametrize(
+    "name", ["Trunc 0.05", "Trunc 0.1", "Trunc 0.25", "Trunc 0.5", "c-Div 0.5", "c-Div 0.25", "TaiLr 0.1"]
+)
+def test_the_baselines_favour_precision_at_t_1(tables, name):
+    """Fig. mulmod_losses; GOLD is c-Div 0.5."""
+    nll, row = at(tables["losses"], "NLL", 1.0), at(tables["losses"], name, 1.0)
+    assert row.precision - row.precision_half_width > nll.precision
+    assert row.recall + row.recall_half_width < nll.recall
+
+
+@pytest.mark.parametrize("drop", ["0.05", "0.1", "0.25", "0.5"])
+def test_truncr_raises_recall_and_its_frontier_lies_above_that_of_nll(tables, drop):
+    rows = tables["losses"]
+    nll, row = at(rows, "NLL", 1.0), at(rows, f"TruncR {drop}", 1.0)
+    assert row.recall - row.recall_half_width > nll.recall + nll.recall_half_width
+    best = best_recall(rows, precision=0.9)
+    mine, theirs = best[f"TruncR {drop}"], best["NLL"]
+    assert mine.recall - mine.recall_half_width > theirs.recall + theirs.recall_half_width
+
+
+def test_plain_cdiv_from_alpha_1_5_on_loses_the_product(tables):
+    assert all(at(tables["tsallis"], f"c-Div {alpha}", 1.0).precision < 0.4 for alpha in ("1.5", "1.75", "2"))
+
+
+@pytest.mark.parametrize("alpha", ["1.25", "1.5", "1.75", "2"])
+def test_cdiv_with_shortened_gradients_is_above_nll_with_the_same(tables, alpha):
+    best = best_recall(tables["tsallis_stable"], precision=0.9)
+    mine, theirs = best[f"c-Div {alpha}, norm 1"], best["NLL, norm 1"]
+    assert mine.recall - mine.recall_half_width > theirs.recall + theirs.recall_half_width
+
+
+@pytest.mark.parametrize("alpha", [1.5, 1.75, 2.0])
+def test_cdiv_at_t_1_beats_nll_at_its_matched_temperature(tables, alpha):
+    """c-Div(alpha) at 1 and NLL at alpha have one population optimum; what differs is training."""
+    cdiv = at(tables["tsallis_stable"], f"c-Div {alpha:g}, norm 1", 1.0)
+    nll = at(tables["tsallis_stable"], "NLL, norm 1", alpha)
+    assert cdiv.precision - cdiv.precision_half_width > nll.precision + nll.precision_half_width
+    assert cdiv.recall > nll.recall
+
+
+def test_the_loss_scale_alone_does_not_explain_the_gain(tables):
+    best = best_recall(tables["tsallis"], precision=0.9)
+    assert abs(best["NLL x 4"].recall - best["NLL"].recall) < 0.008
+
+
+def test_lambda_pr_lies_below_nll_here(tables):
+    best = best_recall(tables["losses"], precision=0.9)
+    assert all(row.recall < best["NLL"].recall for name, row in best.items() if name.startswith("lambda-PR") and row)
+
+
+def test_the_literal_settings_do_not_learn(tables):
+    assert max(row.precision for row in tables["literal"] if row.temperature == 1.0) < 0.02
