@@ -1,0 +1,113 @@
+"""Arrays, texts or programs in, numbers out: every number that a paper would print, with its interval and its settings.
+
+    knn          precision, recall, density, coverage; exact, from ten points to a million
+    text_scores  all of it, from two lists of texts         embed         texts -> features
+    mauve, prd   curves over clusters                       support_size  how few tokens hold the mass
+    distinct, bleu, vendi   diversity of one set            passes        pass@k as precision and recall
+
+A metric takes arrays, never a model's name; `reference` comes before `generated`; options are keyword-only. A module is loaded when
+one of its names is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .bleu import SelfBleu, self_bleu
+    from .clusters import Clustering, kmeans
+    from .distinct import Distinct, distinct_n
+    from .embed import EmbeddedTexts, Embedder, EmbedSettings, embed_texts
+    from .interval import Interval, mean_interval, share_interval
+    from .knn import knn_precision_recall, knn_scores, knn_scores_by_k
+    from .knn_reference import KnnReference
+    from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings, PrecisionRecall
+    from .mauve import Mauve, mauve_of_histograms, mauve_score
+    from .passes import PassScores, pass_at_k, pass_scores
+    from .pca import PCA, fit_pca, unit_rows
+    from .prd import Prd, prd_scores
+    from .support_size import Sparsity, sparsity, sparsity_of_model, support_sizes
+    from .text_scores import PAPER, ScoreSettings, TextScores, score_texts
+    from .vendi import Vendi, vendi_score
+
+__all__ = [
+    "PAPER",
+    "PCA",
+    "Ceiling",
+    "Clustering",
+    "Distinct",
+    "EmbedSettings",
+    "EmbeddedTexts",
+    "Embedder",
+    "FourScores",
+    "Interval",
+    "KnnDiagnostics",
+    "KnnIntervals",
+    "KnnReference",
+    "KnnScores",
+    "KnnSettings",
+    "Mauve",
+    "PassScores",
+    "Prd",
+    "PrecisionRecall",
+    "ScoreSettings",
+    "SelfBleu",
+    "Sparsity",
+    "TextScores",
+    "Vendi",
+    "distinct_n",
+    "embed_texts",
+    "fit_pca",
+    "kmeans",
+    "knn_precision_recall",
+    "knn_scores",
+    "knn_scores_by_k",
+    "mauve_of_histograms",
+    "mauve_score",
+    "mean_interval",
+    "pass_at_k",
+    "pass_scores",
+    "prd_scores",
+    "score_texts",
+    "self_bleu",
+    "share_interval",
+    "sparsity",
+    "sparsity_of_model",
+    "support_sizes",
+    "unit_rows",
+    "vendi_score",
+]
+
+_HOME = {
+    "distinct": ["Distinct", "distinct_n"],
+    "embed": ["EmbedSettings", "EmbeddedTexts", "Embedder", "embed_texts"],
+    "interval": ["Interval", "mean_interval", "share_interval"],
+    "clusters": ["Clustering", "kmeans"],
+    "knn": ["knn_precision_recall", "knn_scores", "knn_scores_by_k"],
+    "knn_reference": ["KnnReference"],
+    "knn_result": [
+        "Ceiling",
+        "FourScores",
+        "KnnDiagnostics",
+        "KnnIntervals",
+        "KnnScores",
+        "KnnSettings",
+        "PrecisionRecall",
+    ],
+    "mauve": ["Mauve", "mauve_of_histograms", "mauve_score"],
+    "passes": ["PassScores", "pass_at_k", "pass_scores"],
+    "pca": ["PCA", "fit_pca", "unit_rows"],
+    "prd": ["Prd", "prd_scores"],
+    "text_scores": ["PAPER", "ScoreSettings", "TextScores", "score_texts"],
+    "bleu": ["SelfBleu", "self_bleu"],
+    "support_size": ["Sparsity", "sparsity", "sparsity_of_model", "support_sizes"],
+    "vendi": ["Vendi", "vendi_score"],
+}
+_FROM = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FROM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_FROM[name]}", __name__), name)

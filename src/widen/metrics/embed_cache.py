@@ -1,0 +1,107 @@
+"""Features on disk, so that a text is embedded once: keyed by the text, the model and every setting that changes the numbers.
+
+A folder per model and settings; in it, files of rows named by their own content, so that writers never meet. Files are safetensors,
+written aside and renamed: a killed run leaves whole files or none, and nothing is ever unpickled.
+
+Shapes: N texts, D features.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAMPLED = 64  # places of a weights file that are hashed: training moves all weights, so that any of them tells
+
+
+def text_key(text: str) -> bytes:
+    """32 bytes that stand for a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def folder_fingerprint(folder: Path) -> str:
+    """A hash of a model folder: small files whole, large ones by size and 64 blocks spread over them."""
+    found = hashlib.sha256()
+    for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+        size = file.stat().st_size
+        found.update(f"{file.relative_to(folder)}:{size}:".encode())
+        with file.open("rb") as data:
+            if size <= 1 << 20:
+                found.update(data.read())
+                continue
+            for place in np.linspace(0, size - (1 << 14), SAMPLED).astype(int):
+                data.seek(int(place))
+                found.update(data.read(1 << 14))
+    return found.hexdigest()
+
+
+class FeatureCache:
+    """Rows already computed under one set of settings.
+
+    Args:
+      folder: of the whole cache; created when first written to.
+      settings: everything but the text that the features depend on; plain values.
+    """
+
+    def __init__(self, folder: str | Path, settings: dict[str, Any]) -> None:
+        self.settings = json.dumps(settings, sort_keys=True)
+        self.folder = Path(folder) / hashlib.sha256(self.settings.encode()).hexdigest()[:24]
+        self.rows: dict[bytes, NDArray[np.float32]] = {}
+        for file in sorted(self.folder.glob("*.safetensors")):
+            self._read(file)
+
+    def _read(self, file: Path) -> None:
+        from safetensors.numpy import load_file
+
+        try:
+            found = load_file(file)
+            keys, features = found["keys"], found["features"]
+            whole = keys.shape == (len(features), 32) and np.isfinite(features).all()
+        except Exception as error:
+            raise ValueError(
+                f"{file}: not a file of cached features ({error}); delete it to have them computed again"
+            ) from error
+        if not whole:
+            raise ValueError(
+                f"{file}: cached features do not match their keys or are not finite; delete it to have them computed again"
+            )
+        self.rows.update(zip((key.tobytes() for key in keys), features, strict=True))
+
+    def get(self, text: str) -> NDArray[np.float32] | None:
+        """The features of a text, if they are known."""
+        return self.rows.get(text_key(text))
+
+    def put(self, texts: Sequence[str], features: NDArray[np.float32]) -> None:
+        """Keep the features of some texts, on disk before this returns."""
+        from safetensors.numpy import save
+
+        keys = [text_key(text) for text in texts]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        described = self.folder / "settings.json"
+        if not described.exists():
+            write_atomically(described, self.settings.encode())
+        together = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32)
+        data = save({"keys": together, "features": np.ascontiguousarray(features, dtype=np.float32)})
+        write_atomically(self.folder / f"{hashlib.sha256(data).hexdigest()[:24]}.safetensors", data)
+        self.rows.update(zip(keys, features, strict=True))
+
+
+def write_atomically(file: Path, data: bytes) -> None:
+    """The whole file or nothing, also when several processes or threads write it at once."""
+    aside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    try:
+        with aside.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,139 @@
+"""What a k-NN score carries: four numbers that unpack, their intervals, the ceiling, and every setting that defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from .interval import Interval
+from .knn_cross import Boundary
+from .plain import plain
+
+VERSION = 1
+"""Bumped when a score of the same name and settings can come out differently."""
+
+
+class FourScores(NamedTuple):
+    """Precision, recall, density and coverage, nothing more."""
+
+    precision: float
+    recall: float
+    density: float
+    coverage: float
+
+
+class KnnIntervals(NamedTuple):
+    """A bootstrap interval for each score; balls held fixed (`widen.metrics.interval`)."""
+
+    precision: Interval
+    recall: Interval
+    density: Interval
+    coverage: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnnSettings:
+    """Everything that two k-NN scores must share before they may be compared."""
+
+    k: int
+    boundary: Boundary
+    n_reference: int
+    n_generated: int
+    dimensions: int
+    dtype: str
+    device: str
+    product: str
+    level: float
+    seed: int
+    version: int = VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnnDiagnostics:
+    """Counts that say when the numbers lie: duplicates, balls of radius 0, texts copied from the reference.
+
+    Args:
+      zero_radii_reference: reference points with at least k exact copies; with an open boundary their balls are empty.
+      zero_radii_generated: the same among the generated points.
+      duplicates_reference: reference points that equal an earlier one.
+      duplicates_generated: the same among the generated points.
+      shared: generated points that equal some reference point.
+      rechecked: distances computed again in float64.
+    """
+
+    zero_radii_reference: int
+    zero_radii_generated: int
+    duplicates_reference: int
+    duplicates_generated: int
+    shared: int
+    rechecked: int
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What a perfect model would score: one part of the reference against another, at the sample sizes given here.
+
+    Args:
+      real: scores of real points in place of generated ones. They are not 1: a finite sample never covers itself.
+      model: the model's scores at these same sample sizes; compare ``real`` with this and with nothing else.
+      n_reference: reference points in both.
+      n_generated: points scored against them in both.
+      source: ``split`` halves of the reference, or a ``second`` sample of it.
+    """
+
+    real: FourScores
+    model: FourScores
+    n_reference: int
+    n_generated: int
+    source: Literal["split", "second"]
+
+
+@dataclass(frozen=True)
+class KnnScores:
+    """k-NN precision, recall, density and coverage; unpacks as these four.
+
+    Args:
+      precision: share of generated points inside some reference ball.
+      recall: share of reference points inside some generated ball.
+      density: mean over generated points of (reference balls around it) / k; not capped at 1.
+      coverage: share of reference balls that hold a generated point.
+      intervals: a bootstrap interval for each.
+      settings: all that defines the numbers.
+      diagnostics: duplicates, zero radii, float64 rechecks.
+      ceiling: what real points score, or None where it was not asked for or the reference is too small to split.
+    """
+
+    precision: float
+    recall: float
+    density: float
+    coverage: float
+    intervals: KnnIntervals = field(repr=False)
+    settings: KnnSettings = field(repr=False)
+    diagnostics: KnnDiagnostics = field(repr=False)
+    ceiling: Ceiling | None = field(repr=False, default=None)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.four)
+
+    @property
+    def four(self) -> FourScores:
+        """The numbers alone."""
+        return FourScores(self.precision, self.recall, self.density, self.coverage)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        result: dict[str, Any] = plain(self)
+        return result
+
+
+@dataclass(frozen=True)
+class PrecisionRecall:
+    """k-NN precision and recall; unpacks as a pair. ``scores`` carries intervals, settings and the rest."""
+
+    precision: float
+    recall: float
+    scores: KnnScores = field(repr=False)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.precision, self.recall))

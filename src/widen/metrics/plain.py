@@ -1,0 +1,36 @@
+"""A result as plain values: what `json.dumps` takes, names kept, nothing lost but the type."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses and named tuples become dicts, arrays and tuples lists, numpy scalars numbers, nan and infinities strings.
+
+    Examples:
+      >>> from widen.metrics.interval import Interval
+      >>> plain({"interval": Interval(0.0, math.inf), "n": np.int64(3)})
+      {'interval': {'low': 0.0, 'high': 'inf'}, 'n': 3}
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: plain(item) for name, item in zip(value._fields, value, strict=True)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"no plain form for {type(value).__name__}: {value!r}")
