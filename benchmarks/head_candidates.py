@@ -15,6 +15,9 @@ import torch.nn.functional as F
 
 from widen import losses
 from widen.kernels import linear_logprob, weighted_linear_nll
+from widen.kernels.gradients import add_product_, logits_
+from widen.kernels.plan import chunks, plan_for
+from widen.kernels.stats import RowStats
 
 Run = Callable[[], Any]
 
@@ -60,6 +63,32 @@ class Head:
         torch.mm(self._logits, w, out=self._dx)
         torch.mm(self._logits.t(), h, out=self._dw)
 
+    def chunked(self, *, walk: bool) -> Run:
+        """The three products as the head cuts them, dW added up over the chunks: what any head of this workspace pays at least.
+
+        With ``walk`` the row kernel between them too. What is left to a whole call is the weights, their rows, and waits.
+        """
+        h, w = self.hidden.detach(), self.head.detach()
+        plan = plan_for("auto", w, w.dtype, None, None, None)
+        rows = plan.rows(len(h), len(w))
+
+        def run() -> tuple[torch.Tensor, ...]:
+            dx, dw, stats, buffer = (
+                torch.empty_like(h),
+                torch.empty_like(w),
+                RowStats.empty(len(h), w),
+                plan.buffer(rows, w),
+            )
+            for chunk in chunks(len(h), rows):
+                z = logits_(buffer[: len(h[chunk])], h[chunk], w, None)
+                if walk:
+                    plan.ops.describe(z, self.target[chunk], stats.part(chunk), softcap=None, residual=True)
+                add_product_(dx[chunk], z, w, alpha=1.0, fresh=True)
+                add_product_(dw, z.t(), h[chunk], alpha=1.0, fresh=chunk.start == 0)
+            return dx, dw
+
+        return run
+
     def gradient(self, loss: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.autograd.grad(loss, (self.hidden, self.head))
 
@@ -97,5 +126,7 @@ class Head:
         return lambda: self.gradient(loss(self.hidden, self.head, self.target))
 
     def torch_chunked(self) -> Run:
+        if not hasattr(torch.nn, "LinearCrossEntropyOptions"):
+            raise ModuleNotFoundError("an older torch", name="torch.nn.LinearCrossEntropyOptions")
         options = torch.nn.LinearCrossEntropyOptions()  # type: ignore[attr-defined]
         return lambda: self.gradient(F.linear_cross_entropy(self.hidden, self.head, self.target, options=options))

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from widen.kernels import linear_logprob, weighted_linear_nll
-from widen.kernels.plan import row_ops
+from widen.kernels.gradients import logits_
+from widen.kernels.plan import plan_for, row_ops
+from widen.kernels.stats import RowStats
 
 # (rows, vocabulary, hidden): one row; nothing divides; the vocabularies of OLMo, Llama 3 and Qwen, few rows and a small D, since
 # what a large vocabulary can break is indexing and the walk over a row, not the products. Not fewer than 20 rows: under four
@@ -119,6 +121,27 @@ def chunked(shape, dtype, impl, softcap=None):
     """A workspace that cuts these rows into two chunks, unevenly."""
     rows, vocabulary, _ = shape
     return max(1, rows * 2 // 3) * row_ops(impl).scratch_bytes(vocabulary, dtype, softcap)
+
+
+def check_walk(vocabulary, dtype, device="cpu"):
+    """The Triton walk against float64 on the very logits that it reads, so that no rounding of the product is in the way."""
+    problem = Problem.make((37, vocabulary, 16), dtype, device, ignored=0.0)
+    head, target = problem.head.detach(), problem.target
+    plan = plan_for("triton", head, dtype, None, None, None)
+    z_CV = logits_(plan.buffer(37, head), problem.hidden.detach(), head, None)
+    logp_CV = z_CV.double().log_softmax(1)
+    stats = RowStats.empty(37, head)
+    plan.ops.describe(z_CV, target, stats, softcap=None, residual=True)
+    logq_C = logp_CV.gather(1, target[:, None])[:, 0]
+    entropy_C = torch.special.entr(logp_CV.exp()).sum(1)
+    close = {"rtol": 1e-5, "atol": 5e-5, "check_dtype": False}
+    torch.testing.assert_close(stats.logq_C, logq_C, **close)
+    torch.testing.assert_close(stats.entropy_C, entropy_C, **close)
+    assert torch.equal(stats.top1_C.bool(), logq_C == logp_CV.amax(1))
+    residual_CV = logp_CV.exp() - torch.nn.functional.one_hot(target, vocabulary)
+    # A step of bfloat16 is 2^-7 of a number, and the interpreter cuts where a device rounds.
+    rtol = 2**-7 if dtype == torch.bfloat16 else 2e-5
+    torch.testing.assert_close(z_CV, residual_CV, rtol=rtol, atol=1e-6, check_dtype=False)
 
 
 def check(shape, dtype, impl, *, device="cpu", softcap=None, **kw):

@@ -13,10 +13,11 @@ from head_oracle import (
     Problem,
     assert_as_good_as_eager,
     check,
+    check_walk,
     through_weighted,
 )
 
-from widen.kernels import linear_logprob
+from widen.kernels import linear_logprob, rows_triton
 from widen.kernels.rows_triton import launch_for, pitch
 
 torch.set_num_threads(1)
@@ -42,6 +43,33 @@ def test_error_is_no_worse_than_eager(shape, dtype):
 )
 def test_error_is_no_worse_than_eager_at_real_vocabularies(shape, dtype):
     check(shape, dtype, "triton")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+@pytest.mark.parametrize("vocabulary", [1, 127, 2049])
+def test_the_walk_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
+    check_walk(vocabulary, dtype)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 24), (3, 4100)], **IDS)
+@pytest.mark.parametrize("wide", [torch.bfloat16, torch.float32], **IDS)
+def test_rows_are_scaled_in_float32_whatever_their_strides(shape, wide):
+    x_CD, w_C = torch.randn(shape).to(wide), torch.rand(shape[0]) + 0.5
+    strided_CD = x_CD.repeat(1, 2)[:, : shape[1]]
+    for x in (x_CD, strided_CD, x_CD.T.contiguous().T):
+        out_CD = torch.full(shape, 7.0, dtype=wide)
+        rows_triton.scale(x, w_C, out=out_CD)
+        expected_CD = x_CD.float() * w_C[:, None]
+        torch.testing.assert_close(out_CD.float(), expected_CD, rtol=2**-7 if wide == torch.bfloat16 else 1e-6, atol=0)
+    rows_triton.scale(strided_CD, w_C, out=strided_CD)
+    assert torch.equal(strided_CD, out_CD)
+
+
+@pytest.mark.parametrize("size", [1, 4097, 3 * 4096 + 5])
+def test_a_factor_reaches_every_element_once(size):
+    x = torch.ones(size)
+    rows_triton.multiply_(x, torch.tensor(1.5))
+    assert (x == 1.5).all()
 
 
 def test_error_is_no_worse_than_eager_under_a_soft_cap():

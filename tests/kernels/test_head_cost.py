@@ -1,9 +1,13 @@
 """What the head does not do: products that nobody needs, and tensors of N x V elements."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from head_oracle import Gate, Power, Problem
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from widen.kernels.plan import Plan, chunks, default_workspace, plan_for
 
 PRODUCTS = {"aten.mm", "aten.addmm"}
 
@@ -108,11 +112,33 @@ def test_logits_fit_in_the_workspace(rows):
     assert watch.largest == N * 4000
 
 
-def test_chunks_are_even_and_whole_tiles():
-    from widen.kernels.plan import chunks, plan_for
+@pytest.mark.parametrize("weight", [Power(), Gate()], ids=["dense", "gated"])
+@pytest.mark.parametrize("ignored", [0.0, 0.5])
+def test_one_buffer_serves_both_walks(weight, ignored, monkeypatch):
+    made, take = [], Plan.buffer
 
+    def buffer(self, rows, like_VD):
+        made.append(rows)
+        return take(self, rows, like_VD)
+
+    monkeypatch.setattr(Plan, "buffer", buffer)
+    problem = Problem.make((N, V, D), torch.float32, ignored=ignored)
+    problem.weighted(weight, impl="chunked", workspace=30 * V * 8).loss.backward()
+    assert made == [22]  # 64 rows in three chunks
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(24, 512), (39, 512), (40, 1024), (141, 1024)])
+def test_a_device_of_40_gb_gets_a_gigabyte_for_logits(memory, expected, monkeypatch):
+    seen = SimpleNamespace(total_memory=memory * 10**9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: seen)
+    assert default_workspace(torch.device("cuda", 0)) == expected * 2**20
+    assert default_workspace(torch.device("cpu")) == 64 * 2**20
+
+
+def test_chunks_are_even_and_whole_tiles():
     plan = plan_for("chunked", torch.empty(1000, 4), torch.float32, None, 300 * 1000 * 8, None)
     assert [plan.rows(n, 1000) for n in (1, 300, 301, 700, 5000)] == [1, 300, 256, 256, 256]
     assert [s.stop - s.start for s in chunks(700, plan.rows(700, 1000))] == [256, 256, 188]
+    assert plan.rows(700, 1000, room=140) == 128
     narrow = plan_for("chunked", torch.empty(1000, 4), torch.float32, None, 90 * 1000 * 8, None)
     assert [narrow.rows(n, 1000) for n in (90, 100, 271)] == [90, 50, 68]

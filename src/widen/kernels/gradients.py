@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .plan import Plan, chunks
+from .plan import Plan, RowOps, chunks
 from .stats import real_dtype
 
 # float16 ends at 65,504: hidden states times a weight of 1e4 would pass it. A power of two costs no digit.
@@ -60,9 +60,10 @@ class Gradients:
     """
 
     def __init__(
-        self, hidden_ND: Tensor, head_VD: Tensor, wanted: Wanted, *, hold: tuple[torch.dtype, torch.dtype], alpha: float
-    ) -> None:
-        self.head_VD, self.alpha, self._wide = head_VD, alpha, hold[1]
+        self, hidden_ND: Tensor, head_VD: Tensor, wanted: Wanted, *,
+        ops: RowOps, hold: tuple[torch.dtype, torch.dtype], alpha: float,
+    ) -> None:  # fmt: skip
+        self.head_VD, self.ops, self.alpha, self._wide = head_VD, ops, alpha, hold[1]
         self.hidden = hidden_ND.new_empty(hidden_ND.shape, dtype=hold[0]) if wanted.hidden else None
         self.head = head_VD.new_empty(head_VD.shape, dtype=hold[1]) if wanted.head else None
         self.bias = head_VD.new_zeros(len(head_VD), dtype=real_dtype(head_VD.dtype)) if wanted.bias else None
@@ -83,7 +84,9 @@ class Gradients:
             coefficient_C, alpha = coefficient_C * _HALF_HEADROOM, alpha / _HALF_HEADROOM
         if self.head is not None:
             if coefficient_C is not None:
-                hidden_CD = torch.mul(hidden_CD, coefficient_C[:, None], out=torch.empty_like(hidden_CD))
+                scaled_CD = hidden_CD.new_empty(hidden_CD.shape)
+                self.ops.scale(hidden_CD, coefficient_C, out=scaled_CD)
+                hidden_CD = scaled_CD
             add_product_(self.head, residual_CV.t(), hidden_CD, alpha=alpha, fresh=self._fresh)
         if self.bias is not None:
             one_C = residual_CV.new_ones(len(residual_CV)) if coefficient_C is None else coefficient_C
@@ -99,7 +102,7 @@ class Gradients:
         dx_CD = dx_ND[row] if into_row else dx_ND.new_empty(len(residual_CV), dx_ND.shape[1], dtype=wide)
         add_product_(dx_CD, residual_CV, self.head_VD, alpha=self.alpha, fresh=True)
         if coefficient_C is not None:
-            dx_CD.mul_(coefficient_C[:, None])
+            self.ops.scale(dx_CD, coefficient_C, out=dx_CD)
         if isinstance(row, Tensor):
             if self._fresh:
                 dx_ND.zero_()  # the rows that nobody adds
@@ -127,11 +130,17 @@ def add_recomputed(
     target_T: Tensor,
     lse_T: Tensor,
     coefficient_T: Tensor,
+    buffer: Tensor | None = None,
 ) -> None:
-    """Compute the logits of some rows again, in full chunks, and add their gradients: one product more, no logits kept."""
+    """Compute the logits of some rows again, in full chunks, and add their gradients: one product more, no logits kept.
+
+    ``buffer`` is room from an earlier walk; without it there is a new one.
+    """
     total = len(target_T)
-    buffer = plan.buffer(plan.rows(total, len(head_VD)), head_VD) if total else head_VD
-    for chunk in chunks(total, len(buffer)):
+    rows = plan.rows(total, len(head_VD), None if buffer is None else len(buffer))
+    if buffer is None:
+        buffer = plan.buffer(rows, head_VD)
+    for chunk in chunks(total, rows):
         row = chunk if row_T is None else row_T[chunk]
         hidden_CD = hidden_ND[row].to(plan.dtype)
         z_CV = logits_(buffer[: len(hidden_CD)], hidden_CD, head_VD, bias_V)

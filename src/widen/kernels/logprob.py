@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from .eager import eager_logp, eager_logq
 from .gradients import Gradients, Wanted, add_recomputed, logits_
-from .plan import Impl, Plan, beside, check_shapes, chunks, plan_for, product_dtype, target_rows
+from .plan import Impl, Plan, TargetRows, beside, check_shapes, chunks, plan_for, product_dtype
 from .stats import RowStats, real_dtype
 
 
@@ -53,7 +53,7 @@ def linear_logprob(
       impl: ``eager`` keeps all logits and is the oracle; ``chunked`` runs on any device; ``triton`` needs CUDA; ``auto`` takes
         triton on CUDA and chunked elsewhere.
       ignore_index: rows with this target are dropped before the first product.
-      workspace: bytes of logits at a time, 512 MB on CUDA and 64 MB on a CPU unless given.
+      workspace: bytes of logits at a time, 64 MB on a CPU, 512 MB on a GPU and 1 GB on one of 40 GB or more unless given.
       accumulate: dtype in which dW is summed.
 
     Returns:
@@ -78,9 +78,10 @@ def _linear_logprob(
     ignore_index: int, workspace: int | None, accumulate: torch.dtype | None,
 ) -> Tensor:  # fmt: skip
     check_shapes(hidden_ND, head_VD, target_N, bias_V)
+    asked = TargetRows(target_N, len(head_VD), ignore_index)
     dtype = product_dtype(hidden_ND, head_VD, bias_V)
     plan = plan_for(impl, head_VD, dtype, softcap, workspace, accumulate)
-    row_T = target_rows(target_N, len(head_VD), ignore_index)
+    row_T = asked.rows()
     target_T = (target_N if row_T is None else target_N[row_T]).long()
     if plan is None:
         hidden_TD = hidden_ND if row_T is None else hidden_ND[row_T]
@@ -124,7 +125,7 @@ class _Logprob(torch.autograd.Function):
         plan: Plan = ctx.plan
         head = head_VD.to(plan.dtype)
         hold = (plan.dtype, torch.promote_types(plan.dtype, plan.accumulate or plan.dtype))
-        gradients = Gradients(hidden_ND, head, Wanted(*ctx.needs_input_grad[:3]), hold=hold, alpha=1.0)
+        gradients = Gradients(hidden_ND, head, Wanted(*ctx.needs_input_grad[:3]), ops=plan.ops, hold=hold, alpha=1.0)
         active = upstream_T.nonzero()[:, 0]  # one wait for the device; what it saves can be most of the backward
         if len(active) < len(target_T):
             row_T = active if row_T is None else row_T[active]

@@ -76,6 +76,11 @@ def _subtract_onehot_(p_CV: Tensor, target_C: Tensor) -> None:
     p_CV[row_C, target_C] -= 1  # index_put_ with distinct places: reproducible, unlike scatter_add_ on CUDA
 
 
+def scale(x_CD: Tensor, coefficient_C: Tensor, *, out: Tensor) -> None:
+    """``out = x`` with each row times its coefficient; ``out`` may be ``x``."""
+    torch.mul(x_CD, coefficient_C[:, None], out=out)
+
+
 def multiply_(x: Tensor, factor: Tensor) -> None:
     """``x *= factor``; a factor of 1 costs nothing but, off the CPU, the wait for its value."""
     # A Python number is not rounded to x's dtype on the way, a tensor would be: bfloat16 turns 1/3 into 0.334.

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from .eager import eager_logp, eager_logq, eager_stats
 from .gradients import Gradients, Wanted, add_recomputed, logits_
-from .plan import Impl, Plan, RowOps, beside, check_shapes, chunks, plan_for, product_dtype, target_rows
+from .plan import Impl, Plan, RowOps, TargetRows, beside, check_shapes, chunks, plan_for, product_dtype
 from .stats import HeadLoss, RowStats, TokenLocalWeight
 
 _SPARSE = 0.6
@@ -94,28 +94,27 @@ def _weighted_linear_nll(
 ) -> HeadLoss:  # fmt: skip
     check_shapes(hidden_ND, head_VD, target_N, bias_V)
     _check_weight(weight)
+    asked = TargetRows(target_N, len(head_VD), ignore_index)
     plan = plan_for(impl, head_VD, product_dtype(hidden_ND, head_VD, bias_V), softcap, workspace, accumulate)
-    row_T = target_rows(target_N, len(head_VD), ignore_index)
+    one_pass = None if plan is None else _OnePass(hidden_ND, head_VD, bias_V, plan)
+    row_T = asked.rows()
     targets = _Targets(row_T, *(x if row_T is None else x[row_T] for x in (target_N.long(), position_N, length_N)))
-    target_T = targets.target_T
-    count = _count(num_tokens, len(target_T))
-    if plan is None:
-        hidden_TD = hidden_ND if row_T is None else hidden_ND[row_T]
-        logp_TV = eager_logp(hidden_TD, head_VD, bias_V, softcap)
-        stats, logq_T = eager_stats(logp_TV, target_T), eager_logq(logp_TV, target_T)
+    count = _count(num_tokens, len(targets.target_T))
+    if one_pass is None:
+        logp_TV = eager_logp(hidden_ND if row_T is None else hidden_ND[row_T], head_VD, bias_V, softcap)
+        stats, logq_T = eager_stats(logp_TV, targets.target_T), eager_logq(logp_TV, targets.target_T)
         with torch.no_grad():
             w_T = weigh(weight, stats.logq_C, targets.position_T, targets.length_T)
         loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, logq_T)).sum() / count
     else:
-        wanted = Wanted.of(hidden_ND, head_VD, bias_V)
         with torch.no_grad(), beside(hidden_ND):
-            stats, w_T, gradients = _one_pass(hidden_ND, head_VD, bias_V, plan, weight, wanted, targets, count)
+            stats, w_T, gradients = one_pass.run(weight, targets, count)
             loss = -torch.where(w_T == 0, 0.0, w_T * stats.logq_C).sum() / count
-        loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, plan.ops)  # type: ignore[no-untyped-call]
+        loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, one_pass.plan.ops)  # type: ignore[no-untyped-call]
     logq_N, w_N, entropy_N, top1_N = (
         _spread(x, row_T, len(target_N)) for x in (stats.logq_C, w_T, stats.entropy_C, stats.top1_C)
     )
-    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(target_T))
+    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(targets.target_T))
 
 
 class _Targets(NamedTuple):
@@ -127,51 +126,58 @@ class _Targets(NamedTuple):
     length_T: Tensor
 
 
-def _one_pass(
-    hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, plan: Plan, weight: TokenLocalWeight, wanted: Wanted,
-    targets: _Targets, count: float,
-) -> tuple[RowStats, Tensor, tuple[Tensor | None, ...]]:  # fmt: skip
-    """Stats, weights, and the gradients of the loss by hidden states, head and bias."""
-    head, bias = head_VD.to(plan.dtype), None if bias_V is None else bias_V.to(plan.dtype)
-    half = plan.dtype == torch.float16
-    narrow = torch.float32 if half else plan.dtype
-    wide = torch.promote_types(narrow, plan.accumulate or narrow)
-    gradients = Gradients(hidden_ND, head, wanted, hold=(narrow, wide), alpha=1.0 / count)
-    stats = RowStats.empty(len(targets.target_T), head)
-    w_T = torch.empty_like(stats.logq_C)
-    dense = _walk(hidden_ND, head, bias, plan, weight, targets, stats, w_T, gradients if any(wanted) else None)
-    if any(wanted) and not dense:
-        active = w_T.nonzero()[:, 0]
-        row_T = active if targets.row_T is None else targets.row_T[active]
-        add_recomputed(
-            gradients, hidden_ND, head, bias, plan,
-            row_T=row_T, target_T=targets.target_T[active], lse_T=stats.lse_C[active], coefficient_T=w_T[active],
-        )  # fmt: skip
-    dx, dw, db = gradients.finished()
-    if dw is not None and not half:
-        dw = dw.to(head_VD.dtype)
-    return stats, w_T, (dx, dw, db)
+class _OnePass:
+    """Head, weights and gradients of one call. All memory is taken when it is made, before the device says which rows count."""
 
+    def __init__(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, plan: Plan) -> None:
+        self.plan, self.hidden_ND = plan, hidden_ND
+        self.wanted = Wanted.of(hidden_ND, head_VD, bias_V)
+        narrow = torch.float32 if plan.dtype == torch.float16 else plan.dtype
+        wide = torch.promote_types(narrow, plan.accumulate or narrow)
+        self.dtype = torch.float32 if plan.dtype == torch.float16 else head_VD.dtype
+        with torch.no_grad(), beside(hidden_ND):
+            self.head, self.bias = head_VD.to(plan.dtype), None if bias_V is None else bias_V.to(plan.dtype)
+            self.gradients = Gradients(hidden_ND, self.head, self.wanted, ops=plan.ops, hold=(narrow, wide), alpha=1.0)
+            self.stats = RowStats.empty(len(hidden_ND), self.head)
+            self.w_N = torch.empty_like(self.stats.logq_C)
+            self.buffer = plan.buffer(plan.rows(len(hidden_ND), len(head_VD)), self.head)
 
-def _walk(
-    hidden_ND: Tensor, head: Tensor, bias: Tensor | None, plan: Plan, weight: TokenLocalWeight, targets: _Targets,
-    stats: RowStats, w_T: Tensor, gradients: Gradients | None,
-) -> bool:  # fmt: skip
-    """Fill ``stats`` and ``w_T`` chunk by chunk and add gradients on the way; False where that was left to a second walk."""
-    total = len(w_T)
-    buffer = plan.buffer(plan.rows(total, len(head)), head)
-    dense = gradients is not None
-    for chunk in chunks(total, len(buffer)):
-        row = chunk if targets.row_T is None else targets.row_T[chunk]
-        hidden_CD = hidden_ND[row].to(plan.dtype)
-        z_CV = logits_(buffer[: len(hidden_CD)], hidden_CD, head, bias)
-        plan.ops.describe(z_CV, targets.target_T[chunk], stats.part(chunk), softcap=plan.softcap, residual=dense)
-        w_T[chunk] = weigh(weight, stats.logq_C[chunk], targets.position_T[chunk], targets.length_T[chunk])
-        if chunk.start == 0 and dense:  # the one wait for the device: the other chunks follow the first one's example
-            dense = int(w_T[chunk].count_nonzero()) >= _SPARSE * len(hidden_CD)
-        if dense and gradients is not None:
-            gradients.add(z_CV, hidden_CD, row, w_T[chunk])
-    return dense or total == 0
+    def run(
+        self, weight: TokenLocalWeight, targets: _Targets, count: float
+    ) -> tuple[RowStats, Tensor, tuple[Tensor | None, ...]]:
+        """Stats, weights, and the gradients of the loss by hidden states, head and bias; once."""
+        total = len(targets.target_T)
+        self.gradients.alpha = 1.0 / count
+        stats, w_T = self.stats.part(slice(total)), self.w_N[:total]
+        dense = self._walk(weight, targets, stats, w_T)
+        if any(self.wanted) and not dense:
+            active = w_T.nonzero()[:, 0]
+            row_T = active if targets.row_T is None else targets.row_T[active]
+            add_recomputed(
+                self.gradients, self.hidden_ND, self.head, self.bias, self.plan, buffer=self.buffer,
+                row_T=row_T, target_T=targets.target_T[active], lse_T=stats.lse_C[active], coefficient_T=w_T[active],
+            )  # fmt: skip
+        del self.buffer  # dW may need a copy in another dtype now
+        dx, dw, db = self.gradients.finished()
+        return stats, w_T, (dx, None if dw is None else dw.to(self.dtype), db)
+
+    def _walk(self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor) -> bool:
+        """Fill ``stats`` and ``w_T`` chunk by chunk, adding gradients on the way; False where that is left to a second walk."""
+        plan, total = self.plan, len(w_T)
+        dense = any(self.wanted)
+        for chunk in chunks(total, plan.rows(total, len(self.head), len(self.buffer))):
+            row = chunk if targets.row_T is None else targets.row_T[chunk]
+            hidden_CD = self.hidden_ND[row].to(plan.dtype)
+            z_CV = logits_(self.buffer[: len(hidden_CD)], hidden_CD, self.head, self.bias)
+            plan.ops.describe(z_CV, targets.target_T[chunk], stats.part(chunk), softcap=plan.softcap, residual=dense)
+            w_T[chunk] = weigh(weight, stats.logq_C[chunk], targets.position_T[chunk], targets.length_T[chunk])
+            if chunk.start == 0 and dense:
+                # The one wait for the device: the other chunks follow the first one's example. Not hidden behind the logits of
+                # the second chunk, since those would need a buffer of their own, and half the rows cost more than the wait.
+                dense = int(w_T[chunk].count_nonzero()) >= _SPARSE * len(hidden_CD)
+            if dense:
+                self.gradients.add(z_CV, hidden_CD, row, w_T[chunk])
+        return dense or total == 0
 
 
 class _HandOver(torch.autograd.Function):
