@@ -35,7 +35,7 @@ print((other.flat_MP.double().cpu() - plain.flat_MP).abs().max().item())
 
 @pytest.mark.slow
 def test_compiled_pieces_change_nothing():
-    assert largest_difference("Engine(dtype=torch.float64, models_at_once=17, workers=1, compile=True)", 6) < 1e-10
+    assert largest_difference("Engine(dtype=torch.float64, models_at_once=10, workers=1, compile=True)", 6) < 1e-10
 
 
 GPU_ENGINES = [
@@ -55,4 +55,4 @@ def test_on_a_gpu_the_models_are_those_of_the_cpu(engine):
 @pytest.mark.parametrize("tf32", [False, True])
 def test_in_float32_on_a_gpu_the_models_stay_close(tf32):
     engine = f"Engine(device='cuda', graph=True, compile=True, tf32={tf32})"
-    assert largest_difference(engine, 20) < (2e-2 if tf32 else 1e-3)
+    assert largest_difference(engine, 20) < (2e-2 if tf32 else 1e-4)

@@ -32,7 +32,7 @@ def log_likelihood(model: TinyLlama, tokens: NDArray[np.int64], temperatures: Se
     Examples:
       >>> from widen.data.mulmod import MulMod
       >>> logq = log_likelihood(TinyLlama(), MulMod(modulus=7, high=9, under_representation=None).support(), [1.0, float("inf")])
-      >>> logq.shape, round(float(logq[1, 0]) / np.log(13), 6)
+      >>> logq.shape, round(float(logq[1, 0] / np.log(13)), 6)
       ((2, 81), -5.0)
     """
     return np.asarray(stacked_log_likelihood(model.flat()[None], tokens, temperatures, shape=model.shape)[0])

@@ -73,16 +73,31 @@ class SharedBatch(NamedTuple):
         """K."""
         return self.roots_MKR.shape[1]
 
-    @property
-    def size(self) -> int:
-        """B."""
-        return self.index_MB.shape[1]
+    def parts(self, count: int) -> list[SharedBatch]:
+        """The batch in `count` parts of its sequences, for as many workers.
 
-    def sequences(self, part: slice) -> SharedBatch:
-        """The batch of some of its sequences; the roots stay."""
-        if part == slice(0, self.size):
-            return self
-        return SharedBatch(self.roots_MKR, self.index_MB[:, part], self.tokens_MTB[:, :, part])
+        The sequences of a single model are first put in the order of their roots: then each part needs its own few roots only. The
+        order of sequences in a batch means nothing.
+        """
+        if count == 1:
+            return [self]
+        M, B = self.index_MB.shape
+        order_MB = self.index_MB.argsort(dim=1) if M == 1 else torch.arange(B, device=self.index_MB.device).expand(M, B)
+        index_MB = self.index_MB.gather(1, order_MB)
+        tokens_MTB = self.tokens_MTB.gather(2, order_MB[:, None].expand(self.tokens_MTB.shape))
+        found = []
+        for i in range(count):
+            cut = slice(i * B // count, (i + 1) * B // count)
+            first, width = self._window(index_MB[0, cut]) if M == 1 else (0, self.roots_MKR.shape[2])
+            roots = self.roots_MKR[:, :, first : first + width]
+            found.append(SharedBatch(roots, index_MB[:, cut] - first, tokens_MTB[:, :, cut]))
+        return found
+
+    def _window(self, sorted_B: Int[Tensor, " B"]) -> tuple[int, int]:
+        """Where the roots of these sequences begin, and how many to take: a multiple of 16, so that few sizes occur."""
+        R, first = self.roots_MKR.shape[2], int(sorted_B[0])
+        width = min(R, -(-(int(sorted_B[-1]) + 1 - first) // 16) * 16)
+        return min(first, R - width), width
 
     def inputs_MN(self) -> Int[Tensor, "M N"]:
         """The input token of every row."""

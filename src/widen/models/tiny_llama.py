@@ -121,7 +121,9 @@ class Layer(nn.Module):
         return F.linear(out_BHLE.transpose(1, 2).reshape(B, L, D), self.out)
 
 
-def turn(x: Float[Tensor, "B H L E"], cos: Float[Tensor, "L e"], sin: Float[Tensor, "L e"]) -> Float[Tensor, "B H L E"]:
+def turn(
+    x: Float[Tensor, "B H L E"], cos: Float[Tensor, "*L e"], sin: Float[Tensor, "*L e"]
+) -> Float[Tensor, "B H L E"]:
     """Rotate each pair (e, e + E/2) by its position's angle."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

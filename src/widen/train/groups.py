@@ -1,8 +1,8 @@
 """Models that go through the products together, and the threads of a CPU that share the groups, or the sequences of one group, out.
 
 A GPU takes all models in one group. On a CPU a group is one model: its activations stay in cache, and each core works on a model, or on a
-part of the batch, of its own. That is quicker than letting every small operation be split over the cores (two cores, one model: 21 ms a
-step in place of 27), and other processes on the machine disturb it less.
+part of the batch, of its own. Letting every small operation be split over the cores instead leaves them waiting for each other hundreds of
+times a step.
 
 Shapes: M models, B sequences, L target positions, P parameters; m models of a group.
 """
@@ -78,21 +78,19 @@ class Group:
 
     def step(self, batch: SharedBatch) -> Float[Tensor, "2 m"]:
         """Forward, weights, backward; loss and NLL per token."""
-        cuts = [slice(i * batch.size // self.parts, (i + 1) * batch.size // self.parts) for i in range(self.parts)]
-        pairs = [(net, batch.sequences(cut)) for net, cut in zip(self.nets, cuts, strict=True)]
+        pairs = list(zip(self.nets, batch.parts(self.parts), strict=True))
         if self.parts == 1:
-            traces = [net.forward(part) for net, part in pairs]
-            logq = traces[0].logq_MLB
+            traces = [self.nets[0].forward(batch)]
         else:
             traces = self.workers.map(lambda pair: pair[0].forward(pair[1]), pairs)
-            logq = torch.cat([trace.logq_MLB for trace in traces], dim=2)
+        logq = torch.cat([trace.logq_MLB for trace in traces], dim=2)
         count = logq.shape[1] * logq.shape[2]
         w = self.weights.apply(logq)
-        upstream = w / -count
+        upstream = (w / -count).split([trace.logq_MLB.shape[2] for trace in traces], dim=2)
         if self.parts == 1:
-            self.nets[0].backward(traces[0], upstream)
+            self.nets[0].backward(traces[0], upstream[0])
         else:
-            work = list(zip(self.nets, traces, [upstream[:, :, cut] for cut in cuts], strict=True))
+            work = list(zip(self.nets, traces, upstream, strict=True))
             self.workers.map(lambda item: item[0].backward(item[1], item[2]), work)
             for net in self.nets[1:]:
                 self.nets[0].grad_MP.add_(net.grad_MP)
