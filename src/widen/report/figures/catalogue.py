@@ -1,0 +1,198 @@
+"""Every figure of the paper: its label, the paper's claim, how it is drawn, and which results it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import exact, measured, results
+from .look import FORMATS, caption, save, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One figure.
+
+    Attributes:
+      name: of its files.
+      label: the paper's, or ``widen:`` and ours where it has none.
+      claim: what the paper says of it.
+      ours: what we add or correct.
+      draw: makes it when it is exact.
+      recipe, from_rows: whose results it shows, and how, when it is measured; ``from_support`` for the support sizes.
+    """
+
+    name: str
+    label: str
+    claim: str
+    ours: str = ""
+    draw: Callable[[], Figure] | None = None
+    recipe: str = ""
+    from_rows: Callable[[Sequence[results.Row]], Figure] | None = None
+    from_support: Callable[[Sequence[results.SupportRow]], Figure] | None = None
+
+    @property
+    def caption(self) -> str:
+        """What stands under the figure."""
+        return f"{self.label}. The paper: “{self.claim}”" + (f" {self.ours}" if self.ours else "")
+
+    def figure(self, folder: str | Path | None) -> Figure | None:
+        """The figure, or None where its results are not there."""
+        if self.draw is not None:
+            return self.draw()
+        if folder is None:
+            return None
+        if self.from_support is not None:
+            support = results.read_support(folder, self.recipe)
+            return self.from_support(support) if support else None
+        rows = results.read(folder, self.recipe)
+        return self.from_rows(rows) if rows and self.from_rows is not None else None
+
+
+INTERVALS = "Bars: 95 % intervals over seeds, where there are several."
+FIGURES = (
+    Entry(
+        name="PR_examples",
+        label="fig:PR_examples",
+        claim="Examples of PR-Curves. Q1 has a higher Precision than Q2 but a lower Recall.",
+        ours="Marked: λ = 0.1, 1, 10. The laws are ours: forty right atoms; Q1 falls off steeply over them, Q2 hardly, but "
+        "has 30 % elsewhere.",
+        draw=exact.pr_examples,
+    ),
+    Entry(
+        name="examplePQ",
+        label="fig:examplePQ",
+        claim="Example P and Q for V = 100, K = 20, a/ρ = 1.45 and ε = 0.15. ρ is the proportion of tokens underrepresented "
+        "at the level b/ρ.",
+        ours="Corrected: ρ is the over-represented share, at level a/ρ. The paper does not give ρ here; ½ is assumed.",
+        draw=exact.example_pq,
+    ),
+    Entry(
+        name="methods",
+        label="fig:methods",
+        claim="Illustration of trade-offs targeted by each method over the model's PR curve (black).",
+        ours="The bands show where c-Div weights λ more (vermilion) or less (blue) than NLL: by α λ^(1−α).",
+        draw=exact.methods,
+    ),
+    Entry(
+        name="prcode",
+        label="fig:prcode",
+        claim="Effect of tuning t between 0.2 (smaller dots) and 2 (larger dots) on P&R for Llama3.1 models on the CodeContests dataset.",
+        ours=f"Precision is pass@1, recall pass@100 − pass@1. {INTERVALS}",
+        recipe="codecontests",
+        from_rows=measured.frontiers,
+    ),
+    Entry(
+        name="prmulmod",
+        label="fig:prmulmod",
+        claim="Effect of the temperature on P&R for integer multiplication, at different levels of underrepresentation b. "
+        "Recall increases with the temperature, then drops.",
+        ours=INTERVALS,
+        recipe="temperature",
+        from_rows=measured.frontiers_by_b,
+    ),
+    Entry(
+        name="tsallis",
+        label="fig:tsallis",
+        claim="P&R for t in [0.1, 5] for models trained with c-Div for different α. The PR-Curves for high α dominate the "
+        "curves for lower α.",
+        ours=f"Small marks are cold, large ones hot. {INTERVALS}",
+        recipe="tsallis",
+        from_rows=measured.frontiers,
+    ),
+    Entry(
+        name="WPPRCurves",
+        label="fig:WPPRCurves",
+        claim="P&R trade-off for t in [0.1, 1.8] on WritingPrompts. Trunc, GOLD and TaiLr tend to favor Precision over Recall; "
+        "our proposed losses improve Recall while maintaining comparable Precision when adjusting the temperature.",
+        ours=INTERVALS,
+        recipe="writing_prompts",
+        from_rows=measured.frontiers_by_family,
+    ),
+    Entry(
+        name="mulmod_losses",
+        label="fig:mulmod_losses",
+        claim="P&R trade-off at t = 1 on integer multiplication. Trunc, GOLD and TaiLr improve Precision; our proposed losses "
+        "improve Recall.",
+        ours=f"Within a family the marks grow with its parameter. {INTERVALS}",
+        recipe="losses",
+        from_rows=measured.losses_at_one,
+    ),
+    Entry(
+        name="PRcurve1",
+        label="app:fig:PRcurve1",
+        claim="PR-Curve for different temperatures t with V = 100, K = 50, a/ρ = 1.45, ε = 0.15 and ρ = 0.5. t = 1 is dashed.",
+        ours="t₀ = 2.497: up to it the stretch of full recall grows, beyond it it shrinks.",
+        draw=exact.pr_curve_1,
+    ),
+    Entry(
+        name="PRcurve2",
+        label="app:fig:PRcurve2",
+        claim="PR-Curve for different temperatures t with V = 100, K = 10, a/ρ = 1.05, ε = 0.05 and ρ = 0.5.",
+        ours="t₀ = 0.761: already t = 1 is too hot.",
+        draw=exact.pr_curve_2,
+    ),
+    Entry(
+        name="ineq",
+        label="fig:ineq",
+        claim="Even for small values of V/K, when b is low and ρ is high, ε₀ remains relatively large, often above 0.1.",
+        ours="Corrected: ε₀ falls with lower b and with higher ρ (V/K = 2, b = .05, ρ = .9: .0046). Below ε₀, recall peaks at a "
+        "finite temperature.",
+        draw=exact.epsilon_0,
+    ),
+    Entry(
+        name="support",
+        label="histo",
+        claim="Support size of the conditional distribution, estimated using Llama3-8B-Instruct on the CodeContests dataset.",
+        ours="Tokens needed for a share p of the next-token mass, over positions.",
+        recipe="support_size",
+        from_support=measured.support_sizes,
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What became of one figure: its files, or why there are none."""
+
+    entry: Entry
+    paths: tuple[Path, ...]
+    missing: str = ""
+
+
+def write_figures(
+    out: str | Path, *, folder: str | Path | None = None, only: Sequence[str] = (), formats: Sequence[str] = FORMATS
+) -> list[Written]:
+    """Draw the paper's figures into ``out``.
+
+    Args:
+      folder: where the CSV files of results are; None draws the exact figures alone.
+      only: names of figures; empty draws all.
+      formats: of pdf, svg, png.
+    """
+    if unknown := set(only) - {entry.name for entry in FIGURES}:
+        raise ValueError(
+            f"no figure is called {', '.join(sorted(unknown))}; figures: {', '.join(entry.name for entry in FIGURES)}"
+        )
+    if unknown := set(formats) - set(FORMATS):
+        raise ValueError(f"no format is called {', '.join(sorted(unknown))}; formats: {', '.join(FORMATS)}")
+    if folder is not None and not Path(folder).is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder of results")
+    done = []
+    with styled():
+        for entry in FIGURES:
+            if only and entry.name not in only:
+                continue
+            figure = entry.figure(folder)
+            if figure is None:
+                why = f"needs the results of recipe `{entry.recipe}`, which are not there yet"
+                done.append(Written(entry=entry, paths=(), missing=why))
+                continue
+            caption(figure, entry.caption)
+            done.append(Written(entry=entry, paths=tuple(save(figure, Path(out) / entry.name, formats))))
+    return done

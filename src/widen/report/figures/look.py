@@ -1,0 +1,115 @@
+"""One look for every static figure, and how it is saved: the same input gives the same bytes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..style import line_style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("pdf", "svg", "png")
+LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+MARKS = {
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "triangle-up": "^",
+    "cross": "P",
+    "x": "X",
+    "star": "*",
+    "hexagon": "h",
+}
+STYLE: dict[str, Any] = {
+    "svg.hashsalt": "widen",  # ids in the file come from a salted hash: fixed, so that files do not change by themselves
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # letters stay letters: journals refuse Type 3 fonts
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4ea",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "savefig.dpi": 160,
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The style, for the length of a block."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError("static figures need matplotlib: pip install 'widen[report]'") from error
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        yield
+
+
+def panels(count: int = 1, *, width: float = 3.4, height: float = 3.0) -> tuple[Figure, list[Axes]]:
+    """A figure with ``count`` panels in a row, without any global state."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(width * count, 4.6), height), layout="constrained")
+    return figure, [figure.add_subplot(1, count, i + 1) for i in range(count)]
+
+
+def look(index: int) -> dict[str, Any]:
+    """Colour, dash and mark of the index-th line, the same as on the page."""
+    colour, dash, symbol = line_style(index)
+    return {"color": colour, "linestyle": LINES[dash], "marker": MARKS[symbol]}
+
+
+def plain(index: int) -> dict[str, Any]:
+    """Colour and dash for lines without marks, where the dash alone must tell neighbours apart."""
+    return {"color": line_style(index)[0], "linestyle": list(LINES.values())[index % len(LINES)]}
+
+
+def unit_square(ax: Axes) -> None:
+    """Recall against precision, both from 0 to 1."""
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="recall", ylabel="precision", aspect="equal")
+
+
+def caption(figure: Figure, text: str) -> None:
+    """Wrapped text under the panels; the figure grows by what it needs."""
+    width, height = figure.get_size_inches()
+    lines = textwrap.wrap(text, int(width * 15.5), break_on_hyphens=False)
+    room = 0.16 * len(lines) + 0.12
+    figure.set_size_inches(width, height + room)
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(rect=(0, room / (height + room), 1, height / (height + room)))  # type: ignore[call-arg]
+    figure.text(
+        0.012,
+        (room - 0.08) / (height + room),
+        "\n".join(lines),
+        va="top",
+        fontsize=8,
+        color="#44444c",
+        linespacing=1.35,
+    )
+
+
+def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write ``stem.pdf``, ``stem.svg``, ``stem.png``, each in one move."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    written = []
+    for kind in formats:
+        metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
+        path = stem.with_name(f"{stem.name}.{kind}")
+        part = path.with_name(path.name + ".part")
+        figure.savefig(part, format=kind, metadata=metadata)
+        part.replace(path)
+        written.append(path)
+    return written

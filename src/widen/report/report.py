@@ -1,0 +1,187 @@
+"""Runs -> the report: frontiers, wishes, curves, matched temperatures, training, scores, samples, and what was run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from . import load, samples, static, warn
+from .lines import Estimate, Line, group
+from .matched_view import matched_temperatures
+from .page import Page
+from .parts import Cell, Fold, Part, Section, Table, Warnings
+from .run_data import RunData
+from .trade_off import curves, frontiers, wishes
+from .training import training
+
+
+def write_report(paths: Sequence[str | Path], out: str | Path, *, title: str = "", figures: bool = True) -> list[Path]:
+    """Read the run folders among ``paths`` and write the page, and beside it the static figures.
+
+    Args:
+      paths: run folders, or folders that hold them.
+      out: the HTML file; static figures go into ``figures/`` beside it.
+      title: of the page; made from the runs when empty.
+
+    Returns:
+      What was written, the page first.
+    """
+    runs = [load.load(path) for path in load.find_runs(paths)]
+    out = Path(out)
+    written = [report(runs, title=title).write(out)]
+    return written + (static.write(group(warn.without_duplicates(runs)[0]), out.parent / "figures") if figures else [])
+
+
+def report(runs: Sequence[RunData], *, title: str = "") -> Page:
+    """The page of some runs; runs of one name are seeds of one line."""
+    if not runs:
+        raise ValueError("no runs to report on: give at least one run folder")
+    unique, said = warn.without_duplicates(runs)
+    lines = sorted(group(unique), key=lambda line: line.loss != "nll")  # the baseline comes first
+    said += warn.warnings(lines)
+    styles = {line.name: index for index, line in enumerate(lines)}
+    kinds = list(dict.fromkeys(point.kind for line in lines for point in line.points))
+    sections = [
+        frontiers(lines, kinds, styles),
+        *wishes(lines, kinds),
+        *curves(lines, styles),
+        *matched_temperatures(lines, kinds, styles),
+        _training(lines, styles),
+        _scores(lines),
+        _samples(lines),
+        _what_was_run(lines, said),
+    ]
+    count = len(said)
+    lead = (
+        f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and at which temperature."
+        + (f" {_many(count, 'warning')} at the end." if count else "")
+    )
+    return Page(
+        title=title or _title(lines),
+        lead=lead,
+        sections=sections,
+        made_by="Made by `widen report`; it loads nothing from outside.",
+    )
+
+
+def _title(lines: Sequence[Line]) -> str:
+    names = [line.name for line in lines]
+    return "Precision and recall: " + (
+        ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
+    )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _training(lines: Sequence[Line], styles: Mapping[str, int]) -> Section:
+    choice = training(lines, styles=styles)
+    text = ["What was logged while training, weight statistics included."] if choice else ["No run has a training log."]
+    return Section(title="Training", text=text, parts=[choice] if choice else [])
+
+
+def _scores(lines: Sequence[Line]) -> Section:
+    headers = ["model", "temperature", "precision", "± ", "recall", "±", "area", "seeds", "score", "loss"]
+
+    rows: list[list[Cell]] = [
+        [
+            line.name,
+            p.temperature,
+            *_pair(p.precision),
+            *_pair(p.recall),
+            _pair(p.auc)[0],
+            p.precision.count,
+            p.kind,
+            line.loss,
+        ]
+        for line in lines
+        for p in line.points
+    ]
+    parts: list[Part] = []
+    if rows:
+        parts.append(
+            Table(
+                headers=headers,
+                rows=rows,
+                general=("temperature",),
+                caption="Precision and recall of every model at every temperature, means over seeds.",
+            )
+        )
+    single: list[list[Cell]] = [
+        [line.name, run.seed, point.temperature, point.precision, point.recall, point.auc, point.kind]
+        for line in lines
+        if len(line.runs) > 1
+        for run in line.runs
+        for point in run.points
+    ]
+    if single:
+        headers = ["model", "seed", "temperature", "precision", "recall", "area", "score"]
+        parts.append(
+            Table(
+                headers=headers,
+                rows=single[:4000],
+                general=("temperature",),
+                caption=_shown("The same, run by run", len(single), 4000),
+            )
+        )
+    other: list[list[Cell]] = [
+        [line.name, run.seed, score.name, score.value, score.low, score.high, score.kind, score.settings]
+        for line in lines
+        for run in line.runs
+        for score in run.scores
+    ]
+    if other:
+        headers = ["model", "seed", "score", "value", "low", "high", "kind", "settings"]
+        parts.append(
+            Table(
+                headers=headers,
+                rows=other[:4000],
+                caption=_shown("Other scores, with their own 95 % intervals", len(other), 4000),
+            )
+        )
+    return Section(
+        title="Scores", text=["Press a column's name to sort."] if parts else ["No run has a score."], parts=parts
+    )
+
+
+def _pair(one: Estimate | None) -> tuple[Cell, Cell]:
+    return (None, None) if one is None else (one.mean, one.half_width)
+
+
+def _shown(caption: str, count: int, most: int) -> str:
+    return f"{caption}." if count <= most else f"{caption}: the first {most:,} of {count:,}."
+
+
+def _samples(lines: Sequence[Line]) -> Section:
+    packed = samples.pack(lines)
+    if packed is None:
+        return Section(title="Samples", text=["No run has samples: `widen sample RUN` draws some."])
+    text = ["What the models write, side by side. Choose a prompt, models and decodings; or search.", packed.said]
+    return Section(title="Samples", text=text, parts=[packed.panel])
+
+
+def _what_was_run(lines: Sequence[Line], said: Sequence[str]) -> Section:
+    parts: list[Part] = [Warnings(lines=said)] if said else []
+    for line in lines:
+        seeds = ", ".join(str(run.seed) for run in line.runs)
+        chosen = line.experiment.get("not_in_paper") or {}
+        text = [
+            f"Folders: {', '.join(run.name for run in line.runs)}",
+            *(f"Not in the paper: {key}: {why}" for key, why in chosen.items()),
+        ]
+        summary = f"{line.name}: {line.loss}; {'seeds' if len(line.runs) > 1 else 'seed'} {seeds}"
+        parts.append(
+            Fold(
+                summary=summary,
+                text=text,
+                code=json.dumps(dict(line.experiment), indent=2, ensure_ascii=False, default=str),
+            )
+        )
+    machines: dict[str, list[str]] = {}
+    for run in (run for line in lines for run in line.runs):
+        machines.setdefault(json.dumps(run.env, indent=2, sort_keys=True, default=str), []).append(run.name)
+    for text_of, names in machines.items():
+        parts.append(Fold(summary=f"Environment of {_many(len(names), 'run')}", code=text_of))
+    return Section(title="What was run", text=["Settings, seeds, machines, and what to be careful about."], parts=parts)

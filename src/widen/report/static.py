@@ -1,0 +1,75 @@
+"""The report's figures as files: the frontiers and the PR curves of some lines, as PDF, SVG and PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .figures.look import FORMATS, caption, look, panels, plain, save, styled, unit_square
+from .lines import Line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def write(lines: Sequence[Line], folder: str | Path, *, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """``frontier-<kind>`` for each kind of score and ``pr_curves`` at the temperature nearest 1; nothing where there are no scores."""
+    folder, written = Path(folder), []
+    with styled():
+        for kind in dict.fromkeys(point.kind for line in lines for point in line.points):
+            name = "".join(c if c.isalnum() else "_" for c in kind)
+            written += save(_frontier(lines, kind), folder / f"frontier-{name}", formats)
+        if any(point.curve_precision for line in lines for point in line.points):
+            written += save(_curves(lines), folder / "pr_curves", formats)
+    return written
+
+
+def _frontier(lines: Sequence[Line], kind: str) -> Figure:
+    figure, (ax,) = panels(width=6.4, height=4.2)
+    for index, line in enumerate(lines):
+        points = [point for point in line.points if point.kind == kind]
+        if not points:
+            continue
+        bars = [[(score.half_width or 0.0) for score in (p.recall, p.precision)] for p in points]
+        style = look(index)
+        ax.errorbar(
+            [p.recall.mean for p in points],
+            [p.precision.mean for p in points],
+            xerr=[x for x, _ in bars] if any(x for x, _ in bars) else None,
+            yerr=[y for _, y in bars] if any(y for _, y in bars) else None,
+            label=line.name,
+            elinewidth=0.6,
+            **style,
+        )
+    for line in lines:
+        if point := line.published:
+            ax.plot(
+                point.recall,
+                point.precision,
+                marker="*",
+                markersize=12,
+                linestyle="none",
+                color="#1a1a1f",
+                label=point.name,
+            )
+    ax.set(xlabel="recall", ylabel="precision")
+    figure.legend(loc="outside right upper")
+    counts = sorted({len(line.runs) for line in lines})
+    seeds = "single runs" if counts == [1] else f"up to {counts[-1]} seeds, 95 % intervals"
+    caption(figure, f"Frontiers ({kind}), temperature along each line; {seeds}.")
+    return figure
+
+
+def _curves(lines: Sequence[Line]) -> Figure:
+    figure, (ax,) = panels(width=6.4, height=4.2)
+    temperatures = {point.temperature for line in lines for point in line.points if point.curve_precision}
+    t = min(temperatures, key=lambda x: (abs(x - 1.0), x))
+    for index, line in enumerate(lines):
+        for point in line.points:
+            if point.curve_precision and point.temperature == t:
+                ax.plot(point.curve_recall, point.curve_precision, label=line.name, **plain(index))
+    unit_square(ax)
+    figure.legend(loc="outside right upper")
+    caption(figure, f"PR curves at t = {t:g}, λ along each line.")
+    return figure

@@ -1,0 +1,112 @@
+"""Training curves: every number of the log against the step, one line a run, the seeds of one setting in one colour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .lines import Line
+from .load import number
+from .parts import Choice, Figure
+from .run_data import RunData
+from .style import layout, line_style
+
+FIRST = ("loss", "nll", "grad_norm")
+POINTS = 20_000
+"""Points of one figure at most; each run gets its share."""
+
+MEANING = {
+    "loss": "Weighted negative log-likelihood per target token: what is minimised. Losses of different kinds do not compare.",
+    "nll": "Negative log-likelihood per target token, unweighted: it compares across losses.",
+    "grad_norm": "Length of the gradient before clipping.",
+    "weight_mean": "Mean weight of a token: the factor by which the loss's scale differs from NLL's.",
+    "weight_max": "Largest weight of a token.",
+    "ess": "Effective sample size as a share of the tokens: 1 where all weigh the same.",
+    "zero_share": "Share of target tokens that do not count at all.",
+    "lr": "Learning rate.",
+}
+
+
+def training(lines: Sequence[Line], *, styles: Mapping[str, int]) -> Choice | None:
+    """One figure a logged number, picked from a list; None where nothing was logged."""
+    rows = {id(run): [_flat(row) for row in run.log] for line in lines for run in line.runs}
+    names = dict.fromkeys(name for flat in rows.values() for row in flat for name in row if name != "step")
+    ordered = [*(name for name in FIRST if name in names), *(name for name in names if name not in FIRST)]
+    if not ordered:
+        return None
+    share = max(40, POINTS // max(1, sum(len(line.runs) for line in lines)))
+    thin = {key: _thinned(flat, share) for key, flat in rows.items()}
+    return Choice(label="logged number", figures={name: _figure(name, lines, thin, styles) for name in ordered})
+
+
+def _flat(row: Mapping[str, Any], where: str = "") -> dict[str, float]:
+    """The numbers of one log line, nested ones under dotted names."""
+    out: dict[str, float] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            out |= _flat(value, f"{where}{key}.")
+        elif (x := number(value)) is not None:
+            out[f"{where}{key}"] = x
+    return out
+
+
+def _thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, float]]:
+    """At most ``most`` rows: of each stretch the ones of least and of greatest loss, so that no spike is lost."""
+    if len(rows) <= most:
+        return list(rows)
+    width = -(-2 * len(rows) // most)
+    kept = []
+    for at in range(0, len(rows), width):
+        stretch = range(at, min(at + width, len(rows)))
+        ends = {pick(stretch, key=lambda i: rows[i].get("loss", 0.0)) for pick in (min, max)}
+        kept += [rows[i] for i in sorted(ends)]
+    return kept
+
+
+def _figure(
+    name: str, lines: Sequence[Line], rows: Mapping[int, list[dict[str, float]]], styles: Mapping[str, int]
+) -> Figure:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    values: list[float] = []
+    for line in lines:
+        colour, dash, _ = line_style(styles[line.name])
+        for index, run in enumerate(line.runs):
+            kept = [row for row in rows[id(run)] if name in row and "step" in row]
+            values += [row[name] for row in kept]
+            if kept:
+                _line(
+                    figure, line.name, run, kept, name, {"color": colour, "dash": dash, "width": 1.5}, first=index == 0
+                )
+    figure.update_layout(layout(f"{name} while training", "step", name))
+    if min(values) > 0 and name.rpartition(".")[2] not in ("zero_share", "ess"):
+        # Under two decades plotly labels every digit, and 7, 8 and 9 run into each other: 1, 2, 5 do not.
+        figure.update_yaxes(type="log", dtick="D2" if max(values) < 100 * min(values) else None)
+    caption = MEANING.get(name.rpartition(".")[2], f"`{name}` of log.jsonl.")
+    return Figure(
+        figure=figure,
+        caption=f"{caption} One line a run; of long logs the least and the greatest loss of each stretch are kept.",
+    )
+
+
+def _line(
+    figure: Any,
+    label: str,
+    run: RunData,
+    rows: Sequence[dict[str, float]],
+    name: str,
+    look: dict[str, Any],
+    *,
+    first: bool,
+) -> None:
+    figure.add_scatter(
+        x=[row["step"] for row in rows],
+        y=[float(f"{row[name]:.6g}") for row in rows],
+        mode="lines",
+        name=label,
+        showlegend=first,
+        line=look,
+        opacity=0.85,
+        hovertemplate=f"step %{{x}}<br>%{{y:.4g}}<extra>%{{fullData.name}}, seed {run.seed}</extra>",
+    )

@@ -1,0 +1,118 @@
+"""What a reader must know before believing a page: duplicates, ceilings, a tiny delta, single runs, mixed versions, what training said."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from widen.theory.optima import lambda_pr_threshold
+
+from .lines import Line, setting
+from .load import number
+from .run_data import RunData
+
+TINY_DELTA = 0.01
+"""A delta of lambda-PR under this is said: no token that is likelier than one in a hundred is trained any further."""
+AT_CEILING = 0.98
+"""Recall over this share of its ceiling says more about the number of samples than about the model."""
+FEW_DIFFERENT = 0.1
+STARVED = 0.99
+"""A share of tokens with weight 0 above this leaves almost nothing to train."""
+
+
+def without_duplicates(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
+    """Each trained model once: a second folder of the same setting and seed would count one seed twice."""
+    kept: dict[tuple[str, str, str], RunData] = {}
+    said = []
+    for run in runs:
+        model = run.experiment.get("model", {})
+        key = (
+            str(run.experiment.get("name")),
+            setting(run.experiment),
+            f"{run.seed} {(model.get('data') or {}).get('seed')}",
+        )
+        if run.seed is not None and key in kept:
+            said.append(f"{run.name} is the same model and seed as {kept[key].name}: counted once.")
+            continue
+        kept[key if run.seed is not None else (*key[:2], run.name)] = run
+    return list(kept.values()), said
+
+
+def warnings(lines: Sequence[Line]) -> list[str]:
+    """Sentences, each with the name of what it speaks of; none twice."""
+    found = [*_single(lines), *_versions(lines), *_counts(lines)]
+    for line in lines:
+        found += [*_tiny_delta(line), *_ceiling(line), *_repeats(line), *_training(line)]
+        found += [f"{line.name}: {note}." for run in line.runs for note in run.notes]
+    return list(dict.fromkeys(found))
+
+
+def _single(lines: Sequence[Line]) -> Iterator[str]:
+    single = [line.name for line in lines if len(line.runs) == 1]
+    if single:
+        shown = ", ".join(single[:8]) + (f" and {len(single) - 8} more" if len(single) > 8 else "")
+        yield f"Single runs, without an interval over seeds: {shown}."
+
+
+def _versions(lines: Sequence[Line]) -> Iterator[str]:
+    seen: dict[str, set[str]] = {}
+    for run in (run for line in lines for run in line.runs):
+        for package, version in (run.env.get("packages") or {}).items():
+            seen.setdefault(str(package), set()).add(str(version))
+    mixed = [f"{package} {' and '.join(sorted(versions))}" for package, versions in seen.items() if len(versions) > 1]
+    if mixed:
+        yield f"The runs were made with different versions: {'; '.join(mixed)}."
+
+
+def _counts(lines: Sequence[Line]) -> Iterator[str]:
+    counts = sorted(
+        {p.num_samples for line in lines for p in line.points if p.kind == "exact" and p.num_samples is not None}
+    )
+    if len(counts) > 1:
+        yield f"Recall is counted over different numbers of samples ({', '.join(map(str, counts))}): such recalls do not compare."
+
+
+def _tiny_delta(line: Line) -> Iterator[str]:
+    """Delta falls with gamma and with the length of a sequence; the integer task has 8 target tokens, other lengths are not in a config."""
+    found = re.search(r"lambda_pr:([^*]*)", line.loss)
+    values = dict(re.findall(r"(lam|gamma)=([0-9.eE+-]+)", found.group(1))) if found else {}
+    if values.keys() != {"lam", "gamma"}:
+        return
+    length = 8 if "modulus" in (line.experiment.get("model", {}).get("data") or {}) else 512
+    delta = lambda_pr_threshold(float(values["lam"]), length, float(values["gamma"]))
+    if delta < TINY_DELTA:
+        yield f"{line.name}: delta is {delta:.2g} for {length} target tokens; a token that is likelier than that is not trained."
+
+
+def _ceiling(line: Line) -> Iterator[str]:
+    near = [p for p in line.points if p.recall_ceiling and p.recall.mean > AT_CEILING * p.recall_ceiling]
+    if near:
+        at = ", ".join(f"{p.temperature:g}" for p in near[:6])
+        yield (
+            f"{line.name}: recall is at its ceiling of {near[0].recall_ceiling:.3f} at t = {at}; "
+            "more samples a score would be needed to tell such points apart."
+        )
+
+
+def _repeats(line: Line) -> Iterator[str]:
+    cells = [cell for run in line.runs for cell in run.samples if cell.drawn >= 20]
+    worst = min(cells, key=lambda cell: cell.distinct / cell.drawn, default=None)
+    if worst is not None and worst.distinct < FEW_DIFFERENT * worst.drawn:
+        yield f"{line.name}, {worst.label}: only {worst.distinct} of {worst.drawn} samples are different; the rest are duplicates."
+
+
+def _training(line: Line) -> Iterator[str]:
+    for run in line.runs:
+        for row in run.log:
+            said = row.get("warning") or row.get("warnings") or ()
+            yield from (
+                f"{line.name}: {text}" for text in ([said] if isinstance(said, str) else said) if isinstance(text, str)
+            )
+            loss = number(row.get("loss"))
+            if loss is not None and not math.isfinite(loss):
+                yield f"{line.name}, seed {run.seed}: the loss was {loss} at step {row.get('step')}."
+                break
+        zero = number(run.log[-1].get("zero_share")) if run.log else None
+        if zero is not None and zero > STARVED:
+            yield f"{line.name}, seed {run.seed}: at the end {zero:.2%} of the target tokens had the weight 0; training was starved."

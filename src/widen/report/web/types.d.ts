@@ -1,0 +1,127 @@
+// What the scripts share: the part of plotly's interface that they use, and the data that Python hands to each panel.
+
+interface Trace {
+  name?: string;
+  x?: unknown[];
+  y?: unknown[];
+  customdata?: unknown[];
+  visible?: boolean;
+  showlegend?: boolean;
+  type?: string;
+  mode?: string;
+  hovertemplate?: string;
+  hoverinfo?: string;
+  line?: { color?: string; dash?: string; width?: number; shape?: string };
+  marker?: { color?: string; symbol?: string; size?: number | number[]; line?: object; opacity?: number };
+  error_x?: { array?: unknown[] } | null;
+  error_y?: { array?: unknown[] } | null;
+  fill?: string;
+  fillcolor?: string;
+  cliponaxis?: boolean;
+  opacity?: number;
+  meta?: { column?: string };
+}
+interface Layout {
+  title?: { text?: string };
+  xaxis?: Axis;
+  yaxis?: Axis;
+  shapes?: object[];
+  [key: string]: any;
+}
+interface Axis {
+  title?: { text?: string };
+  type?: string;
+  range?: unknown[];
+  [key: string]: any;
+}
+declare const Plotly: {
+  react(holder: HTMLElement, data: Trace[], layout: Layout, config: object): Promise<unknown>;
+  toImage(figure: { data: Trace[]; layout: Layout }, options: object): Promise<string>;
+  Plots: { resize(holder: HTMLElement): void };
+};
+
+type Show = (root: HTMLElement, data: any) => void;
+interface Drawing {
+  data: Trace[];
+  layout: Layout;
+  seen: boolean;
+}
+interface Style {
+  color: string;
+  dash: string;
+  symbol: string;
+}
+
+interface CurveLine extends Style {
+  name: string;
+  points: { t: number | string; precision: number[]; recall: number[]; area: number }[];
+}
+interface CurvesData {
+  lams: (number | string)[];
+  temperatures: (number | string)[];
+  lines: CurveLine[];
+}
+
+interface WishPoint {
+  line: string;
+  loss: string;
+  t: number | string;
+  precision: number;
+  recall: number;
+  precision_half: number | null;
+  recall_half: number | null;
+  seeds: number;
+}
+interface WishData {
+  kinds: { kind: string; points: WishPoint[] }[];
+}
+
+interface Cell {
+  label: string;
+  kept: number;
+  drawn: number;
+  distinct: number;
+}
+interface SampleRun {
+  label: string;
+  blob: string;
+  cells: Cell[];
+}
+interface SamplesData {
+  prompts: string[];
+  runs: SampleRun[];
+  labels: string[];
+  chosen_runs: number[];
+  chosen_labels: number[];
+}
+type Sample = [prompt: number, text: string, whole?: number];
+
+interface Case {
+  V: number;
+  K: number;
+  rho: number;
+  a: number;
+  epsilon: number;
+}
+
+type Values = Record<string, number>;
+interface Loss {
+  title: string;
+  params: string[];
+  formula: string;
+  limit: string;
+  weight: (logq: number, v: Values, p: readonly number[]) => number;
+  optimum: (p: readonly number[], v: Values) => number[] | null;
+}
+interface SliderSpec {
+  key: string;
+  label: string;
+  from: number;
+  to: number;
+  value: number;
+  steps: number;
+  log?: boolean;
+  whole?: boolean;
+  last?: number;
+  format?: (x: number) => string;
+}

@@ -1,0 +1,185 @@
+"""`widen sample`: models x temperatures x methods, resumed, and every mistake one sentence."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+from widen.cli.__main__ import main
+from widen.data.mulmod import MulMod
+from widen.models.convert import save_pretrained
+from widen.models.tiny_llama import LlamaShape, TinyLlama
+from widen.run.experiment import Experiment
+from widen.run.folder import RunFolder
+from widen.run.value import to_json
+from widen.sample import read_samples
+from widen.train.settings import Configuration
+
+TASK = MulMod(modulus=7, low=1, high=9, under_representation=None)
+SHAPE = LlamaShape(layers=1, dim=16, heads=2, hidden=16, init_std=0.4)
+
+
+@pytest.fixture
+def call(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        status = main(["sample", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    folder = RunFolder(tmp_path / "runs" / "nll")
+    experiment = Experiment(name="nll", model=replace(Configuration(), data=TASK, model=SHAPE))
+    folder.write(folder.config, {"experiment": to_json(experiment)})
+    save_pretrained(TinyLlama(SHAPE, seed=3), folder.checkpoint)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hugging_face(tmp_path_factory):
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("hf") / "model"
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(
+        vocab_size=20, max_position_embeddings=64, initializer_range=0.4, bos_token_id=0, eos_token_id=1, **sizes
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer = Tokenizer(
+        models.WordLevel({"<s>": 0, "</s>": 1} | {f"w{i}": i for i in range(2, 20)}, unk_token="</s>")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
+    return folder
+
+
+def write_prompts(path, *texts):
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    return path
+
+
+def test_a_run_of_the_integer_task_needs_no_prompts_and_keeps_its_samples(call, run_folder):
+    flags = ["--num", 200, "--temperatures", "0.5", "1", "--methods", "plain", "top_k=3"]
+    status, out, err = call(run_folder.path, *flags)
+    assert (status, err) == (0, "")
+    assert "200" in out
+    files = {path.stem.rpartition("-")[0]: path for path in (run_folder.path / "samples").glob("*.jsonl")}
+    assert set(files) == {"t0.5", "t1", "t0.5_top_k3", "t1_top_k3"}
+    samples = read_samples(files["t1"])
+    assert len(samples) == 200
+    assert {len(s.text) for s in samples} == {TASK.length}
+    assert run_folder.samples(samples.settings.name) == files["t1"]  # the name that the run folder knows
+    before = {path: path.read_bytes() for path in files.values()}
+    assert call(run_folder.path, *flags)[0] == 0
+    assert {path: path.read_bytes() for path in files.values()} == before  # nothing is drawn twice
+
+
+def test_a_hugging_face_model_with_every_kind_of_method(call, hugging_face, tmp_path):
+    prompts = write_prompts(tmp_path / "p.jsonl", "w3 w4", "w5")
+    methods = ["plain", "top_p=0.9", "kl_sigma=3", "top_n_sigma=1,order=temperature_last"]
+    flags = [
+        "--prompts",
+        prompts,
+        "--num",
+        3,
+        "--max-tokens",
+        4,
+        "--methods",
+        *methods,
+        "--temperatures",
+        0.7,
+        "--out",
+        "here",
+    ]
+    status, out, err = call(hugging_face, *flags, "--device", "cpu")
+    assert (status, err) == (0, "")
+    files = sorted((tmp_path / "here").rglob("*.jsonl"))
+    assert len(files) == 4
+    assert all(len(read_samples(path)) == 6 and path.name in out for path in files)
+
+
+def test_a_torn_file_is_repaired_with_a_word_and_completed(call, run_folder):
+    call(run_folder.path, "--num", 50)
+    (path,) = (run_folder.path / "samples").glob("*.jsonl")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    status, out, _ = call(run_folder.path, "--num", 50)
+    assert status == 0
+    assert "was cut off; that sample is drawn again" in " ".join(out.split())
+    assert path.read_bytes() == whole
+
+
+def test_each_mistake_is_one_sentence(call, run_folder, hugging_face, tmp_path):
+    good = write_prompts(tmp_path / "p.jsonl", "w3 w4")
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"prompt": "w3"}\n{"promt": "w4"}\n')
+    cases = [
+        ([run_folder.path, "--methods", "topp=0.9"], "did you mean 'top_p'?"),
+        (
+            [run_folder.path, "--temperatures", "0", "--methods", "top_p=0.9"],
+            "temperature=0 is greedy and leaves nothing to top_p",
+        ),
+        ([run_folder.path, "--methods", "kl_sigma=1"], "kl_sigma needs a prompt"),
+        ([run_folder.path, "--num", "0"], "num=0: must be at least 1"),
+        ([hugging_face, "--device", "cpu"], "needs --prompts FILE"),
+        (
+            [hugging_face, "--prompts", bad],
+            "bad.jsonl, line 2: neither 'prompt' nor 'text' nor 'ids' among its keys: promt",
+        ),
+        ([hugging_face, "--prompts", tmp_path / "none.jsonl"], "none.jsonl"),
+        ([hugging_face, "--prompts", good, "--max-tokens", "63", "--device", "cpu"], "and the model takes 64"),
+        ([tmp_path / "nowhere", "--prompts", good], "as a run folder or a Hugging Face model"),
+    ]
+    if find_spec("vllm") is None:
+        cases.append((["vllm:somewhere", "--prompts", good], "vLLM is not installed here"))
+    for arguments, words in cases:
+        status, _, err = call(*arguments)
+        assert status == 2, arguments
+        assert words in err
+        assert "Traceback" not in err
+        assert err.count("\n") == 1
+
+
+def test_a_run_without_a_model_and_a_dead_server_say_so(call, run_folder, tmp_path):
+    shutil.rmtree(run_folder.checkpoint)
+    status, _, err = call(run_folder.path)
+    assert status == 2
+    assert "has no trained model yet" in err
+    status, _, err = call("http://127.0.0.1:9", "--prompts", write_prompts(tmp_path / "p.jsonl", "w3"))
+    assert status == 1
+    assert "http://127.0.0.1:9 was dropped (it did not answer at the start" in err
+
+
+def test_a_full_disk_says_what_is_kept(call, run_folder, monkeypatch):
+    import errno
+    import os
+
+    real, calls = os.pwrite, []
+
+    def full(fd, data, offset):
+        calls.append(len(data))
+        if len(calls) > 3:  # the header and the first batches fit
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(sys.modules["widen.sample.writer"].os, "pwrite", full)
+    status, _, err = call(run_folder.path, "--num", 100, "--batch", 25)
+    assert status == 1
+    assert "no room left to write; the 50 samples in the file are whole" in err
+    assert "50 of 100 samples are in" in err
+    monkeypatch.undo()
+    assert call(run_folder.path, "--num", 100, "--batch", 25)[0] == 0
+    (path,) = (run_folder.path / "samples").glob("*.jsonl")
+    assert len(read_samples(path)) == 100

@@ -1,0 +1,82 @@
+"""The pages of some made runs, and one browser for all tests of this folder."""
+
+import json
+
+import pytest
+from made_runs import MODELS, make_run
+
+from widen.report.explorer import explorer
+from widen.report.report import write_report
+
+BROWSER = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="session")
+def run_folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    for name in MODELS:
+        for seed in range(1 if name == "lambda-PR 0.1" else 3):
+            make_run(root / f"{name.replace(' ', '_')}-seed{seed}", name, seed, samples=(0.5, 1.0) if seed == 0 else ())
+    return root
+
+
+@pytest.fixture(scope="session")
+def report_page(run_folders):
+    return write_report([run_folders], run_folders / "report.html", figures=False)[0]
+
+
+@pytest.fixture(scope="session")
+def explorer_page(tmp_path_factory):
+    return explorer().write(tmp_path_factory.mktemp("explore") / "explore.html")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=BROWSER)
+        yield running
+        running.close()
+
+
+class Opened:
+    """A page in the browser, and everything it complained about or asked for."""
+
+    def __init__(self, browser, path, **context):
+        self.context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, "accept_downloads": True, **context}
+        )
+        self.page = self.context.new_page()
+        self.errors, self.requests = [], []
+        self.page.on(
+            "console",
+            lambda message: self.errors.append(message.text) if message.type in ("error", "warning") else None,
+        )
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-ready=yes]")
+
+
+@pytest.fixture(scope="session")
+def open_page(browser):
+    """Open a file; the same file and settings are opened once."""
+    opened = {}
+
+    def opener(path, **context):
+        key = (path, json.dumps(context, sort_keys=True))
+        if key not in opened:
+            opened[key] = Opened(browser, path, **context)
+        return opened[key]
+
+    yield opener
+    for one in opened.values():
+        one.context.close()

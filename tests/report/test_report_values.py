@@ -1,0 +1,312 @@
+"""From run folders to what the page shows: seeds become lines, c-Div meets NLL at alpha t, samples fit their budget, warnings are said."""
+
+import base64
+import gzip
+import json
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_runs import MODELS, PROMPTS, STRANGE, TEMPERATURES, case, make_run
+
+from widen.report import load, matched, samples, warn
+from widen.report.lines import estimate, group
+from widen.report.report import report
+from widen.report.run_data import RunData, Sample, SampleCell, ScorePoint
+from widen.report.trade_off import shared_temperatures
+from widen.report.training import _thinned, training
+
+
+@pytest.fixture(scope="module")
+def runs(run_folders):
+    return [load.load(path) for path in load.find_runs([run_folders])]
+
+
+@pytest.fixture(scope="module")
+def lines(runs):
+    return {line.name: line for line in group(runs)}
+
+
+def plain_run(name="NLL", *, loss="nll", seed=0, points=(), cells=(), log=(), env=None, folder="run", **model):
+    experiment = {"name": name, "model": {"loss": loss, "seed": seed, "data": {"seed": seed}, "model": {}, **model}}
+    return RunData(name=folder, experiment=experiment, env=env or {}, log=log, points=points, samples=cells)
+
+
+def point(t, precision=0.9, recall=0.5, **more):
+    return ScorePoint(kind="exact", temperature=t, precision=precision, recall=recall, **more)
+
+
+# --- reading
+
+
+def test_runs_are_found_below_a_folder_once_and_checkpoints_are_not_runs(tmp_path):
+    make_run(tmp_path / "a" / "one", "NLL", 0)
+    (tmp_path / "a" / "one" / "checkpoint").mkdir()
+    (tmp_path / "a" / "one" / "checkpoint" / "config.json").write_text("{}")
+    found = load.find_runs([tmp_path, tmp_path / "a", tmp_path / "a" / "one"])
+    assert [path.name for path in found] == ["one"]
+
+
+def test_a_folder_without_runs_is_refused_by_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        load.find_runs([tmp_path])
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+        load.find_runs([tmp_path / "nowhere"])
+
+
+def test_a_run_is_read_with_its_scores_log_and_samples(runs):
+    run = next(run for run in runs if run.name == "NLL-seed0")
+    assert (run.loss, run.seed, len(run.log)) == ("nll", 0, 120)
+    exact = [p for p in run.points if p.kind == "exact"]
+    assert {p.temperature for p in exact} >= set(TEMPERATURES)
+    assert exact[0].precision == pytest.approx(
+        float(case("NLL", 0).precision(math.inf, exact[0].temperature)), abs=1e-12
+    )
+    (knn,) = (p for p in run.points if p.kind == "knn")
+    assert (knn.temperature, knn.precision, knn.recall_half_width) == (1.0, 0.8, pytest.approx(0.1))
+    assert {score.name for score in run.scores} == {"precision", "recall", "density"}
+    assert [(cell.label, cell.drawn) for cell in run.samples] == [("t=0.5", 60), ("t=1", 60)]
+    assert [sample.text for sample in run.samples[0].samples[: len(STRANGE)]] == list(STRANGE)
+    assert run.samples[0].samples[2].prompt == PROMPTS[2]
+
+
+def test_a_torn_line_is_left_out_and_said_and_a_broken_config_is_refused(tmp_path):
+    folder = make_run(tmp_path / "run", "NLL", 0)
+    with (folder / "log.jsonl").open("a") as log:
+        log.write('{"step": 600, "lo')
+    run = load.load(folder)
+    assert len(run.log) == 120
+    assert run.notes == ["run/log.jsonl: line 121 is not JSON and is left out"]
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
+        load.load(folder)
+
+
+def test_two_exact_scores_of_one_run_keep_apart(tmp_path):
+    folder = make_run(tmp_path / "run", "NLL", 0)
+    other = json.loads((folder / "scores" / "exact-0123.json").read_text())
+    other["settings"]["num_samples"] = 500
+    (folder / "scores" / "exact-4567.json").write_text(json.dumps(other))
+    kinds = {p.kind for p in load.load(folder).points if p.kind != "knn"}
+    assert len(kinds) == 2
+    assert any("num_samples=500" in kind for kind in kinds)
+
+
+def test_half_a_surrogate_pair_as_the_samples_file_writes_it_is_read(tmp_path):
+    folder = make_run(tmp_path / "run", "NLL", 0)
+    line = json.dumps({"kind": "sample", "prompt": "", "text": "\ud800"}, ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
+    (folder / "samples" / "t1-x.jsonl").write_bytes(line + b"\n")
+    assert load.load(folder).samples[0].samples[0].text == "\ud800"
+
+
+# --- seeds
+
+
+QUANTILES = {2: 12.706204736432095, 3: 4.302652729911275, 5: 2.7764451051977987, 10: 2.2621571627409915}
+
+
+@pytest.mark.parametrize("count", QUANTILES)
+def test_the_interval_over_seeds_is_students(count):
+    values = np.random.default_rng(count).random(count).tolist()
+    found = estimate(values)
+    spread = math.sqrt(sum((x - sum(values) / count) ** 2 for x in values) / (count - 1))
+    assert found.mean == pytest.approx(sum(values) / count, abs=1e-12)
+    assert found.half_width == pytest.approx(QUANTILES[count] * spread / math.sqrt(count), rel=1e-9)
+
+
+def test_runs_of_one_name_are_seeds_of_one_line(lines):
+    assert {name: len(line.runs) for name, line in lines.items()} == {
+        "NLL": 3,
+        "TruncR 0.1": 3,
+        "c-Div 1.4": 3,
+        "lambda-PR 0.1": 1,
+    }
+    at_one = next(p for p in lines["c-Div 1.4"].points if p.kind == "exact" and p.temperature == 1.0)
+    values = [float(case("c-Div 1.4", seed).precision(math.inf, 1.0)) for seed in range(3)]
+    assert at_one.precision.mean == pytest.approx(np.mean(values), abs=1e-12)
+    assert at_one.precision.count == 3
+    single = next(p for p in lines["lambda-PR 0.1"].points if p.kind == "exact")
+    assert single.precision.half_width is None
+
+
+def test_one_name_for_two_settings_is_told_apart_by_what_differs():
+    rare, common = (plain_run(seed=s, data={"under_representation": b, "seed": s}) for s, b in ((0, 0.1), (1, 0.3)))
+    assert [line.name for line in group([rare, common])] == [
+        "NLL (under_representation=0.1)",
+        "NLL (under_representation=0.3)",
+    ]
+
+
+def test_the_papers_percent_become_fractions(lines):
+    published = lines["c-Div 1.4"].published
+    assert (published.precision, published.recall) == pytest.approx((0.542, 0.619))
+    assert lines["NLL"].published is None
+
+
+# --- matched temperatures
+
+
+@pytest.mark.parametrize(
+    ("loss", "alpha"),
+    [
+        ("cdiv:alpha=1.4,cap=10000.0", 1.4),
+        ("nll:steps=3000 then cdiv:alpha=2.0", 2.0),
+        ("cdiv:cap=9,alpha=0.5", 0.5),
+        ("gold", 0.5),
+        ("nll", None),
+        ("tailr:gamma=0.1 * cdiv:alpha=2", None),
+    ],
+)
+def test_the_order_of_c_div_is_read_from_its_spec(loss, alpha):
+    assert matched.alpha_of(loss) == alpha
+
+
+def test_c_div_at_t_is_paired_with_nll_at_alpha_t(lines):
+    nll = matched.baseline(lines["c-Div 1.4"], list(lines.values()))
+    assert nll.name == "NLL"
+    pairs = matched.pairs(lines["c-Div 1.4"], nll, kind="exact")
+    assert [pair.temperature for pair in pairs] == list(TEMPERATURES)
+    for pair in pairs:
+        assert pair.matched == pytest.approx(1.4 * pair.temperature)
+        assert not pair.interpolated
+        truth = np.mean([float(case("NLL", seed).precision(math.inf, pair.matched)) for seed in range(3)])
+        assert pair.nll_precision == pytest.approx(truth, abs=1e-9)
+
+
+def test_between_scored_temperatures_nll_is_interpolated_in_log_t_and_said():
+    nll = group([plain_run(points=[point(1.0, 0.9, 0.4), point(4.0, 0.5, 0.6)])])[0]
+    cdiv = group([plain_run("c-Div", loss="cdiv:alpha=2.0", points=[point(1.0), point(3.0)])])[0]
+    (pair,) = matched.pairs(cdiv, nll, kind="exact")  # 2 lies half way from 1 to 4 in log t; 6 lies beyond
+    assert (pair.nll_precision, pair.nll_recall, pair.interpolated) == (pytest.approx(0.7), pytest.approx(0.5), True)
+
+
+def test_there_is_no_baseline_on_other_data():
+    cdiv = group([plain_run("c-Div", loss="cdiv:alpha=2.0", data={"b": 0.1})])[0]
+    nll = group([plain_run(data={"b": 0.3})])[0]
+    assert matched.baseline(cdiv, [cdiv, nll]) is None
+
+
+def test_the_slider_has_the_temperatures_that_most_lines_share(lines):
+    assert shared_temperatures(list(lines.values())) == list(TEMPERATURES)
+
+
+# --- warnings
+
+
+def test_every_trap_in_the_runs_is_said(runs):
+    said = "\n".join(warn.warnings(group(runs)))
+    assert "Single runs, without an interval over seeds: lambda-PR 0.1." in said
+    assert "different versions: torch 2.12.0 and 2.13.0" in said
+    assert "delta is 3e-05 for 8 target tokens" in said
+
+
+def test_duplicates_ceilings_repeats_starvation_and_lost_losses_are_said():
+    cells = [SampleCell(label="t=0.1", temperature=0.1, drawn=1000, distinct=3, samples=())]
+    log = [{"step": 7, "loss": math.nan}, {"step": 8, "loss": 1.0, "zero_share": 0.999, "warning": "only 0.1 % count"}]
+    run = plain_run(points=[point(1.0, recall=0.899, recall_ceiling=0.9, num_samples=500)], cells=cells, log=log)
+    other = plain_run("other", seed=1, points=[point(1.0, num_samples=20_000)])
+    kept, said = warn.without_duplicates([run, plain_run(folder="again"), other])
+    assert (len(kept), said) == (2, ["again is the same model and seed as run: counted once."])
+    text = "\n".join(warn.warnings(group(kept)))
+    for words in (
+        "at its ceiling of 0.900",
+        "only 3 of 1000 samples are different",
+        "the loss was nan at step 7",
+        "99.90% of the target tokens",
+        "different numbers of samples (500, 20000)",
+    ):
+        assert words in text
+    assert "ceiling" not in "\n".join(warn.warnings(group([other])))
+
+
+# --- training
+
+
+def test_thinning_a_log_keeps_every_spike():
+    rows = [{"step": float(i), "loss": 1.0 + (i in (137, 2222)) * 9} for i in range(5000)]
+    kept = _thinned(rows, 200)
+    assert len(kept) <= 200
+    assert {row["step"] for row in kept if row["loss"] > 5} == {137, 2222}
+
+
+def test_every_logged_number_has_a_figure_with_one_line_a_run(lines):
+    choice = training(list(lines.values()), styles={name: i for i, name in enumerate(lines)})
+    assert list(choice.figures)[:3] == ["loss", "nll", "grad_norm"]
+    assert {"weight_mean", "weight_max", "ess", "zero_share"} <= set(choice.figures)
+    assert len(choice.figures["nll"].figure.data) == 10
+
+
+# --- samples
+
+
+def opened(packed):
+    """What the page would see: one list of cells a run."""
+    return [json.loads(gzip.decompress(base64.b64decode(blob))) for blob in packed.panel.blobs.values()]
+
+
+def test_packed_samples_come_back_as_they_were(lines):
+    packed = samples.pack(list(lines.values()))
+    run = opened(packed)[[r["label"] for r in packed.panel.data["runs"]].index("NLL, seed 0")]
+    texts = {text for _, text, *_ in run[0]}
+    assert set(STRANGE) <= texts
+    assert set(packed.panel.data["prompts"]) == set(PROMPTS)
+    assert "480 of 480 samples are kept" in packed.said
+
+
+def cell(prompts, each, length=20, label="t=1"):
+    held = [Sample(f"prompt {i % prompts}", f"{i} " + "w" * length) for i in range(prompts * each)]
+    return SampleCell(label=label, temperature=1.0, drawn=len(held), distinct=len(held), samples=held)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(prompts=st.integers(1, 40), each=st.integers(1, 40), keep=st.integers(1, 80))
+def test_kept_samples_are_as_many_as_asked_and_go_prompt_by_prompt(prompts, each, keep):
+    one = cell(prompts, each)
+    order = {f"prompt {i}": i for i in range(prompts)}
+    kept = samples.chosen(one, order, keep)
+    assert len(kept) == len(set(kept)) == min(keep, prompts * each)
+    counts = [sum(s.prompt == p for s in kept) for p in order]
+    assert all(b <= a for a, b in pairwise(counts))
+    assert max(counts) - min(counts) <= samples.TOGETHER or keep >= prompts * each
+
+
+def test_at_least_fifty_a_cell_stay_within_any_budget_and_the_rest_is_said():
+    rng = np.random.default_rng(0)
+    noise = ["".join(map(chr, rng.integers(33, 126, 3000))) for _ in range(90)]
+    held = [Sample("p", text) for text in noise]
+    cells = [SampleCell(label="t=1", temperature=1.0, drawn=2000, distinct=2000, samples=held)]
+    packed = samples.pack(group([plain_run(cells=cells)]), budget=40_000)
+    (run,) = opened(packed)
+    assert len(run[0]) == samples.FEWEST
+    assert sum(map(len, packed.panel.blobs.values())) <= 40_000
+    assert all(whole == 3000 for _, _, whole in run[0])
+    assert "50 of 2,000 samples are kept" in packed.said
+    assert "are cut, and say so" in packed.said
+
+
+# --- the page as a whole
+
+
+def test_a_page_of_a_run_without_anything_says_what_is_missing():
+    html = report([plain_run()]).html()
+    for words in (
+        "No run has a score",
+        "No run has a training log",
+        "No run has samples",
+        "without an interval over seeds",
+    ):
+        assert words.lower() in html.lower()
+
+
+def test_no_runs_are_refused():
+    with pytest.raises(ValueError, match="no runs to report on"):
+        report([])
+
+
+def test_every_model_of_the_fixture_has_its_own_setting():
+    assert len({loss for loss, *_ in MODELS.values()}) == len(MODELS)
