@@ -12,7 +12,6 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 ROOMS = [
     "cli",
     "data",
-    "integrations",
     "kernels",
     "losses",
     "metrics",
@@ -79,7 +78,7 @@ def test_rooms_are_reached_as_attributes():
 def test_an_unknown_room_is_refused_with_the_list_of_rooms():
     import widen
 
-    with pytest.raises(AttributeError, match="rooms: data, integrations, kernels"):
+    with pytest.raises(AttributeError, match="rooms: data, kernels, losses"):
         widen.lossses  # noqa: B018
 
 

@@ -105,6 +105,14 @@ def test_keep_is_the_sorted_rule_and_never_empty(scores, drop, side):
     assert kept.sum() >= n_keep >= 1
 
 
+@pytest.mark.parametrize("drop", [0.1, 0.25, 0.3, 0.7, 0.9])
+def test_as_many_are_kept_as_the_rule_says_in_a_long_list(drop):
+    """In float32 the product (1 - drop) n is off by more than the guard of 1e-9, and one sequence too many is kept."""
+    for n in (10, 1000, 9990, 10_000):
+        kept = keep(-torch.arange(n, dtype=torch.float64), drop=drop, side="low")
+        assert int(kept.sum()) == math.ceil(round((1 - drop) * n, 6))
+
+
 def test_the_score_is_the_sum_or_the_mean_of_target_log_probabilities():
     logq = torch.tensor([[-1.0, -2.0, 99.0], [-4.0, 99.0, 99.0], [99.0, 99.0, 99.0]])
     mask = torch.tensor([[True, True, False], [True, False, False], [False] * 3])

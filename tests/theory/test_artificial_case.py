@@ -331,7 +331,7 @@ def test_rates_need_an_interior_case_and_positive_t():
 
 def test_roots_at_the_ends_are_the_ends():
     assert positive_root(lambda x: 3.0 - x) == pytest.approx(3.0)
-    assert positive_root(lambda x: 1e-12 - x) == pytest.approx(1e-12, rel=1e-14)
+    assert positive_root(lambda x: 1e-12 - x) == pytest.approx(1e-12, rel=1e-14, abs=0)
     assert positive_root(lambda x: -1.0) == 0.0
     assert positive_root(lambda x: 1.0) == math.inf
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widen.theory import pr_curve, pr_curve_from_logs, support_precision_recall
-from widen.theory.prefix import BLOCK, prefix_sums
+from widen.theory.prefix import BLOCK, RunningSums
 
 LAM = np.array([0.0, 1e-300, 1e-9, 0.01, 0.3, 0.5, 0.75, 1.0, 1.25, 2.0, 7.0, 1e9, 1e300, np.inf])
 SOME = settings(max_examples=40, deadline=None, derandomize=True)
@@ -215,11 +215,15 @@ def test_pr_divergence_is_half_an_l1_distance(laws):
 
 def test_kl_of_close_laws_keeps_its_digits():
     """The plain sum of p log(p/q) is off by 100 % here: the true value, delta² to leading order, lies under its rounding."""
-    delta = 1e-9
-    curve = pr_curve([0.3, 0.7], [0.3 + delta, 0.7 - delta])
-    assert curve.kl_pq == pytest.approx(delta**2 / 2 * (1 / 0.3 + 1 / 0.7), rel=1e-5)
-    assert curve.kl_qp == pytest.approx(delta**2 / 2 * (1 / 0.3 + 1 / 0.7), rel=1e-5)
-    assert curve.total_variation == pytest.approx(delta, rel=1e-7)
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        p = rng.dirichlet(np.ones(20))
+        q = p * (1 + 1e-9 * rng.standard_normal(20))
+        q /= q.sum()
+        curve, leading = pr_curve(p, q), ((q - p) ** 2 / (2 * p)).sum()
+        assert curve.kl_pq == pytest.approx(leading, rel=1e-5, abs=0)
+        assert curve.kl_qp == pytest.approx(leading, rel=1e-5, abs=0)
+        assert curve.total_variation == pytest.approx(np.abs(q - p).sum() / 2, rel=1e-6, abs=0)
 
 
 @SOME
@@ -326,17 +330,34 @@ def test_the_callers_arrays_are_neither_changed_nor_kept():
 
 
 def test_running_sums_stay_exact_over_a_million_atoms():
-    rng = np.random.default_rng(2)
-    x = rng.random(1_000_000)
+    x = np.random.default_rng(2).random(1_000_000)
+    k = np.array([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 123_457, 1_000_000])
     for view in (x, x[::-1]):
-        sums = prefix_sums(view)
-        plain = np.cumsum(view)
-        for k in (1, BLOCK - 1, BLOCK, BLOCK + 1, 123_457, 1_000_000):
-            exact = math.fsum(view[:k])
-            assert abs(sums[k] - exact) <= 1e-15 * exact
-        assert abs(plain[-1] - math.fsum(view)) > 10 * abs(sums[-1] - math.fsum(view))
-    assert sums[0] == 0.0
-    assert prefix_sums(np.array([])).tolist() == [0.0]
+        sums, plain = RunningSums(view), np.cumsum(view)
+        exact = np.array([math.fsum(view[:end]) for end in k])
+        assert (np.abs(sums.at(k) - exact) <= 1e-15 * exact).all()
+        assert abs(plain[-1] - exact[-1]) > 10 * abs(sums.total - exact[-1])
+        for start, stop in ((0, 5), (100, 100), (127, 700), (123_000, 123_457)):
+            np.testing.assert_allclose(sums.between(start, stop), sums.at(np.arange(start, stop + 1)), rtol=1e-15)
+
+
+def test_running_sums_take_any_number_of_queries(monkeypatch):
+    x = np.random.default_rng(3).random(300)
+    k = np.random.default_rng(4).integers(0, 301, size=(7, 11))
+    whole = RunningSums(x).at(k)
+    np.testing.assert_allclose(whole, np.concatenate([[0.0], np.cumsum(x)])[k], rtol=1e-13)
+    monkeypatch.setattr("widen.theory.prefix.QUERIES", 5)
+    np.testing.assert_array_equal(RunningSums(x).at(k), whole)
+    empty = RunningSums(np.array([]))
+    assert (empty.total, empty.at([0, 0]).tolist()) == (0.0, [0.0, 0.0])
+
+
+def test_the_area_does_not_depend_on_its_slices(monkeypatch):
+    rng = np.random.default_rng(5)
+    p, q = rng.dirichlet(np.ones(1000)), rng.dirichlet(np.ones(1000) * 0.5)
+    whole = pr_curve(p, q).auc
+    monkeypatch.setattr("widen.theory.divergence.SLICE", 7)
+    assert pr_curve(p, q).auc == pytest.approx(whole, rel=1e-14)
 
 
 def test_a_large_curve_matches_the_definition():

@@ -18,6 +18,9 @@ VERBS = {
     "train": "train one model from a config file and flags",
     "sample": "draw sequences from a trained model",
     "score": "precision and recall of a run, or of texts against texts",
+    "report": "one page of runs: frontiers, wishes, curves, samples, and what was run",
+    "explore": "a page where the artificial case and the losses move as you drag",
+    "figures": "every figure of the paper as PDF, SVG and PNG",
     "curve": "the exact PR curve of the artificial case, or of two distributions",
     "env": "what this machine has and which parts of widen work here",
 }

@@ -51,7 +51,7 @@ def keep(scores: Float[Tensor, " n"], *, drop: float, side: Literal["high", "low
 def _threshold(scores: Float[Tensor, " n"], drop: float, side: str) -> Float[Tensor, ""]:
     """n_keep-th highest or lowest of the scores that are not nan; no host sync, so n stays on the device."""
     unlikely_first = torch.nan_to_num(scores if side == "low" else -scores, nan=math.inf).sort().values
-    n = (~scores.isnan()).sum()
+    n = (~scores.isnan()).sum().double()  # in float32, where an integer tensor would go, 1e-9 is lost from n = 1 on
     n_keep = ((1 - drop) * n - 1e-9).ceil().long()  # 1e-9: (1 - .1) * 10 must not round up to 10
     value = unlikely_first[(n_keep - 1).clamp(min=0)]
     return value if side == "low" else -value

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from . import divergence
 from .checks import MASS_SLACK, Array, Many, as_log_masses, as_masses, as_non_negative, check, plain, same_shape
-from .prefix import prefix_sums
+from .prefix import RunningSums
 
 
 class PRPoints(NamedTuple):
@@ -48,8 +48,8 @@ class PRCurve:
 
     .. math::  \alpha_\lambda(P\|Q) = \lambda\,\alpha_{1/\lambda}(Q\|P)
 
-    Points, area and divergences are computed when asked for; the sums behind them are kept. Their error is a few units
-    in the last place at any number of atoms (:mod:`widen.theory.prefix`).
+    Points, area and divergences are computed when asked for, each from the sorted atoms; their error is a few units in
+    the last place at any number of atoms (:mod:`widen.theory.prefix`).
 
     Attributes:
       p, q: masses of the atoms of the common support, by ascending ratio, (n,).
@@ -70,17 +70,17 @@ class PRCurve:
         return f"PRCurve(atoms={self.p.size}, p_only={self.p_only:.6g}, q_only={self.q_only:.6g})"
 
     @cached_property
-    def below(self) -> Array:
-        """A_0..A_n: mass of Q on the k atoms of least ratio, (n+1,)."""
-        return prefix_sums(self.q)
+    def below(self) -> RunningSums:
+        """A_k: mass of Q on the k atoms of least ratio, as ``below.at(k)``."""
+        return RunningSums(self.q)
 
     @cached_property
-    def above(self) -> Array:
-        """B_0..B_n: mass of P on all but the k atoms of least ratio, (n+1,).
+    def above(self) -> RunningSums:
+        """B_k: mass of P on all but the k atoms of least ratio, as ``above.at(n - k)``.
 
         Summed from the far end: 1 minus the sum from the near end would cancel.
         """
-        return prefix_sums(self.p[::-1])[::-1]
+        return RunningSums(self.p[::-1])
 
     @cached_property
     def log_ratio(self) -> Array:
@@ -109,7 +109,7 @@ class PRCurve:
         at = as_non_negative(lam, name="lam")
         k = np.searchsorted(self.ratio, at, side="right")
         finite = np.where(np.isinf(at), 0.0, at)  # beyond every ratio B is 0, and 0 * inf is meant as 0
-        return plain(np.minimum(self.below[k] + self.above[k] * finite, self.below[-1]))
+        return plain(np.minimum(self.below.at(k) + self.above.at(self.p.size - k) * finite, self.below.total))
 
     @overload
     def recall(self, lam: float) -> float: ...
@@ -119,8 +119,8 @@ class PRCurve:
         """``sum min(P, Q / lam) = precision / lam``, for any array of lam in [0, inf]; P(Supp Q) at 0, 0 at inf."""
         at = as_non_negative(lam, name="lam")
         k = np.searchsorted(self.ratio, at, side="right")
-        value = self.above[k] + self.below[k] / np.where(at == 0, 1.0, at)
-        return plain(np.where(at == 0, self.above[0], np.minimum(value, self.above[0])))
+        value = self.above.at(self.p.size - k) + self.below.at(k) / np.where(at == 0, 1.0, at)
+        return plain(np.where(at == 0, self.above.total, np.minimum(value, self.above.total)))
 
     @overload
     def pr_divergence(self, lam: float) -> float: ...
@@ -149,7 +149,7 @@ class PRCurve:
     @property
     def kl_pq(self) -> float:
         """KL(P‖Q) = ∫ D_λ / λ² dλ, what NLL minimises; inf when P has mass where Q has none."""
-        return divergence.kl(self.p, self.q, self.ratio, self.log_ratio, p_only=self.p_only, q_only=self.q_only)
+        return divergence.kl(self.p, self.q, self.log_ratio, p_only=self.p_only, q_only=self.q_only)
 
     @property
     def kl_qp(self) -> float:
@@ -177,12 +177,13 @@ class PRCurve:
         low, high = np.zeros(want.shape, np.intp), np.full(want.shape, max(self.p.size - 1, 0))
         while (low < high).any():  # least k with precision(r_k) >= level; bisection spares an array of precisions
             middle = (low + high) // 2
-            reached = self.below[middle] + self.above[middle] * self.ratio[middle] >= want
+            reached = self.below.at(middle) + self.above.at(self.p.size - middle) * self.ratio[middle] >= want
             low, high = np.where(reached | (low == high), low, middle + 1), np.where(reached, middle, high)
         # precision(inf) itself is reached, up to rounding
-        reachable = (want > 0) & (want <= self.below[-1] * (1 + 1e-12))
+        reachable = (want > 0) & (want <= self.below.total * (1 + 1e-12))
         with np.errstate(invalid="ignore", divide="ignore"):
-            lam = np.where(reachable, (want - self.below[low]) / self.above[low], np.where(want > 0, np.inf, 0.0))
+            lam = (want - self.below.at(low)) / self.above.at(self.p.size - low)
+        lam = np.where(reachable, lam, np.where(want > 0, np.inf, 0.0))
         if self.p.size:
             lam = np.where(reachable, np.minimum(lam, self.ratio[low]), lam)
         return PRPoints(lam, np.asarray(self.precision(lam)), np.asarray(self.recall(lam)))
@@ -238,6 +239,7 @@ def pr_curve(p: ArrayLike, q: ArrayLike) -> PRCurve:
     p_only, q_only = _elsewhere(p_n, common, partial=False), _elsewhere(q_n, common, partial=True)
     if not common.all():
         p_n, q_n = p_n[common], q_n[common]
+    del common
     return PRCurve(*_sorted_by_ratio(p_n, q_n), p_only, q_only)
 
 

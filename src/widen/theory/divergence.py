@@ -17,8 +17,11 @@ import math
 import numpy as np
 
 from .checks import Array
+from .prefix import RunningSums
 
-SLICE = 1 << 20  # pieces of the area summed at a time, so that ten million atoms need no further arrays of that size
+SLICE = (
+    1 << 16
+)  # pieces of the area summed at a time: they stay in the cache, and ten million atoms need no more memory
 
 
 def total_variation(p: Array, q: Array, *, p_only: float) -> float:
@@ -29,7 +32,7 @@ def total_variation(p: Array, q: Array, *, p_only: float) -> float:
     return float(np.maximum(p - q, 0.0).sum()) + p_only
 
 
-def kl(p: Array, q: Array, ratio: Array, log_ratio: Array, *, p_only: float, q_only: float) -> float:
+def kl(p: Array, q: Array, log_ratio: Array, *, p_only: float, q_only: float) -> float:
     """``KL(P‖Q) = sum p log(p/q)``, infinite when P has mass where Q has none.
 
     Summed as ``p (r - 1 - log r)``, whose terms are all non-negative, plus Q's mass elsewhere: for close laws the
@@ -37,8 +40,9 @@ def kl(p: Array, q: Array, ratio: Array, log_ratio: Array, *, p_only: float, q_o
     """
     if p_only > 0:
         return math.inf
-    near = (ratio > 0.5) & (ratio < 2.0)  # r - 1 is exact there; elsewhere q - p keeps what an overflowed r would lose
-    excess = np.where(near, p * (ratio - 1.0), q - p) - p * log_ratio
+    # r - 1 from the same rounded log r: then the rounding enters to second order only; q - p where r may overflow
+    near = np.abs(log_ratio) < 1.0
+    excess = np.where(near, p * np.expm1(np.where(near, log_ratio, 0.0)), q - p) - p * log_ratio
     return max(0.0, float(excess.sum()) + q_only)
 
 
@@ -54,15 +58,15 @@ def tsallis(p: Array, log_ratio: Array, *, order: float, p_only: float) -> float
     return max(0.0, (power - p_only) / (order - 1.0))
 
 
-def area(below: Array, above: Array, ratio: Array) -> float:
+def area(below: RunningSums, above: RunningSums, ratio: Array) -> float:
     r"""Area under precision against recall, ``1/2 ∫ recall² dlam``, one closed term per linear piece.
 
     On :math:`[r_k, r_{k+1}]` precision is :math:`A_k + B_k \lambda` and the piece adds
     :math:`A_k^2 (1/r_k - 1/r_{k+1}) + A_k B_k \log(r_{k+1}/r_k)`; beyond the last breakpoint :math:`A_n^2 / r_n`.
 
     Args:
-      below: A_0..A_n, mass of Q at ratios up to the k-th, (n+1,).
-      above: B_0..B_n, mass of P at ratios beyond the k-th, (n+1,).
+      below: A_k = below.at(k), mass of Q at ratios up to the k-th.
+      above: B_k = above.at(n - k), mass of P at ratios beyond the k-th.
       ratio: breakpoints r_1..r_n, ascending, (n,).
     """
     first = int(np.searchsorted(ratio, 0.0, side="right"))  # a ratio that underflowed to 0 carries no mass of Q
@@ -72,7 +76,7 @@ def area(below: Array, above: Array, ratio: Array) -> float:
     for start in range(first, last, SLICE):
         stop = min(start + SLICE, last)
         r, following = ratio[start:stop], ratio[start + 1 : stop + 1]
-        a, b = below[start + 1 : stop + 1], above[start + 1 : stop + 1]
+        a, b = below.between(start + 1, stop), above.between(last + 1 - stop, last - start)[::-1]
         # differences first: 1/r - 1/r' and log r' - log r would cancel for the close ratios of a large set
         step = following - r
         with np.errstate(over="ignore"):
@@ -80,4 +84,4 @@ def area(below: Array, above: Array, ratio: Array) -> float:
         far = np.isinf(rise)
         rise[far] = np.log(following[far]) - np.log(r[far])
         total += float(((a / r) * (a * (step / following))).sum() + (a * b * rise).sum())
-    return total + float(below[-1] / ratio[-1] * below[-1])
+    return total + below.total / float(ratio[-1]) * below.total

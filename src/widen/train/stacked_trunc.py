@@ -31,7 +31,7 @@ class StackedTrunc:
         losses = [loss for _, _, loss in members]
         self.loss = losses[0]
         self.index = torch.tensor([m for m, _, _ in members], device=device)
-        self.keep = torch.tensor([1 - loss.drop for loss in losses], device=device)
+        self.keep = torch.tensor([1 - loss.drop for loss in losses], dtype=torch.float64, device=device)
         self.useful = torch.tensor([loss._useful() for loss in losses], device=device)
         bounds = torch.tensor([[loss.floor, loss.cap] for loss in losses], dtype=torch.float64, device=device)
         self.floor, self.cap = bounds[:, :1], bounds[:, 1:]

@@ -1,0 +1,122 @@
+"""The last steps before hostile code runs, in the order that matters: limits, then capabilities, then seccomp.
+
+The zygote lives in a user namespace that bubblewrap made and then closed to further ones; the one capability it
+keeps, CAP_SYS_ADMIN *of that namespace*, lets it mount a fresh /tmp in a mount namespace of its own and nothing else:
+what bubblewrap mounted is locked (umount: EINVAL, remount rw: EPERM, both measured). Every process it forks gives
+that capability up for good.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+from typing import NamedTuple
+
+_CLONE_NEWNS = 0x00020000
+_MS_NOSUID_NODEV = 2 | 4
+_MNT_DETACH = 2
+_PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+_TMP = b"/tmp"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_CAPABILITY_HEADER = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+_NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
+_fork = ctypes.PyDLL(None).fork  # PyDLL: the interpreter's lock stays held across the call
+
+
+class Bounds(NamedTuple):  # not a dataclass: that module brings `inspect` along, and every fork would carry it
+    """The limits of one sandbox, as the zygote received them."""
+
+    memory_bytes: int
+    file_bytes: int
+    tmp_bytes: int
+    tmp_files: int
+    output_bytes: int
+    open_files: int
+    tasks: int
+    stack_bytes: int
+
+
+class Filter(ctypes.Structure):
+    """struct sock_fprog; made once in the zygote, installed by each child."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+    @classmethod
+    def of(cls, instructions: bytes) -> Filter:
+        """The structure for packed instructions."""
+        return cls(len(instructions) // 8, instructions)
+
+
+def _check(name: str, result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def become_zygote() -> None:
+    """A mount namespace of its own, and a memory that no process of the same user may read or trace."""
+    _check("unshare", _libc.unshare(_CLONE_NEWNS))
+    _check("prctl", _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+
+
+def fresh_tmp(bounds: Bounds, *, replace: bool) -> None:
+    """An empty /tmp for the next program: the old file system is detached whole, so not even a time stamp survives
+    (68 µs measured).
+    """
+    if replace:
+        _check("umount", _libc.umount2(_TMP, _MNT_DETACH))
+    options = f"size={bounds.tmp_bytes},nr_inodes={bounds.tmp_files},mode=700".encode()
+    _check("mount", _libc.mount(b"tmpfs", _TMP, b"tmpfs", _MS_NOSUID_NODEV, options))
+
+
+def set_limits(bounds: Bounds, *, cpu_seconds: int) -> None:
+    """Per-process limits; soft equals hard, so that the program cannot raise what it can reach (CPU: a second between
+    signal and kill).
+    """
+    for what, value in (
+        (resource.RLIMIT_AS, bounds.memory_bytes),
+        (resource.RLIMIT_FSIZE, bounds.file_bytes),
+        (resource.RLIMIT_NOFILE, bounds.open_files),
+        (resource.RLIMIT_NPROC, bounds.tasks),
+        (resource.RLIMIT_STACK, bounds.stack_bytes),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        resource.setrlimit(what, (value, value))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
+
+
+def drop_capabilities() -> None:
+    """Empty effective, permitted and inheritable sets; the ambient set follows."""
+    _check("capset", _libc.capset(_CAPABILITY_HEADER, _NO_CAPABILITIES))
+
+
+def install_filter(allowed: Filter) -> None:
+    """Give this process a seccomp filter, for good."""
+    _check("prctl", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _check("prctl", _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(allowed), 0, 0))
+
+
+def confine(bounds: Bounds, *, cpu_seconds: int, allowed: Filter) -> None:
+    """All of it; nothing hostile may have run in this process before."""
+    set_limits(bounds, cpu_seconds=cpu_seconds)
+    drop_capabilities()
+    install_filter(allowed)
+
+
+def fork() -> int:
+    """fork(2) without the interpreter's own ceremony, a quarter of a millisecond a program.
+
+    That ceremony mends locks and thread tables that other threads may have held. The zygote has one thread, holds the
+    interpreter's lock while it forks, and imports no module with a fork hook but `random`, whose reseeding `zygote`
+    does itself.
+    """
+    pid = int(_fork())
+    if pid < 0:
+        raise OSError("fork failed")
+    return pid

@@ -1,0 +1,253 @@
+"""The process that runs the judged program: hostile from its first line on.
+
+It is told the program and, for a contest, the inputs. It is never told a test, an expected answer or where a verdict
+goes; what it sends are the values of its own functions and the bytes of its own output, and the comparison is made
+elsewhere. So a program that takes over this process has gained nothing but the right to answer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import operator
+import os
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from . import wire
+
+STDOUT = 1
+_DETAIL = 400
+
+
+def serve(channel: wire.Channel, source: str, name: str = "program") -> None:
+    """Run the program once, then answer the examiner until it hangs up."""
+    module = _module(name)
+    failure = _attempt(
+        lambda: exec(compile(source, "<program>", "exec", dont_inherit=True), module.__dict__), may_exit=False
+    )
+    if failure is not None:
+        channel.send(["failed", failure])
+        return
+    channel.send(["ready"])
+    objects = Objects(channel)
+    while True:
+        request = channel.receive()
+        try:
+            channel.send(objects.answer(module.__dict__, request))
+        except wire.WireError as error:
+            channel.send(["raised", ["OverflowError", str(error)], -1])
+
+
+def converse(channel: wire.Channel, source: str, inputs: list[str], stdin: int) -> None:
+    """Run the program once an input, stdin and stdout being real files; the examiner says when to go on.
+
+    `stdin` is a descriptor of an anonymous file: a program may read it by input(), sys.stdin.buffer, open(0) or
+    os.read(0).
+    """
+    code: list[types.CodeType] = []
+    failure = _attempt(lambda: code.append(compile(source, "<program>", "exec", dont_inherit=True)))
+    for text in inputs:
+        channel.receive()
+        if failure is None:
+            channel.send(["done", _run_once(code[0], text.encode("utf-8", "surrogatepass"), stdin)])
+        else:
+            channel.send(["done", failure])
+
+
+def _run_once(code: types.CodeType, text: bytes, stdin: int) -> list[str] | None:
+    os.ftruncate(stdin, 0)
+    os.lseek(stdin, 0, os.SEEK_SET)
+    while text:
+        text = text[os.write(stdin, text) :]
+    os.lseek(stdin, 0, os.SEEK_SET)
+    os.dup2(stdin, 0)
+    theirs = _text(io.BufferedReader(io.FileIO(0, closefd=False)))
+    ours = _text(io.BufferedWriter(io.FileIO(STDOUT, "w", closefd=False)))
+    for name, stream in (("stdin", theirs), ("__stdin__", theirs), ("stdout", ours), ("__stdout__", ours)):
+        setattr(sys, name, stream)
+    module = _module("__main__")
+    failure = _attempt(lambda: exec(code, module.__dict__))
+    return failure or _attempt(lambda: _finish(ours))
+
+
+def _text(raw: io.BufferedReader | io.BufferedWriter) -> io.TextIOWrapper:
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
+
+
+def _finish(stdout: io.TextIOWrapper) -> None:
+    """What the interpreter does at its end, in its order: wait for threads, exit functions, flush."""
+    threading: Any = sys.modules.get("threading")  # not imported here: every fork would carry it
+    for thread in threading.enumerate() if threading is not None else ():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, stdout):
+        if not getattr(stream, "closed", False):
+            stream.flush()
+
+
+def _module(name: str) -> types.ModuleType:
+    """A fresh module under `name`: dataclasses and typing look their module up in sys.modules."""
+    module = sys.modules[name] = types.ModuleType(name)
+    return module
+
+
+def _attempt(action: Callable[[], object], *, may_exit: bool = True) -> list[str] | None:
+    """None if `action` ran through, else what it raised; a contest program may end by sys.exit(), a program with
+    tests to come may not.
+    """
+    try:
+        action()
+    except SystemExit as leave:
+        return None if may_exit and leave.code in (None, 0) else ["SystemExit", f"exit status {leave.code}"[:_DETAIL]]
+    except wire.Closed:
+        raise
+    except BaseException as error:
+        return _describe(error)
+    return None
+
+
+def _describe(error: BaseException) -> list[str]:
+    """[type, message with the program's line]; a hostile __str__ or __name__ must not escape."""
+    try:
+        line, trace = None, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == "<program>":
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        where = f" (line {line})" if line is not None else ""
+        return [type(error).__name__[:_DETAIL], str(error)[:_DETAIL] + where]
+    except BaseException:
+        return ["Exception", "an exception that cannot be described"]
+
+
+class Objects:
+    """The program's side of every stand-in: a table of objects, and the few things an examiner may ask of them."""
+
+    def __init__(self, channel: wire.Channel) -> None:
+        self.channel = channel
+        self.table: list[Any] = []
+        self.known: dict[int, int] = {}
+
+    def answer(self, namespace: dict[str, Any], request: list[Any]) -> list[Any]:
+        """["value", v, changed arguments] or ["raised", [type, message], class handle]."""
+        try:
+            verb, *rest = request
+            if verb == "names":
+                return ["value", {name: self.encode(namespace[name]) for name in rest[0] if name in namespace}, []]
+            if verb == "plain":
+                return ["value", self.encode(wire.base_value(self.table[rest[0]])), []]
+            return self._operate(verb, rest)
+        except wire.Closed:
+            raise
+        except BaseException as error:
+            return ["raised", _describe(error), self._class_handle(type(error))]
+
+    def _operate(self, verb: str, rest: list[Any]) -> list[Any]:
+        target, raw_args, raw_kwargs = rest
+        function = self.table[target] if verb == "call" else OPERATIONS[verb]
+        args = [self.decode(item) for item in raw_args]
+        kwargs = {key: self.decode(item) for key, item in raw_kwargs.items()}
+        result = self.encode(function(*args, **kwargs))
+        # A function may sort or fill its argument in place: what changed goes back, by position.
+        changed = [
+            [i, now] for i, arg in enumerate(args) if type(arg) in _MUTABLE and (now := self.encode(arg)) != raw_args[i]
+        ]
+        return ["value", result, changed]
+
+    def encode(self, value: Any) -> Any:
+        """Plain values as data, everything else as a handle."""
+        return wire.encode(value, self._handle)
+
+    def decode(self, data: Any) -> Any:
+        """The examiner's arguments: plain values, our own objects coming home, and functions of the test."""
+        return wire.decode(data, self._resolve)
+
+    def _handle(self, value: Any) -> dict[str, Any]:
+        number = self.known.get(id(value))
+        if number is None:
+            number = self.known[id(value)] = len(self.table)
+            self.table.append(value)
+        if isinstance(value, types.ModuleType):
+            return {"module": [number, value.__name__]}
+        if isinstance(value, type) and issubclass(value, BaseException):
+            return {"x": [number, value.__name__, [base.__name__ for base in value.__mro__]]}
+        return {"h": [number, type(value).__name__]}
+
+    def _class_handle(self, kind: type) -> int:
+        return int(self._handle(kind)["x"][0])
+
+    def _resolve(self, tag: str, body: Any) -> Any:
+        if tag == "h":
+            return self.table[body]
+        if tag == "it":
+            return iter([self.decode(item) for item in body])
+        if tag == "k":
+            return lambda *args, **kwargs: self._call_back(body, args, kwargs)
+        raise wire.WireError(f"no value of kind {tag!r}")
+
+    def _call_back(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.channel.send(
+            ["callback", number, [self.encode(a) for a in args], {k: self.encode(v) for k, v in kwargs.items()}]
+        )
+        while True:
+            reply = self.channel.receive()
+            if reply[0] == "returned":
+                return self.decode(reply[1])
+            if reply[0] == "threw":
+                raise RuntimeError(f"the test's function raised {reply[1]}")
+            self.channel.send(self.answer({}, reply))
+
+
+_MUTABLE = frozenset([list, dict, set, bytearray])
+
+
+def _operations() -> dict[str, Callable[..., Any]]:
+    named: dict[str, Callable[..., Any]] = {name: getattr(operator, name) for name in OPERATOR_NAMES}
+    named |= {f"r{name}": _swapped(getattr(operator, name)) for name in ARITHMETIC}
+    named |= {"attr": getattr, "iter": iter, "next": next, "hash": hash, "int": int, "dir": dir}
+    for function in (
+        setattr,
+        delattr,
+        len,
+        str,
+        repr,
+        bool,
+        float,
+        complex,
+        bytes,
+        abs,
+        round,
+        reversed,
+        isinstance,
+        format,
+    ):
+        named[function.__name__] = function
+    return named
+
+
+def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: function(b, a)
+
+
+ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+)
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+OPERATOR_NAMES = (*ARITHMETIC, *COMPARISONS, "neg", "pos", "invert", "index", "getitem", "setitem", "delitem")
+OPERATIONS = _operations()

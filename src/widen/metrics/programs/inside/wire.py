@@ -1,0 +1,273 @@
+"""How the judged program and its examiner speak: frames on a pipe, and plain values written as JSON.
+
+The program's end of the pipe is in hostile hands, so nothing here can run code: a frame is a length and JSON, and
+`decode` builds plain values only (numbers, strings, containers, a few exact types of the standard library, numpy
+arrays of numbers). No pickle, no marshal. Whatever is not plain travels as a *handle*, a number that only the
+program's own process can follow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import struct
+import sys
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+FRAME_LIMIT = 16 << 20
+_LENGTH = struct.Struct(">I")
+_DIRECT = frozenset([type(None), bool, str, float])
+_SMALL = 1 << 62  # larger integers travel as hexadecimal: decimal conversion is quadratic and stops at 4,300 digits
+
+
+class WireError(Exception):
+    """The other side sent what no honest sender sends."""
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+class Channel:
+    """Frames over two pipes; with `alive`, a pidfd, the peer's death ends the wait even if another process holds the
+    pipe open.
+    """
+
+    def __init__(self, reader: int, writer: int, *, alive: int | None = None) -> None:
+        self.reader, self.writer, self.alive = reader, writer, alive
+        self._buffer = b""
+
+    def send(self, message: Any) -> None:
+        """Write one JSON message."""
+        self.send_bytes(json.dumps(message).encode())
+
+    def send_bytes(self, payload: bytes) -> None:
+        """Write one frame."""
+        if len(payload) > FRAME_LIMIT:
+            raise WireError(f"a message of {len(payload)} bytes is over the limit of {FRAME_LIMIT}")
+        rest = _LENGTH.pack(len(payload)) + payload
+        while rest:
+            try:
+                rest = rest[os.write(self.writer, rest) :]
+            except BlockingIOError:
+                self._wait_writable()
+            except BrokenPipeError:
+                raise Closed from None
+
+    def _wait_writable(self) -> None:
+        """A full pipe: until the peer reads, or dies."""
+        poller = select.poll()
+        poller.register(self.writer, select.POLLOUT)
+        if self.alive is not None:
+            poller.register(self.alive, select.POLLIN)
+        if self.alive in [fd for fd, _ in poller.poll()]:
+            raise Closed
+
+    def receive(self) -> Any:
+        """Read one JSON message; hostile bytes raise WireError."""
+        payload = self.receive_bytes()
+        try:
+            return json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            raise WireError(f"not a message: {type(error).__name__}") from None
+
+    def receive_bytes(self) -> bytes:
+        """Read one frame."""
+        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        if length > FRAME_LIMIT:
+            raise WireError(f"a frame of {length} bytes is over the limit of {FRAME_LIMIT}")
+        return self._exactly(length)
+
+    def _exactly(self, count: int) -> bytes:
+        chunks = [self._buffer]
+        have = len(self._buffer)
+        while have < count:
+            chunk = self._read(max(65536, count - have))
+            chunks.append(chunk)
+            have += len(chunk)
+        whole = b"".join(chunks)
+        self._buffer = whole[count:]
+        return whole[:count]
+
+    def _read(self, count: int) -> bytes:
+        if self.alive is not None:
+            ready = wait_readable(self.reader, self.alive)
+            if self.reader not in ready:
+                raise Closed
+        chunk = os.read(self.reader, count)
+        if not chunk:
+            raise Closed
+        return chunk
+
+
+def read_frame(fd: int) -> Any:
+    """One JSON frame and not a byte more: on the judge's pipes the next frame belongs to another process."""
+    (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size))
+    return json.loads(_exactly(fd, length))
+
+
+def _exactly(fd: int, count: int) -> bytes:
+    chunks = []
+    while count:
+        chunk = os.read(fd, count)
+        if not chunk:
+            raise Closed
+        chunks.append(chunk)
+        count -= len(chunk)
+    return b"".join(chunks)
+
+
+def wait_readable(*fds: int) -> list[int]:
+    """Block until one of `fds` has something to say; the fds that have."""
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return [fd for fd, _ in poller.poll()]
+
+
+def encode(value: Any, opaque: Callable[[Any], dict[str, Any]]) -> Any:
+    """A value as JSON-able data: lists are arrays, every other non-scalar is an object with one tag; `opaque` makes
+    the handle of what is not plain.
+    """
+    kind = type(value)
+    if kind in _DIRECT:
+        return value
+    if kind is int:
+        return value if -_SMALL < value < _SMALL else {"i": hex(value)}
+    if kind is list:
+        return [encode(item, opaque) for item in value]
+    writer = _WRITERS.get(kind) or _WRITERS_BY_NAME.get(f"{kind.__module__}.{kind.__name__}")
+    if writer is not None:
+        return writer(value, lambda item: encode(item, opaque))
+    data = None
+    if kind is type:
+        data = _encode_type(value)
+    elif kind.__module__ == "numpy" and "numpy" in sys.modules:
+        data = _encode_numpy(value)
+    return opaque(value) if data is None else data
+
+
+def decode(data: Any, handle: Callable[[str, Any], Any]) -> Any:
+    """The value that `encode` wrote; `handle(tag, body)` answers for tags that are not plain data."""
+    kind = type(data)
+    if kind is list:
+        return [decode(item, handle) for item in data]
+    if kind is not dict:
+        return data
+    if len(data) != 1:
+        raise WireError(f"an object with {len(data)} keys is no value")
+    ((tag, body),) = data.items()
+    reader = _READERS.get(tag)
+    if reader is None:
+        return handle(tag, body)
+    try:
+        return reader(body, lambda item: decode(item, handle))
+    except (TypeError, ValueError, ArithmeticError, AttributeError, KeyError) as error:
+        raise WireError(f"a broken value of kind {tag!r}: {type(error).__name__}") from None
+
+
+def base_value(value: Any) -> Any:
+    """The plain value inside an instance of a subclass of a plain type, e.g. a namedtuple or an IntEnum; the object
+    itself where there is none.
+    """
+    if isinstance(value, (type({}.keys()), type({}.items()))):
+        return set(value)
+    if isinstance(value, str) and type(value) is not str:
+        return str.__str__(value)  # not str(value): an Enum of strings prints as its name
+    kinds: tuple[Any, ...] = (int, float, complex, bytes, tuple, list, set, frozenset, dict)
+    return next((kind(value) for kind in kinds if isinstance(value, kind) and type(value) is not kind), value)
+
+
+_Pairs = Callable[[Any], Any]
+
+
+def _items(value: Any, enc: _Pairs) -> list[Any]:
+    return [enc(item) for item in value]
+
+
+def _pairs(value: Any, enc: _Pairs) -> list[Any]:
+    return [[enc(key), enc(item)] for key, item in value.items()]
+
+
+# Types that a test may pass or get; no function of the builtins travels by name: `eval` in a test's hands would run
+# what the program returned.
+_TYPES = {
+    kind.__name__: kind
+    for kind in (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range, object, type(None))
+}
+
+
+def _encode_type(value: type) -> dict[str, Any] | None:
+    return {"type": value.__name__} if _TYPES.get(value.__name__) is value else None
+
+
+_Writer = Callable[[Any, _Pairs], dict[str, Any]]
+_WRITERS: dict[type, _Writer] = {
+    tuple: lambda v, enc: {"t": _items(v, enc)},
+    dict: lambda v, enc: {"d": _pairs(v, enc)},
+    set: lambda v, enc: {"s": _items(v, enc)},
+    frozenset: lambda v, enc: {"f": _items(v, enc)},
+    bytes: lambda v, enc: {"b": v.decode("latin-1")},
+    bytearray: lambda v, enc: {"B": v.decode("latin-1")},
+    complex: lambda v, enc: {"c": [v.real, v.imag]},
+    range: lambda v, enc: {"r": [enc(v.start), enc(v.stop), enc(v.step)]},
+    deque: lambda v, enc: {"q": [_items(v, enc), v.maxlen]},
+    Counter: lambda v, enc: {"C": _pairs(v, enc)},
+    OrderedDict: lambda v, enc: {"o": _pairs(v, enc)},
+}
+# By name, so that a program that uses none of them does not carry their modules through its fork.
+_WRITERS_BY_NAME: dict[str, _Writer] = {
+    "decimal.Decimal": lambda v, enc: {"D": str(v)},
+    "fractions.Fraction": lambda v, enc: {"F": [enc(v.numerator), enc(v.denominator)]},
+    "datetime.date": lambda v, enc: {"day": v.isoformat()},
+    "datetime.timedelta": lambda v, enc: {"span": [v.days, v.seconds, v.microseconds]},
+    "datetime.datetime": lambda v, enc: {"time": v.isoformat()},
+}
+
+_READERS: dict[str, Callable[[Any, _Pairs], Any]] = {
+    "i": lambda b, dec: int(b, 16),
+    "t": lambda b, dec: tuple([dec(item) for item in b]),
+    "d": lambda b, dec: {dec(key): dec(item) for key, item in b},
+    "s": lambda b, dec: {dec(item) for item in b},
+    "f": lambda b, dec: frozenset([dec(item) for item in b]),
+    "b": lambda b, dec: b.encode("latin-1"),
+    "B": lambda b, dec: bytearray(b.encode("latin-1")),
+    "c": lambda b, dec: complex(*b),
+    "r": lambda b, dec: range(*[dec(item) for item in b]),
+    "q": lambda b, dec: deque([dec(item) for item in b[0]], b[1]),
+    "C": lambda b, dec: Counter({dec(key): dec(item) for key, item in b}),
+    "o": lambda b, dec: OrderedDict([(dec(key), dec(item)) for key, item in b]),
+    "D": lambda b, dec: import_module("decimal").Decimal(b),
+    "F": lambda b, dec: import_module("fractions").Fraction(dec(b[0]), dec(b[1])),
+    "day": lambda b, dec: import_module("datetime").date.fromisoformat(b),
+    "span": lambda b, dec: import_module("datetime").timedelta(*b),
+    "time": lambda b, dec: import_module("datetime").datetime.fromisoformat(b),
+    "type": lambda b, dec: _TYPES[b],
+    "n": lambda b, dec: _decode_numpy(b),
+}
+
+
+def _encode_numpy(value: Any) -> dict[str, Any] | None:
+    import numpy
+
+    array = numpy.asarray(value)
+    if not isinstance(value, (numpy.ndarray, numpy.generic)) or array.dtype.kind not in "biufcSU":
+        return None
+    return {
+        "n": [array.dtype.str, list(array.shape), array.tobytes().decode("latin-1"), isinstance(value, numpy.ndarray)]
+    }
+
+
+def _decode_numpy(body: Any) -> Any:
+    import numpy
+
+    name, shape, raw, is_array = body
+    dtype = numpy.dtype(str(name))
+    if dtype.kind not in "biufcSU":
+        raise ValueError(f"dtype {name!r}")
+    array = numpy.frombuffer(raw.encode("latin-1"), dtype=dtype).reshape([int(n) for n in shape]).copy()
+    return array if is_array else array[()]

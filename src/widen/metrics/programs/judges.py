@@ -1,0 +1,262 @@
+"""Three ways to test a program: the value of a variable, assertions, or what it prints for an input.
+
+A judge turns a program into a run (`job`) and reads what came of it (`read`). No judge sends an expected answer into
+the program's process.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from .compare import same_answer, same_output
+from .inside import wire
+from .limits import Limits
+from .worker import Job, Outcome
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One contest test: what the program reads and what it should print."""
+
+    stdin: str
+    stdout: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program to be judged.
+
+    Args:
+        problem: the problem it answers, by which `counts` groups.
+        source: its Python text.
+        tests: for `MathQAPython` one number; for `Assertions` code strings, one a test; for `StdinStdout` exchanges.
+        setup: code that runs before the tests, where the tests run, and may use what the program defines (Assertions
+            only).
+        trusted: code of the problem that the tests rely on, e.g. helpers of its prompt; it runs where the tests run,
+            and its names are never taken from the program (Assertions only).
+        shadows: names of builtins that the tests mean as the program's own, e.g. a problem that asks for a function
+            `sum` (Assertions only).
+    """
+
+    problem: str
+    source: str
+    tests: tuple[float | str | Exchange, ...]
+    setup: str = ""
+    trusted: str = ""
+    shadows: tuple[str, ...] = ()
+
+
+class Fault(NamedTuple):
+    """The first test that did not hold, and why."""
+
+    test: int
+    status: str
+    detail: str
+
+
+class Reading(NamedTuple):
+    """What one run showed: tests that held, and the first that did not."""
+
+    held: tuple[int, ...]
+    fault: Fault | None
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """A way to test programs."""
+
+    def settings(self) -> dict[str, Any]:
+        """What a verdict depends on."""
+
+    def check(self, program: Program) -> None:
+        """Raise ValueError unless the program's tests are of this judge's kind."""
+
+    def job(self, program: Program, which: Sequence[int]) -> Job:
+        """The run of tests `which` in one process."""
+
+    def read(self, program: Program, which: Sequence[int], outcome: Outcome, limits: Limits) -> Reading:
+        """What the run showed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MathQAPython:
+    """The program leaves a number in a variable; right within `tolerance` of the reference, relative."""
+
+    variable: str = "answer"
+    tolerance: float = 0.01
+
+    def settings(self) -> dict[str, Any]:
+        """Judge and values."""
+        return {"judge": "mathqa_python", **asdict(self)}
+
+    def check(self, program: Program) -> None:
+        """One number."""
+        if len(program.tests) != 1 or not isinstance(program.tests[0], (int, float)):
+            raise ValueError(f"tests={program.tests!r} of problem {program.problem!r}: MathQAPython takes one number")
+
+    def job(self, program: Program, which: Sequence[int]) -> Job:
+        """Run, then ask for the variable."""
+        return Job(program.source, {"value": self.variable})
+
+    def read(self, program: Program, which: Sequence[int], outcome: Outcome, limits: Limits) -> Reading:
+        """Compare, here, outside the sandbox."""
+        seen = _seen(outcome)
+        if seen is None or seen["status"] != "passed":
+            return Reading((), Fault(0, *_explain(seen, outcome, limits)))
+        try:
+            answer = wire.decode(seen.get("value"), lambda tag, body: None)
+        except (wire.WireError, RecursionError):
+            answer = None
+        reference = float(program.tests[0])  # type: ignore[arg-type]  # `check` has seen to it
+        if same_answer(reference, answer, tolerance=self.tolerance):
+            return Reading((0,), None)
+        return Reading((), Fault(0, "failed", f"{self.variable} = {_short(answer)}, reference {reference!r}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assertions:
+    """Tests are Python code that calls what the program defines, as in MBPP and HumanEval; it runs in the examiner,
+    never in the program's process.
+    """
+
+    def settings(self) -> dict[str, Any]:
+        """Judge and values."""
+        return {"judge": "assertions"}
+
+    def check(self, program: Program) -> None:
+        """Code strings."""
+        if not program.tests or not all(isinstance(test, str) for test in program.tests):
+            raise ValueError(f"tests of problem {program.problem!r}: Assertions takes code strings, at least one")
+        for code in (program.trusted, program.setup, *program.tests):
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    compile(str(code), "<test>", "exec", dont_inherit=True)
+            except (SyntaxError, ValueError) as error:
+                raise ValueError(f"a test of problem {program.problem!r} is not Python: {error}") from None
+
+    def job(self, program: Program, which: Sequence[int]) -> Job:
+        """The chosen tests in order, after the setup."""
+        code = {"trusted": program.trusted, "setup": program.setup, "tests": [program.tests[i] for i in which]}
+        return Job(program.source, {**code, "shadows": program.shadows, "value": None})
+
+    def read(self, program: Program, which: Sequence[int], outcome: Outcome, limits: Limits) -> Reading:
+        """The examiner counted the tests that held."""
+        seen = _seen(outcome)
+        passed = 0 if seen is None else int(seen["passed"])
+        if seen is not None and seen["status"] == "passed" and passed == len(which):
+            return Reading(tuple(which), None)
+        return Reading(
+            tuple(which[:passed]), Fault(which[min(passed, len(which) - 1)], *_explain(seen, outcome, limits))
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StdinStdout:
+    """Contest style: run once a test, compare what is printed token by token."""
+
+    tolerance: float = 1e-6
+    ignore_case: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """Judge and values."""
+        return {"judge": "stdin_stdout", **asdict(self)}
+
+    def check(self, program: Program) -> None:
+        """Exchanges."""
+        if not program.tests or not all(isinstance(test, Exchange) for test in program.tests):
+            raise ValueError(
+                f"tests of problem {program.problem!r}: StdinStdout takes Exchange(stdin, stdout), at least one"
+            )
+
+    def job(self, program: Program, which: Sequence[int]) -> Job:
+        """The inputs go in; the outputs wanted stay here."""
+        inputs = tuple(test.stdin for test in (program.tests[i] for i in which) if isinstance(test, Exchange))
+        return Job(program.source, {"rounds": len(inputs)}, inputs=inputs)
+
+    def read(self, program: Program, which: Sequence[int], outcome: Outcome, limits: Limits) -> Reading:
+        """Compare each output that arrived."""
+        held: list[int] = []
+        fault: Fault | None = None
+        for position, index in enumerate(which):
+            problem = self._one(program.tests[index], position, outcome, limits)
+            if problem is None:
+                held.append(index)
+            elif fault is None:
+                fault = Fault(index, *problem)
+        return Reading(tuple(held), fault)
+
+    def _one(self, test: object, position: int, outcome: Outcome, limits: Limits) -> tuple[str, str] | None:
+        assert isinstance(test, Exchange)
+        if position >= len(outcome.findings):
+            return _ended(outcome, limits)
+        head, _, body = outcome.findings[position].partition(b"\n")
+        seen = json.loads(head)
+        if seen["over"]:
+            return "output", f"more than {limits.output_bytes} bytes"
+        if seen["failure"] is not None:
+            return _raised(*seen["failure"])
+        # A program may end by os._exit(0): it printed what it printed. After other tests, that is settled apart.
+        clean = position == 0 and outcome.ending.get("exit") == 0 and not outcome.ending.get("timed_out")
+        if not seen["done"] and not clean:
+            return _ended(outcome, limits)
+        printed = body.decode("utf-8", "replace")
+        if same_output(test.stdout, printed, tolerance=self.tolerance, ignore_case=self.ignore_case):
+            return None
+        return "failed", f"printed {printed[:100]!r}, expected {test.stdout[:100]!r}"
+
+
+def _short(value: Any) -> str:
+    try:
+        return repr(value)[:100]
+    except (ValueError, RecursionError):  # an integer of more than 4,300 digits does not print
+        return f"something of type {type(value).__name__}"
+
+
+def _seen(outcome: Outcome) -> dict[str, Any] | None:
+    """The examiner's report on a served program."""
+    if len(outcome.findings) != 1:
+        return None
+    report: dict[str, Any] = json.loads(outcome.findings[0])
+    return report
+
+
+def _explain(seen: dict[str, Any] | None, outcome: Outcome, limits: Limits) -> tuple[str, str]:
+    """Status and detail of a program that did not pass."""
+    if seen is None or seen["status"] == "gone":
+        return _ended(outcome, limits)
+    if seen["status"] == "failed":
+        return "failed", seen["detail"] or "an assertion does not hold"
+    if seen["status"] == "broken":
+        return "error", f"the program broke off its conversation with the examiner: {seen['detail']}"
+    return _raised(seen["kind"], seen["detail"])
+
+
+def _raised(kind: str, detail: str) -> tuple[str, str]:
+    text = detail if detail.startswith(kind) else f"{kind}: {detail}"
+    if kind.endswith("MemoryError"):
+        return "memory", text
+    return ("forbidden" if kind == "PermissionError" else "error"), text
+
+
+def _ended(outcome: Outcome, limits: Limits) -> tuple[str, str]:
+    """What a process's end means when it ended before its time."""
+    ending = outcome.ending
+    if outcome.out_of_memory:
+        return "memory", "over the sandbox's memory in all"
+    if outcome.lost or not ending:
+        return "error", f"the sandbox was lost, twice: {outcome.lost}"[:400]
+    if ending["timed_out"]:
+        return "timeout", f"over {limits.wall_seconds:g} s on the clock"
+    code = ending["exit"]
+    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and ending["cpu"] >= limits.cpu_seconds):
+        return "timeout", f"over {limits.cpu_seconds} s of processor time"
+    if code == -signal.SIGSYS:
+        return "forbidden", "a system call of another machine"
+    if code < 0:
+        return "error", f"killed by {signal.Signals(-code).name}"
+    return "error", f"the program left before its tests were done (exit status {code})"

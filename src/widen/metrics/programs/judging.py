@@ -1,0 +1,138 @@
+"""From programs to verdicts: every test of a program in one process first, and apart where that process shows a fault.
+
+Globals leak between the tests of one program, so a test that fails after others proves nothing yet: it is run again
+in a process of its own, and only that counts. A first test that fails was alone already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import Any
+
+from .judges import Judge, Program
+from .sandbox import Sandbox
+from .verdict import Count, Verdict, VerdictFile
+from .worker import Job, Outcome
+
+
+def judge_programs(
+    judge: Judge,
+    programs: Sequence[Program],
+    *,
+    sandbox: Sandbox,
+    verdicts_path: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Verdict]:
+    """Judge programs in a sandbox.
+
+    Special cases:
+        Two programs with the same text and tests are run once. With `verdicts_path`, verdicts reached before, by this
+        call or one that was killed, are kept and not reached again.
+
+    Args:
+        judge: how programs are tested.
+        programs: what is tested.
+        sandbox: an open sandbox.
+        verdicts_path: a JSON-lines file that every verdict is appended to as it is reached.
+        progress: called with (programs judged, programs in all) after each verdict.
+
+    Returns:
+        One verdict a program, in order.
+    """
+    for program in programs:
+        judge.check(program)
+    settings = {**judge.settings(), **sandbox.settings()}
+    keys = [program_key(program, settings) for program in programs]
+    with ExitStack() as stack:
+        file = stack.enter_context(VerdictFile(verdicts_path)) if verdicts_path is not None else None
+        known = dict(file.known) if file is not None else {}
+        trials = {key: _Trial(judge, program) for key, program in zip(keys, programs, strict=True) if key not in known}
+        repeats = Counter(keys)
+        done = len(keys) - sum(repeats[key] for key in trials)
+        jobs = deque(replace(trial.first(), tag=key) for key, trial in trials.items())
+        for job, outcome in sandbox.stream(jobs):
+            verdict = trials[job.tag].take(outcome, sandbox)
+            if not isinstance(verdict, Verdict):
+                jobs.appendleft(replace(verdict, tag=job.tag))
+                continue
+            known[job.tag] = verdict
+            if file is not None:
+                file.add(job.tag, verdict)
+            done += repeats[job.tag]
+            if progress is not None:
+                progress(done, len(keys))
+    return [known[key] for key in keys]
+
+
+def program_key(program: Program, settings: dict[str, Any]) -> str:
+    """A hash of everything a verdict depends on."""
+    tests = [test if isinstance(test, (str, int, float)) else asdict(test) for test in program.tests]
+    parts = [settings, program.source, program.trusted, program.setup, program.shadows, tests]
+    body = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def counts(programs: Sequence[Program], verdicts: Sequence[Verdict]) -> list[Count]:
+    """Programs judged and passed for each problem, in order of first appearance: what pass_at_k takes.
+
+    Examples:
+        >>> two = [Program(problem="a", source="x", tests=(1.0,)), Program(problem="a", source="y", tests=(1.0,))]
+        >>> counts(two, [Verdict(status=s, tests_passed=0, tests=1, seconds=0.0) for s in ("passed", "error")])
+        [Count(problem='a', n=2, c=1)]
+    """
+    if len(programs) != len(verdicts):
+        raise ValueError(f"{len(programs)} programs and {len(verdicts)} verdicts: one each is needed")
+    found: dict[str, tuple[int, int]] = {}
+    for program, verdict in zip(programs, verdicts, strict=True):
+        n, c = found.get(program.problem, (0, 0))
+        found[program.problem] = (n + 1, c + verdict.passed)
+    return [Count(problem, n, c) for problem, (n, c) in found.items()]
+
+
+class _Trial:
+    """One program on its way to a verdict."""
+
+    def __init__(self, judge: Judge, program: Program) -> None:
+        self.judge, self.program = judge, program
+        self.which: tuple[int, ...] = tuple(range(len(program.tests)))
+        self.held: set[int] = set()
+        self.open: list[int] = []
+        self.seconds = 0.0
+        self.apart = False
+
+    def first(self) -> Job:
+        """All tests in one process."""
+        return self.judge.job(self.program, self.which)
+
+    def take(self, outcome: Outcome, sandbox: Sandbox) -> Verdict | Job:
+        """A verdict, or the next run."""
+        self.seconds += float(outcome.ending.get("seconds", 0.0))
+        reading = self.judge.read(self.program, self.which, outcome, sandbox.limits)
+        self.held.update(reading.held)
+        if reading.fault is not None and reading.fault.test == self.which[0]:
+            where = f"test {reading.fault.test + 1}: " if len(self.program.tests) > 1 else ""
+            return self._verdict(reading.fault.status, where + reading.fault.detail)
+        if reading.fault is not None:  # only the run of all tests gets here: which of them fail by themselves?
+            self.apart = True
+            self.open = [i for i in self.which if i not in self.held]
+        if not self.open:
+            return self._verdict("passed", "")
+        self.which = (self.open.pop(0),)
+        return self.judge.job(self.program, self.which)
+
+    def _verdict(self, status: str, detail: str) -> Verdict:
+        tests = len(self.program.tests)
+        return Verdict(
+            status=status,
+            detail=detail,
+            tests_passed=len(self.held),
+            tests=tests,
+            seconds=round(self.seconds, 6),
+            apart=self.apart,
+        )

@@ -1,0 +1,83 @@
+"""What one judged program may use: a frozen value, part of every verdict's key."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of one run (all tests of a program together, or one test when tests are run apart).
+
+    Special cases:
+        processes=1 (the default) refuses fork; threads still work. With more, each process gets memory_bytes /
+        processes, so that the product stays the budget.
+
+    Args:
+        wall_seconds: time on the clock.
+        cpu_seconds: processor time, whole seconds (the kernel counts no finer).
+        memory_bytes: address space, interpreter (about 30 MiB) and numpy (about 150 MiB) included.
+        output_bytes: what a contest program may print for one input.
+        tmp_bytes: size of /tmp, which is also /dev/shm, and of any one file.
+        tmp_files: files and folders in /tmp.
+        processes: processes alive at once.
+        threads: threads beside the first; where processes are allowed, threads count as processes.
+        open_files: descriptors.
+
+    Examples:
+        >>> Limits(wall_seconds=3.0).memory_bytes >> 20
+        512
+    """
+
+    wall_seconds: float = 10.0
+    cpu_seconds: int = 10
+    memory_bytes: int = 512 * _MIB
+    output_bytes: int = 4 * _MIB
+    tmp_bytes: int = 16 * _MIB
+    tmp_files: int = 1024
+    processes: int = 1
+    threads: int = 32
+    open_files: int = 64
+
+    def __post_init__(self) -> None:
+        least = {
+            "wall_seconds": 0.01,
+            "cpu_seconds": 1,
+            "memory_bytes": 64 * _MIB,
+            "output_bytes": 1,
+            "tmp_bytes": 4096,
+            "tmp_files": 2,
+        }
+        least |= {"processes": 1, "threads": 1, "open_files": 16}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if not value >= smallest:
+                raise ValueError(f"{name}={value!r}: at least {smallest}")
+        if self.output_bytes > 8 * _MIB:
+            raise ValueError(f"output_bytes={self.output_bytes}: at most {8 * _MIB}")
+        if self.wall_seconds > 3600 or self.cpu_seconds > 3600:
+            raise ValueError(f"wall_seconds={self.wall_seconds!r}, cpu_seconds={self.cpu_seconds!r}: at most 3600")
+        if self.memory_bytes // self.processes < 64 * _MIB:
+            raise ValueError(
+                f"memory_bytes={self.memory_bytes} over processes={self.processes}: each needs at least {64 * _MIB}"
+            )
+
+    def bounds(self) -> dict[str, int]:
+        """The limits as the zygote reads them; three tasks are its own, the examiner's and the program's first."""
+        return {
+            "memory_bytes": self.memory_bytes // self.processes,
+            "file_bytes": self.tmp_bytes,
+            "tmp_bytes": self.tmp_bytes,
+            "tmp_files": self.tmp_files,
+            "output_bytes": self.output_bytes,
+            "open_files": self.open_files,
+            "tasks": 3 + (self.threads if self.processes == 1 else self.processes - 1),
+            "stack_bytes": min(64 * _MIB, self.memory_bytes // self.processes // 2),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain numbers."""
+        return asdict(self)

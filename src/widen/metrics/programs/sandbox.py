@@ -1,0 +1,191 @@
+"""A pool of sandboxes that judged programs are run in; it attacks itself before it serves, and refuses to serve if
+one attack gets through.
+
+with Sandbox(limits=Limits(wall_seconds=3.0)) as sandbox:
+    verdicts = judge_programs(judge, programs, sandbox=sandbox)
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from . import profile
+from .interpreter import Interpreter, find_interpreter
+from .limits import Limits
+from .worker import Job, Outcome, Worker
+
+_TRIES = 2
+
+
+@dataclass(frozen=True)
+class Protections:
+    """Which walls stand, in words for a result file."""
+
+    bubblewrap: str
+    user: str
+    memory: str
+    attacks_stopped: tuple[str, ...]
+
+
+class Sandbox:
+    """Workers under one set of limits and one interpreter; a context manager, for one thread.
+
+    Special cases:
+        Without bubblewrap, without user namespaces, or when an attack of the self-test gets through:
+        SandboxUnavailable. There is no unsafe mode.
+
+    Args:
+        limits: what a program may use.
+        python: path of the interpreter that programs run under (default: the running one); a virtual environment will
+            do.
+        packages: the packages of that interpreter that programs may import, beside the standard library.
+        workers: sandboxes side by side, one a core.
+        queue: jobs handed to a worker ahead of time, so that it never waits for the judge.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        python: str | None = None,
+        packages: tuple[str, ...] = ("numpy", "scipy"),
+        workers: int = 2,
+        queue: int = 4,
+    ) -> None:
+        if workers < 1 or queue < 1:
+            raise ValueError(f"workers={workers!r}, queue={queue!r}: at least 1")
+        if len(packages) > 7:
+            raise ValueError(f"packages={packages!r}: at most 7")
+        self.limits = limits or Limits()
+        self.workers, self.queue = workers, queue
+        self._python, self._packages = python, packages
+        self._pool: list[Worker] = []
+        self._started = 0
+        self._interpreter: Interpreter | None = None
+        self._bwrap = ""
+        self.protections: Protections | None = None
+
+    def __enter__(self) -> Sandbox:
+        from .selftest import attack_ourselves
+
+        self._bwrap = profile.find_bubblewrap()
+        self._interpreter = find_interpreter(self._python, self._packages)
+        try:
+            self._fill()
+            stopped = attack_ourselves(self)
+        except BaseException:
+            self.close()
+            raise
+        self.protections = Protections(
+            bubblewrap=self._bwrap,
+            user=f"uid {profile.worker_uid(0) or os.getuid()}, unprivileged",
+            memory=self._memory_protection(),
+            attacks_stopped=stopped,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill every worker; nothing is left running."""
+        while self._pool:
+            self._pool.pop().close()
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """The interpreter inside."""
+        if self._interpreter is None:
+            raise RuntimeError("the sandbox is not open: use it in a with statement")
+        return self._interpreter
+
+    def settings(self) -> dict[str, Any]:
+        """What of the sandbox a verdict depends on."""
+        return {"limits": self.limits.to_json(), **self.interpreter.fingerprint()}
+
+    def stream(self, jobs: deque[Job]) -> Iterator[tuple[Job, Outcome]]:
+        """Run `jobs` and yield each with its outcome, in the order they end; the caller may add jobs to the deque
+        meanwhile.
+        """
+        tries: dict[Job, int] = {}
+        try:
+            while jobs or any(worker.in_flight for worker in self._pool):
+                self._fill()
+                self._feed(jobs)
+                yield from self._turn(jobs, tries)
+        finally:
+            if any(worker.in_flight for worker in self._pool):  # the caller left early: what still runs is nobody's
+                self.close()
+
+    def _fill(self) -> None:
+        if self._interpreter is None:
+            raise RuntimeError("the sandbox is not open: use it in a with statement")
+        while len(self._pool) < self.workers:
+            number = self._started % self.workers
+            self._pool.append(
+                Worker(bwrap=self._bwrap, interpreter=self._interpreter, limits=self.limits, number=number)
+            )
+            self._started += 1
+
+    def _feed(self, jobs: deque[Job]) -> None:
+        """Shortest queue first, so that a slow program holds up as few others as possible."""
+        while jobs:
+            worker = min(self._pool, key=lambda w: len(w.in_flight))
+            if len(worker.in_flight) >= self.queue:
+                return
+            worker.submit(jobs.popleft())
+
+    def _turn(self, jobs: deque[Job], tries: dict[Job, int]) -> list[tuple[Job, Outcome]]:
+        """Wait until something is ready, then see to every worker once."""
+        poller = select.poll()
+        for worker in self._pool:
+            poller.register(worker.status, select.POLLIN)
+            poller.register(worker.findings, select.POLLIN)
+            for fd in worker.writing():
+                poller.register(fd, select.POLLOUT)
+        poller.poll(1000)
+        ended: list[tuple[Job, Outcome]] = []
+        now = time.monotonic()
+        for worker in list(self._pool):
+            worker.flush()
+            done, alive = worker.collect()
+            ended += done
+            if not alive or worker.overdue(now):
+                ended += self._replace(worker, jobs, tries, blame=not done)
+        return ended
+
+    def _replace(
+        self, worker: Worker, jobs: deque[Job], tries: dict[Job, int], *, blame: bool
+    ) -> list[tuple[Job, Outcome]]:
+        """A worker is gone: the job at hand is tried once more, then given up; the others go back to the queue."""
+        ready, outcome = worker.ready, worker.lose()
+        self._pool.remove(worker)
+        left = [job for _, job in worker.in_flight]
+        worker.close()
+        if not ready:
+            raise profile.SandboxUnavailable(f"the sandbox does not start: {outcome.lost}")
+        given_up = []
+        if left and blame:
+            tries[left[0]] = tries.get(left[0], 0) + 1
+            if tries[left[0]] >= _TRIES:
+                given_up.append((left.pop(0), outcome))
+        jobs.extendleft(reversed(left))
+        return given_up
+
+    def _memory_protection(self) -> str:
+        mib = self.limits.memory_bytes >> 20
+        if self.limits.processes == 1:
+            words = f"fork refused, address space of the one process at most {mib} MiB"
+        else:
+            words = f"{self.limits.processes} processes of at most {mib // self.limits.processes} MiB each"
+        capped = self._pool[0].group is not None
+        return f"{words}; {'a memory cgroup besides' if capped else 'no memory cgroup is ours here'}"

@@ -1,0 +1,138 @@
+"""What the judge says of one program, and the file in which it keeps what it has said.
+
+The file is JSON lines, append-only: a key (a hash of program, tests and settings), the verdict, a checksum. A judge
+that was killed goes on where it stopped: a torn last line is dropped, whole ones are kept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import warnings
+import zlib
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, NamedTuple
+
+STATUSES = ("passed", "failed", "error", "timeout", "memory", "output", "forbidden")
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One program's verdict.
+
+    Args:
+        status: passed; failed (a wrong answer); error (it raised, or left early); timeout (wall or processor);
+            memory; output (it printed too much); forbidden (it tried what the sandbox refuses).
+        detail: a line on the first test that did not hold.
+        tests_passed: tests seen to hold; after a failure not every other test need have been tried.
+        tests: tests in all.
+        seconds: time on the clock inside the sandbox, re-runs included.
+        apart: the verdict rests on tests that were run apart, one process each.
+
+    Examples:
+        >>> Verdict(status="passed", tests_passed=3, tests=3, seconds=0.01).passed
+        True
+    """
+
+    status: str
+    detail: str = ""
+    tests_passed: int
+    tests: int
+    seconds: float
+    apart: bool = False
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ValueError(f"status={self.status!r}: one of {', '.join(STATUSES)}")
+
+    @property
+    def passed(self) -> bool:
+        """All tests held."""
+        return self.status == "passed"
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that `json` can write."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Verdict:
+        """The inverse of `to_json`."""
+        return cls(**data)
+
+
+class Count(NamedTuple):
+    """n programs of one problem were judged and c passed: what `pass_at_k(n, c, k)` takes."""
+
+    problem: str
+    n: int
+    c: int
+
+
+class VerdictFile:
+    """Verdicts by key, on disk; a context manager, locked against a second writer."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.known: dict[str, Verdict] = {}
+
+    def __enter__(self) -> VerdictFile:
+        self._file = open(self.path, "a+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise ValueError(f"verdicts_path={self.path!r}: another judge is writing to it") from None
+        self._load()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _load(self) -> None:
+        """Read every whole record; cut a torn tail off, so that the next record starts a line of its own."""
+        self._file.seek(0)
+        whole, bad = 0, []
+        for number, line in enumerate(self._file, start=1):
+            if not line.endswith(b"\n"):
+                break
+            whole += len(line)
+            record = _checked(line)
+            if record is None:
+                bad.append(number)
+            else:
+                self.known[record[0]] = record[1]
+        self._file.truncate(whole)
+        if bad:
+            warnings.warn(
+                f"{self.path}: {len(bad)} damaged records (first: line {bad[0]}); their programs are judged again",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def add(self, key: str, verdict: Verdict) -> None:
+        """One record, one write: a kill leaves it whole or torn, never mixed with another."""
+        body = {"v": SCHEMA, "key": key, "verdict": verdict.to_json()}
+        self._file.write(json.dumps({**body, "check": _check(body)}).encode() + b"\n")
+        self._file.flush()
+        self.known[key] = verdict
+
+
+def _check(body: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(body, sort_keys=True).encode()):08x}"
+
+
+def _checked(line: bytes) -> tuple[str, Verdict] | None:
+    try:
+        record = json.loads(line)
+        check = record.pop("check")
+        if record["v"] != SCHEMA or check != _check(record):
+            return None
+        return record["key"], Verdict.from_json(record["verdict"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

