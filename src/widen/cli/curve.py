@@ -103,7 +103,7 @@ def _page(title: str, notes: list[str], curves: dict[str, PRCurve]) -> Page:
     from widen.report.page import Table as PageTable
 
     headers = ["curve", *(f"precision at lambda {lam:g}" for lam in LAMBDAS), "recall at lambda 1", "area"]
-    rows = [
+    rows: list[list[str | float | int | None]] = [
         [name, *map(float, curve.precision(np.array(LAMBDAS))), float(curve.recall(1.0)), float(curve.auc)]
         for name, curve in curves.items()
     ]
