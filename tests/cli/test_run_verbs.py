@@ -173,7 +173,7 @@ def test_the_demo_leaves_a_table_and_a_page_and_a_second_run_says_that_all_is_th
     assert "TruncR 0.5" in out
     assert "proves little" in out
     page = (tmp_path / "report.html").read_text()
-    assert "Precision against recall" in page
+    assert "one seed, 2 steps" in page
     status, out, _ = call(capsys, "demo", "--out", tmp_path)
     assert status == 0
     assert "trained already" in out

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widen.theory import pr_curve, pr_curve_from_logs, support_precision_recall
-from widen.theory.prefix import BLOCK, RunningSums
 
 LAM = np.array([0.0, 1e-300, 1e-9, 0.01, 0.3, 0.5, 0.75, 1.0, 1.25, 2.0, 7.0, 1e9, 1e300, np.inf])
 SOME = settings(max_examples=40, deadline=None, derandomize=True)
@@ -327,47 +326,6 @@ def test_the_callers_arrays_are_neither_changed_nor_kept():
     p[:] = 0.0
     assert pr_curve(*before).auc == value
     assert curve.total_variation == pr_curve(*before).total_variation
-
-
-def test_running_sums_stay_exact_over_a_million_atoms():
-    x = np.random.default_rng(2).random(1_000_000)
-    k = np.array([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 123_457, 1_000_000])
-    for view in (x, x[::-1]):
-        sums, plain = RunningSums(view), np.cumsum(view)
-        exact = np.array([math.fsum(view[:end]) for end in k])
-        assert (np.abs(sums.at(k) - exact) <= 1e-15 * exact).all()
-        assert abs(plain[-1] - exact[-1]) > 10 * abs(sums.total - exact[-1])
-        for start, stop in ((0, 5), (100, 100), (127, 700), (123_000, 123_457)):
-            np.testing.assert_allclose(sums.between(start, stop), sums.at(np.arange(start, stop + 1)), rtol=1e-15)
-
-
-def test_running_sums_take_any_number_of_queries(monkeypatch):
-    x = np.random.default_rng(3).random(300)
-    k = np.random.default_rng(4).integers(0, 301, size=(7, 11))
-    whole = RunningSums(x).at(k)
-    np.testing.assert_allclose(whole, np.concatenate([[0.0], np.cumsum(x)])[k], rtol=1e-13)
-    monkeypatch.setattr("widen.theory.prefix.QUERIES", 5)
-    np.testing.assert_array_equal(RunningSums(x).at(k), whole)
-    empty = RunningSums(np.array([]))
-    assert (empty.total, empty.at([0, 0]).tolist()) == (0.0, [0.0, 0.0])
-
-
-def test_the_area_does_not_depend_on_its_slices(monkeypatch):
-    rng = np.random.default_rng(5)
-    p, q = rng.dirichlet(np.ones(1000)), rng.dirichlet(np.ones(1000) * 0.5)
-    whole = pr_curve(p, q).auc
-    monkeypatch.setattr("widen.theory.divergence.SLICE", 7)
-    assert pr_curve(p, q).auc == pytest.approx(whole, rel=1e-14)
-
-
-def test_a_large_curve_matches_the_definition():
-    rng = np.random.default_rng(3)
-    p, q = rng.exponential(size=300_000), rng.exponential(size=300_000) ** 2
-    p, q = p / p.sum(), q / q.sum()
-    curve = pr_curve(p, q)
-    for lam in (1e-6, 0.1, 1.0, 10.0, 1e6):
-        assert curve.precision(lam) == pytest.approx(math.fsum(np.minimum(lam * p, q)), rel=2e-15)
-        assert curve.recall(lam) == pytest.approx(math.fsum(np.minimum(p, q / lam)), rel=2e-15)
 
 
 def test_scalars_give_floats_and_arrays_give_arrays_of_their_shape():

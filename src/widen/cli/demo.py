@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the stages, print the table, write the page."""
+    from widen.report.report import write_report
     from widen.run import recipe
     from widen.run.training import folder_of, is_trained
     from widen_recipes.demo import STEPS, fine_tune
@@ -52,8 +53,8 @@ def main(options: argparse.Namespace) -> int:
     console.print(
         f"One seed, {STEPS} steps: it shows the mechanism and proves little. The recipes mulmod:* have five seeds."
     )
-    from .demo_page import page
-
-    path = page(rows, steps=STEPS).write(options.out / "report.html")
+    folders = [folder_of(options.out, experiment).path for experiment in experiments]
+    title = f"Train for coverage, then choose precision: {len(experiments)} losses, one seed, {STEPS} steps"
+    path, *_ = write_report(folders, options.out / "report.html", title=title, figures=False)
     console.print(f"page: {path}   ({time.monotonic() - begun:.0f} s)", soft_wrap=True)
     return 0

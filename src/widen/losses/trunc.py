@@ -180,7 +180,7 @@ class TruncR(Trunc):
     Favours Recall. Converges to ``min(delta, P/(1 - drop))``, the *maximum*-entropy law under the same density cap
     (:func:`widen.theory.optima.truncr`): it is the conditional value at risk of the NLL.
 
-    Paper note: the text takes the quantile under Q, the lemma and the algorithm under P; it is under P. The lemma itself is false as stated.
+    Paper note: the text takes the quantile under Q, the lemma and the algorithm under P; it is under P. As stated the lemma is false.
     """
 
     side: ClassVar[Literal["high", "low"]] = "low"

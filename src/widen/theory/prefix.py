@@ -36,9 +36,7 @@ class RunningSums:
     @cached_property
     def before(self) -> Array:
         """Sum of all whole blocks before each block, and before the end, (n // BLOCK + 1,)."""
-        whole = self.x.size // BLOCK * BLOCK
-        totals = self.x[:whole].reshape(-1, BLOCK).sum(axis=1)
-        return np.concatenate([[0.0], np.cumsum(totals, dtype=np.longdouble)]).astype(np.float64)
+        return _before(self.x[: self.x.size // BLOCK * BLOCK].reshape(-1, BLOCK))
 
     @cached_property
     def total(self) -> float:
@@ -48,10 +46,10 @@ class RunningSums:
     def at(self, k: ArrayLike) -> Array:
         """Sum of the first k entries, for any array of integers k in 0..n, of its shape."""
         ends = np.asarray(k)
+        if ends.size * BLOCK >= self.x.size:  # as many windows as atoms: then one pass over all is cheaper
+            return np.asarray(self.between(0, self.x.size)[ends])
         flat, inside = ends.ravel(), np.arange(BLOCK)
         out = self.before[flat // BLOCK]
-        if self.x.size == 0:
-            return np.asarray(out.reshape(ends.shape))
         for start in range(0, flat.size, QUERIES):
             part = flat[start : start + QUERIES, None]
             window = part // BLOCK * BLOCK + inside
@@ -67,9 +65,15 @@ class RunningSums:
         out[0] = 0.0
         blocks, sums = x[:whole].reshape(-1, BLOCK), out[1 : whole + 1].reshape(-1, BLOCK)
         np.cumsum(blocks, axis=1, out=sums)
-        before = np.concatenate([[0.0], np.cumsum(blocks.sum(axis=1))])
+        before = _before(blocks)
         sums += before[:-1, None]
         np.cumsum(x[whole:], out=out[whole + 1 :])
         out[whole + 1 :] += before[-1]
-        out += self.at(start)
+        if start:
+            out += self.at(start)
         return out
+
+
+def _before(blocks: Array) -> Array:
+    """Sum of all blocks before each, and of all, (number of blocks + 1,)."""
+    return np.concatenate([[0.0], np.cumsum(blocks.sum(axis=1), dtype=np.longdouble)]).astype(np.float64)
