@@ -18,8 +18,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup           ## run the main job; leaves a page to look at
 	$(BIN)/widen demo
 
+# Two processes with one thread each: on two cores, threads that wait for each other cost more than they bring.
 test: setup           ## the default tests: CPU, offline
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: setup          ## style, strict types, import layers, docs in step
 	$(BIN)/ruff check .

@@ -108,7 +108,10 @@ def compare(model, prompts, options, began):
         for repeat in range(options.repeats):
             for who in (ours, theirs):
                 expected = max((run[0] for run in found[who]), default=0.0)
-                if repeat and time.perf_counter() - began + expected > options.seconds:
+                limit = options.seconds * (
+                    0.5 if tokens_that_end is None else 1.0
+                )  # half of the time for each scenario
+                if repeat and time.perf_counter() - began + expected > limit:
                     continue
                 found[who].append(timed(options.device, lambda who=who: who(model, prompts, options, options.tokens)))
         for who, runs in found.items():

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from widen.cli.__main__ import main
+from widen.run.experiment import ExactScore
 from widen_recipes import demo
 
 TINY = ["--set", "model.data.modulus=7", "--set", "model.data.num_samples=128", "--set", "model.train.batch_size=16"]
@@ -167,7 +168,7 @@ def test_the_demo_leaves_a_table_and_a_page_and_a_second_run_says_that_all_is_th
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(demo, "STEPS", 2)
     monkeypatch.setattr(demo, "LOSSES", {"NLL": "nll", "TruncR 0.5": "truncr:drop=0.5,window=4096"})
-    monkeypatch.setattr("widen.run.experiment.TEMPERATURES", (1.0,))
+    monkeypatch.setattr(demo, "ExactScore", lambda: ExactScore(temperatures=(1.0,)))
     status, out, _ = call(capsys, "demo", "--out", tmp_path)
     assert status == 0
     assert "TruncR 0.5" in out

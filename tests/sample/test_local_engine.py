@@ -8,6 +8,7 @@ import pytest
 import torch
 from small_models import END, VOCAB, Words, chi_square, exact_law, llama, next_logits, of_kind, softmax
 
+from widen.sample import rows as rows_module
 from widen.sample.decoding import Decoding, Settings
 from widen.sample.draw import draw
 from widen.sample.local import LocalEngine
@@ -217,6 +218,15 @@ def test_rows_that_ended_leave_the_batch_and_change_nothing():
     alone = samples(LocalEngine(model, Words(), batch=1), [setting("t=3", 40)], num=3)
     assert {at: s.ids for at, s in alone.items()} == {at: together[at].ids for at in alone}
     assert all(alone[at].logq == pytest.approx(together[at].logq, abs=1e-4) for at in alone)
+
+
+def test_asking_less_often_which_rows_ended_changes_nothing(monkeypatch):
+    """As on a GPU: rows that ended stay in the batch for some steps, and are not to leave a trace."""
+    often = samples(LocalEngine(llama(), Words(), batch=500), [setting("t=3", 21)], num=30)
+    monkeypatch.setattr(rows_module, "ASK_EVERY", {"cpu": 8})
+    seldom = samples(LocalEngine(llama(), Words(), batch=500), [setting("t=3", 21)], num=30)
+    assert {at: s.ids for at, s in often.items()} == {at: s.ids for at, s in seldom.items()}
+    assert all(seldom[at].sampler == pytest.approx(often[at].sampler, abs=1e-4) for at in often)
 
 
 def test_seeds_indices_and_prompts_have_numbers_of_their_own():

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from endless_engine import NUM, PROMPTS, SETTINGS, MadeUp
@@ -52,3 +53,15 @@ def test_more_samples_are_added_to_the_same_files(tmp_path):
     before = path.read_bytes()
     collect(MadeUp(), PROMPTS, SETTINGS[:1], num=16, folder=tmp_path)
     assert path.read_bytes() == before
+
+
+def test_the_share_of_samples_that_differ_between_two_files_is_counted(tmp_path):
+    class Other(MadeUp):
+        def sample(self, setting, prompt, index):
+            found = super().sample(setting, prompt, index)
+            return found if index % 4 else replace(found, text=found.text[1:])
+
+    (one,) = collect(MadeUp(), PROMPTS, SETTINGS[:1], num=16, folder=tmp_path / "a")
+    (other,) = collect(Other(), PROMPTS, SETTINGS[:1], num=8, folder=tmp_path / "b")
+    found = difference(one, other)
+    assert (found.compared, found.differ, found.share) == (8 * len(PROMPTS), 2 * len(PROMPTS), 0.25)

