@@ -43,3 +43,34 @@ def epsilon_0(ratio: int, *, b: float, rho: float) -> float:
     support = 1000  # any K with rho K whole gives the same value
     mass = 1 - b * (1 - rho) / rho
     return ArtificialCase(vocab=ratio * support, support=support, rho=rho, a=mass, epsilon=0.1).epsilon_0
+
+
+def table() -> str:
+    """Every number of these figures as CSV: both curves' ends and middle at the three temperatures, and epsilon_0 over its panels."""
+    lines = [
+        "figure,vocab,support,rho,a,epsilon,temperature,lambda_min,lambda_max,precision_inf,precision_1,recall_1,auc,t_0,epsilon_0"
+    ]
+    for name, case in {"examplePQ": EXAMPLE, "PRcurve1": PR_CURVE_1, "PRcurve2": PR_CURVE_2}.items():
+        for t in TEMPERATURES:
+            numbers = (
+                case.lambda_min(t),
+                case.lambda_max(t),
+                case.precision(float("inf"), t),
+                case.precision(1.0, t),
+                case.recall(1.0, t),
+                case.curve(t).auc,
+                case.t_0,
+                case.epsilon_0,
+            )
+            setting = f"{name},{case.vocab},{case.support},{case.rho:g},{case.a:g},{case.epsilon:g},{t:g}"
+            lines.append(",".join([setting, *(f"{number:.10g}" for number in numbers)]))
+    for ratio in EPSILON_0_RATIOS:
+        for rho in (0.1, 0.3, 0.5, 0.7, 0.9):
+            for share in (0.1, 0.3, 0.5, 0.7, 0.9):  # b as a share of rho, its upper end
+                value = epsilon_0(ratio, b=share * rho, rho=rho)
+                lines.append(f"ineq,{ratio * 1000},1000,{rho:g},{1 - share * (1 - rho):g},,,,,,,,,,{value:.10g}")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(), end="")

@@ -1,5 +1,7 @@
 """The exact figures: the values of the captions, and what the errata say of them."""
 
+from pathlib import Path
+
 import pytest
 
 from widen_recipes import artificial
@@ -36,3 +38,8 @@ def test_epsilon_0_falls_with_lower_b_and_higher_rho(ratio):
     value = artificial.epsilon_0
     assert value(ratio, b=0.05, rho=0.9) < value(ratio, b=0.1, rho=0.9) < value(ratio, b=0.3, rho=0.9)
     assert value(ratio, b=0.05, rho=0.9) < value(ratio, b=0.05, rho=0.5)
+
+
+def test_the_kept_table_is_the_one_that_the_recipe_prints():
+    kept = Path(artificial.__file__).parent / "results" / "artificial.csv"
+    assert kept.read_text() == artificial.table()

@@ -188,3 +188,17 @@ def test_the_bar_shows_progress(capsys):
     with bar("training") as show:
         train_alone(TINY, progress=show)
     assert "12/12" in capsys.readouterr().out
+
+
+def test_a_loss_that_leaves_nothing_to_train_says_so_once(tmp_path, caplog):
+    """lambda-PR from scratch with a tiny gamma: delta is 3e-5, and a fresh model is nowhere that unsure."""
+    from widen.data.mulmod import MulMod
+    from widen.train import Configuration, Train, train_alone
+
+    data = MulMod(modulus=7, high=9, under_representation=None, num_samples=64)
+    made = Configuration(data=data, loss="lambda_pr:lam=0.1,gamma=1e-5", train=Train(steps=3, batch_size=8))
+    with caplog.at_level("WARNING", logger="widen.train"):
+        train_alone(made, folder=tmp_path)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "only 0.00% of the target tokens count" in said
+    assert "delta = " in said

@@ -6,6 +6,7 @@ optimizer, loss state) is in the checkpoint, so `kill -9` at any moment costs th
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from widen.data.batch import Batch
-from widen.losses import State, Weight
+from widen.losses import State, Weight, starvation
 from widen.models import checkpoint
 from widen.models.checkpoint import Checkpoint
 
@@ -25,6 +26,8 @@ from .settings import Train
 from .step import StepFigures, train_step
 
 __all__ = ["Loop"]
+
+_log = logging.getLogger("widen.train")
 
 
 class Loop:
@@ -58,7 +61,7 @@ class Loop:
         self.optimizer = train.optimizer.build(model.parameters())
         self.state: State = weight.init()
         self.average = {name: p.detach().clone() for name, p in model.named_parameters()} if train.ema else None
-        self.step = 0
+        self.step, self._starved = 0, False
         found = checkpoint.latest(self.folder / "resume") if self.folder else None
         if found:
             self.restore(checkpoint.load(found))
@@ -73,6 +76,7 @@ class Loop:
                 figures = self.advance()
                 if log and (self.step % self.log_every == 0 or self.step in (1, self.train.steps)):
                     log.write(_record(self.step - 1, self.train.lr(self.step - 1), figures))
+                    self._say_if_starved(figures)
                 if progress:
                     progress(timer.at(self.step, figures.loss, figures.nll))
                 if log and self.folder and (self.step % self.save_every == 0 or self.step == self.train.steps):
@@ -82,6 +86,16 @@ class Loop:
             if log:
                 log.close()
         return self.model
+
+    def _say_if_starved(self, figures: StepFigures) -> None:
+        """Warn once on the logger ``widen.train`` when the loss leaves almost no token to train."""
+        if self._starved or figures.weights is None:
+            return
+        rows = sum(len(batch.mask_BL) for batch in self.batches(self.step - 1))
+        message = starvation(self.weight, figures.weights, mean_length=float(figures.weights.tokens) / max(rows, 1))
+        if message:
+            self._starved = True
+            _log.warning("step %d: %s", self.step - 1, message)
 
     def advance(self) -> StepFigures:
         """One step."""
