@@ -120,6 +120,18 @@ def compare(model, prompts, options, began):
     return rows
 
 
+def profile(model, prompts, options):
+    """Where our time goes: the operations that take longest, over 24 tokens."""
+    kinds = [torch.profiler.ProfilerActivity.CPU] + (
+        [torch.profiler.ProfilerActivity.CUDA] if options.device == "cuda" else []
+    )
+    model.generation_config.eos_token_id = None
+    with torch.profiler.profile(activities=kinds) as found:
+        timed(options.device, lambda: ours(model, prompts, options, 24))
+    key = "self_cuda_time_total" if options.device == "cuda" else "self_cpu_time_total"
+    print(found.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=60))
+
+
 def integers():
     """A hundred thousand sequences of the small Llama into a file; untrained, so that nearly all of them differ: the slowest case."""
     engine = MulModEngine(TinyLlama(seed=0), MulMod())
@@ -177,6 +189,7 @@ def main():
     parser.add_argument("--prompts", type=int)
     parser.add_argument("--samples", type=int)
     parser.add_argument("--tokens", type=int)
+    parser.add_argument("--profile", action="store_true", help="only show where our time goes")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--seconds", type=float, default=70.0, help="no new repeat once it would end after this (default 70)"
@@ -195,13 +208,19 @@ def main():
     transformers.logging.set_verbosity_error()
     model = make_model(options)
     prompts = make_prompts(options, model.config.vocab_size)
-    rows = compare(model, prompts, options, began)
-    text = report(options, rows, integers() if options.device == "cpu" else None)
-    options.out.mkdir(parents=True, exist_ok=True)
-    slug = (
+    if options.profile:
+        profile(model, prompts, options)
+    else:
+        rows = compare(model, prompts, options, began)
+        save(options, report(options, rows, integers() if options.device == "cpu" else None))
+
+
+def save(options, text):
+    name = (
         "cpu" if options.device == "cpu" else torch.cuda.get_device_name().lower().replace(" ", "_").replace("/", "_")
     )
-    (options.out / f"sample_{slug}.md").write_text(text)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"sample_{name}.md").write_text(text)
     print(text)
 
 
