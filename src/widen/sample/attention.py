@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-import torch
 from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-__all__ = ["decoding_attention", "planless", "rows_of", "select_rows"]
+__all__ = ["decoding_attention", "rows_of", "select_rows"]
 
 NAME = "widen_decode"
 
@@ -109,17 +107,6 @@ def _attend(
         query.reshape(B, K, H // K, E), key, value, attn_mask=attention_mask, scale=settings.get("scaling")
     )
     return grouped.reshape(B, 1, H, grouped.shape[-1]), None
-
-
-def planless(device: torch.device) -> AbstractContextManager[Any]:
-    """While inside, attention on a GPU stays off cuDNN, which torch prefers on Hopper under a mask.
-
-    cuDNN builds an execution plan for every new shape, and here every step has a new one.
-    """
-    if device.type != "cuda":
-        return nullcontext()
-    kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel(kernels)  # type: ignore[no-any-return,no-untyped-call,unused-ignore]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .attention import decoding_attention, planless, rows_of, select_rows
+from .attention import decoding_attention, rows_of, select_rows
 
 __all__ = ["Prefilled", "Stream", "prefill"]
 
@@ -33,8 +33,7 @@ def prefill(model: Any, prompts: Sequence[Sequence[int]]) -> Prefilled:
     ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=model.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
     known = {"attention_mask": _mask(mask), "position_ids": (mask.cumsum(1) - 1).clamp(min=0), "logits_to_keep": 1}
-    with planless(ids.device):
-        out = model(input_ids=ids, use_cache=True, **_only_known(model, **known))
+    out = model(input_ids=ids, use_cache=True, **_only_known(model, **known))
     if getattr(out, "past_key_values", None) is None:
         raise ValueError(f"{type(model).__name__} keeps no key-value cache; only models with one can be sampled here")
     return Prefilled(out.past_key_values, out.logits[:, -1].float(), mask)
@@ -68,7 +67,7 @@ class Stream:
             "attention_mask": self._mask[:, : self._length] if self._padded else None,
             "position_ids": self._position,
         }
-        with decoding_attention(self.model), planless(token_B.device):
+        with decoding_attention(self.model):
             out = self.model(
                 input_ids=token_B[:, None],
                 past_key_values=self.cache,
