@@ -63,23 +63,47 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _table(scores: Any, title: str) -> Table:
-    """One line a number: value, interval, and what the reference gets against itself."""
+    """One line a number: value, interval (over seeds for MAUVE and PRD), and the reference against itself beside the model at that size.
+
+    The reference is split in two for that, so the last two columns stand at half its size and are to be read against each other only.
+    """
     table = Table(title=title, title_justify="left")
-    for header in ("metric", "value", "interval", "reference itself"):
+    for header in ("metric", "value", "interval", "reference itself", "model, same size"):
         table.add_column(header, justify="left" if header == "metric" else "right")
     if scores.knn is not None:
         for name in ("precision", "recall", "density", "coverage"):
             low, high = getattr(scores.knn.intervals, name)
             ceiling = scores.knn.ceiling
-            itself = f"{getattr(ceiling.real, name):.3f}" if ceiling else "–"
-            table.add_row(f"k-NN {name}", f"{getattr(scores.knn, name):.3f}", f"{low:.3f} … {high:.3f}", itself)
+            itself, same = (
+                f"{getattr(part, name):.3f}" if part else "–"
+                for part in (ceiling and ceiling.real, ceiling and ceiling.model)
+            )
+            table.add_row(f"k-NN {name}", f"{getattr(scores.knn, name):.3f}", f"{low:.3f} … {high:.3f}", itself, same)
     if scores.mauve is not None:
-        table.add_row("MAUVE", f"{scores.mauve.value:.3f}", "–", "–")
+        base = scores.mauve.baseline
+        table.add_row(
+            "MAUVE",
+            f"{scores.mauve.value:.3f}",
+            _spread(scores.mauve.spread),
+            *_means(base and base.real, base and base.model),
+        )
     if scores.prd is not None:
-        table.add_row("PRD F8 (recall)", f"{scores.prd.f8:.3f}", "–", "–")
-        table.add_row("PRD F1/8 (precision)", f"{scores.prd.f_eighth:.3f}", "–", "–")
+        for shown, name in {"PRD F8 (recall)": "f8", "PRD F1/8 (precision)": "f_eighth"}.items():
+            base = scores.prd.baseline
+            pair = (getattr(base.real, name), getattr(base.model, name)) if base else (None, None)
+            table.add_row(
+                shown, f"{getattr(scores.prd, name):.3f}", _spread(getattr(scores.prd.part, name)), *_means(*pair)
+            )
     for name, shown in {"distinct": "distinct-n", "self_bleu": "self-BLEU", "vendi": "Vendi"}.items():
         mine, theirs = getattr(scores.generated, name), getattr(scores.reference, name)
         if mine is not None:
-            table.add_row(shown, f"{mine.value:.3f}", "–", f"{theirs.value:.3f}" if theirs is not None else "–")
+            table.add_row(shown, f"{mine.value:.3f}", "–", f"{theirs.value:.3f}" if theirs is not None else "–", "–")
     return table
+
+
+def _spread(spread: Any) -> str:
+    return f"{spread.least:.3f} … {spread.most:.3f}"
+
+
+def _means(*spreads: Any) -> list[str]:
+    return [f"{spread.mean:.3f}" if spread else "–" for spread in spreads]
