@@ -53,3 +53,15 @@ def test_on_a_gpu_an_infinite_sigma_is_plain_sampling():
     assert all(
         found[guided, prompt, i].ids == found[plain, prompt, i].ids for name, prompt, i in found if name == plain
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_a_gpu_the_decoding_kernel_and_torchs_attention_draw_nearly_the_same(dtype, monkeypatch):
+    """A sample differs only where a uniform falls within the rounding of a boundary: few of them in float32, some in bfloat16."""
+    found = []
+    for programs in (1, 10**9):
+        monkeypatch.setattr("widen.sample.attention.PROGRAMS", programs)
+        found.append(drawn("cuda", dtype))
+    same = [at for at, sample in found[0].items() if sample.ids == found[1][at].ids]
+    assert len(same) >= {torch.float32: 0.99, torch.bfloat16: 0.6}[dtype] * len(found[0])
+    assert all(found[0][at].logq == pytest.approx(found[1][at].logq, rel=0.05, abs=0.05) for at in same)

@@ -10,11 +10,13 @@ Shapes: B rows, H query heads, K key-value heads, G = H/K, S cached positions, E
 from __future__ import annotations
 
 import copy
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
@@ -22,6 +24,9 @@ from torch.nn import functional as F
 __all__ = ["decoding_attention", "rows_of", "select_rows"]
 
 NAME = "widen_decode"
+
+PROGRAMS = 256
+"""Rows times key-value heads from which the kernel is used: about two programs a multiprocessor of an H100."""
 
 
 @lru_cache(maxsize=1)
@@ -94,19 +99,48 @@ def select_rows(cache: Any, rows: Int[Tensor, " B"], *, room: int) -> None:
 def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **settings: Any
 ) -> Any:
-    """Attention of one new token a row over a grouped cache; anything else goes to Hugging Face's own function."""
+    """Attention of one new token a row over its cache; anything else goes to Hugging Face's own function."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     B, H, L, E = query.shape
-    K = key.shape[1]
-    # One query position, fewer key-value heads than heads, and nothing that only their function knows about.
+    K, S = key.shape[1:3]
+    # One query position, and nothing that only their function knows about.
     special = any(settings.get(name) is not None for name in ("position_bias", "softcap", "s_aux"))
-    if L > 1 or K == H or attention_mask is None or special:
+    if L > 1 or special:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    if _kernel_pays(query, key, value, attention_mask):
+        from .attention_triton import decode
+
+        mask_BS = None if attention_mask is None else attention_mask.expand(B, 1, 1, S)[:, 0, 0]
+        scale = settings.get("scaling")
+        out = decode(query[:, :, 0], key, value, mask_BS, scale=E**-0.5 if scale is None else scale)
+        return out[:, None], None
+    if K == H or attention_mask is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     grouped = F.scaled_dot_product_attention(
         query.reshape(B, K, H // K, E), key, value, attn_mask=attention_mask, scale=settings.get("scaling")
     )
     return grouped.reshape(B, 1, H, grouped.shape[-1]), None
+
+
+def _kernel_pays(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+    """Whether our kernel attends: on CUDA, with a program for every multiprocessor, and only what it was written for.
+
+    With fewer programs torch's kernels, which split a row among several, are faster. float64 is for checking, by torch's own.
+    """
+    if query.device.type != "cuda" or query.dtype == torch.float64 or not _triton_here():
+        return False
+    enough = key.shape[0] * key.shape[1] >= PROGRAMS
+    plain_mask = mask is None or (
+        mask.dtype == torch.bool and mask.shape[1:3] == (1, 1) and mask.shape[3] == key.shape[2]
+    )
+    rows_lie_well = key.stride(-1) == 1 and value.stride(-1) == 1 and key.shape[3] == value.shape[3] <= 256
+    return enough and plain_mask and rows_lie_well
+
+
+@lru_cache(maxsize=1)
+def _triton_here() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 @contextmanager
