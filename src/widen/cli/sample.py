@@ -141,11 +141,14 @@ def _open_run(path: Path, options: argparse.Namespace) -> tuple[Engine, Path, li
     from widen import sample
     from widen.models.convert import load_pretrained
     from widen.run.experiment import load
+    from widen.run.finetune import is_finetune
     from widen.run.folder import RunFolder
 
     folder = RunFolder(path)
     if not (folder.checkpoint / "config.json").exists():
         raise FileNotFoundError(f"{path} has no trained model yet: run `widen train` or `widen run` first")
+    if is_finetune(folder.read(folder.config)):
+        return _open_local(str(folder.checkpoint), options), folder.samples("").parent, None
     model = load_pretrained(folder.checkpoint).to(options.device or "cpu")
     rows = {} if options.batch is None else {"batch": options.batch}
     engine = sample.MulModEngine(model, load(folder.config).model.data, name=path.name, **rows)

@@ -49,6 +49,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _runs(options: argparse.Namespace) -> int:
     from widen.run.experiment import load
+    from widen.run.finetune import is_finetune
     from widen.run.folder import RunFolder
     from widen.run.scores import score_all, settings_name
 
@@ -56,6 +57,11 @@ def _runs(options: argparse.Namespace) -> int:
     for path in options.paths:
         if not (path / "config.json").exists():
             raise ValueError(f"{path} is no run folder: it has no config.json")
+        if is_finetune(RunFolder(path).read(path / "config.json")):
+            raise ValueError(
+                f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts ...`) and "
+                "score the texts (`widen score REFERENCE GENERATED`), or a recipe's samples (`widen run RECIPE --stages score`)"
+            )
         experiment = load(path / "config.json")
         settings = experiment.score
         if options.temperatures:

@@ -1,11 +1,21 @@
-"""Train one model of the integer task, from a config file and flags, into a run folder.
+"""Train one model into a run folder: of the integer task, or a real one. From a config file and flags.
 
+the integer task (the paper's a x b mod 97):
   widen train --loss cdiv:alpha=1.25 --steps 2000 --out runs
   widen train config.json --set model.train.optimizer.lr=0.0005 --set model.seed=3
-  widen train --print > config.json                  every key with its default, to edit
+
+a real model, by --model (a folder, or a name on the hub):
+  widen train --model allenai/OLMo-1B-hf --task mathqa_python --data train.jsonl --loss cdiv:alpha=1.4 --after-nll-epochs 1 --epochs 3
+  widen train --model ./my-model --data mine.jsonl --loss truncr:drop=0.1 --lora 16 --lr 1e-4 --batch-size 32 --micro-batch 8
+  torchrun --nproc-per-node 4 -m widen.cli train --model meta-llama/Llama-3.1-8B --task alpaca --packing --gradient-checkpointing
+  accelerate launch -m widen.cli train finetune.json            DDP or FSDP, as `accelerate config` says
+
+  widen train --print > config.json                  every key with its default, to edit; add --model NAME for a real model's
 
 A loss is a spec: nll, gold, dft, cdiv:alpha=1.4, tailr:gamma=1e-5, lambda_pr:lam=0.9,gamma=0.1, trunc:drop=0.1, truncr:drop=0.1; products
-with *, and `nll:steps=1000 then cdiv:alpha=1.4`. Killed at any moment, the same command goes on and ends with the same bits.
+with *, and `nll:steps=1000 then cdiv:alpha=1.4`. Killed at any moment, the same command goes on; on the integer task it ends with the
+same bits. Tasks: writing_prompts, mathqa_python, codecontests, alpaca, mbpp, each with its own prompt format, and jsonl: lines
+with "prompt" and "completion", or with "text".
 """
 
 from __future__ import annotations
@@ -16,6 +26,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from . import train_model
 from .show import bars
 
 
@@ -25,22 +36,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loss", help="spec of the loss")
     parser.add_argument("--steps", type=int, help="optimizer steps")
     parser.add_argument("--seed", type=int, help="of the initial weights and of the order of the data")
-    parser.add_argument("--b", type=float, help="training proportion of leading digits 0-4 (the paper's b)")
-    parser.add_argument("--start", help="folder of a checkpoint to fine-tune")
     parser.add_argument("--name", help="what the run is called in tables")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any other key, dotted: model.train.ema=0.999"
     )
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument(
-        "--save-every", type=int, default=500, metavar="N", help="steps between checkpoints (default: 500)"
-    )
+    parser.add_argument("--device", help="cpu or cuda (default: cpu; for a real model cuda if there is one)")
+    parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: 500)")
     parser.add_argument("--print", action="store_true", help="print the whole experiment as JSON and stop")
+    integers = parser.add_argument_group("the integer task")
+    integers.add_argument("--b", type=float, help="training proportion of leading digits 0-4 (the paper's b)")
+    integers.add_argument("--start", help="folder of a checkpoint to fine-tune")
+    train_model.add_arguments(parser.add_argument_group("a real model"))
 
 
 def main(options: argparse.Namespace) -> int:
     """Build the experiment, train it, say where it is."""
+    if train_model.is_asked_for(options):
+        return train_model.main(options)
+    train_model.refuse_flags(options)
     from widen.run.experiment import Experiment, load, with_changes
     from widen.run.training import is_trained, train_all
     from widen.run.value import to_json
@@ -55,7 +69,11 @@ def main(options: argparse.Namespace) -> int:
     console = Console()
     with bars() as (on_training, _):
         ((folder, _),) = train_all(
-            [experiment], options.out, device=options.device, progress=on_training, save_every=options.save_every
+            [experiment],
+            options.out,
+            device=options.device or "cpu",
+            progress=on_training,
+            save_every=500 if options.save_every is None else options.save_every,
         )
     assert is_trained(folder)
     console.print(f"run folder: {folder.path}", soft_wrap=True)
@@ -74,9 +92,4 @@ def _changes(options: argparse.Namespace) -> dict[str, str]:
         "name": options.name,
     }
     changes = {key: json.dumps(value) for key, value in short.items() if value is not None}
-    for pair in options.set:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--set {pair}: write KEY=VALUE, as in --set model.train.ema=0.999")
-        changes[key] = value
-    return changes
+    return changes | train_model.pairs(options.set, example="model.train.ema=0.999")

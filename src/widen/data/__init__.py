@@ -1,4 +1,7 @@
-"""Where tokens come from, and what "target token" means. Imports nothing of ours; a module is loaded when it is asked for."""
+"""Where tokens come from, and what "target token" means. Imports nothing of ours; a module is loaded when it is asked for.
+
+`tasks` holds the paper's data sets and one's own, as prompt and completion.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import tasks
     from .batch import Batch, pad
     from .mulmod import MulMod
     from .texts import read_texts
 
-__all__ = ["Batch", "MulMod", "pad", "read_texts"]
+__all__ = ["Batch", "MulMod", "pad", "read_texts", "tasks"]
 
 _HOME = {"Batch": "batch", "pad": "batch", "MulMod": "mulmod", "read_texts": "texts"}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "tasks":
+        return importlib.import_module(".tasks", __name__)
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -85,12 +85,13 @@ def estimate(values: Sequence[float], own: Sequence[float | None] = ()) -> Estim
 
 def setting(experiment: Mapping[str, Any]) -> str:
     """What two runs must share to be seeds of one setting: the whole model, every ``seed`` aside."""
-    return json.dumps(_seedless(experiment.get("model", {})), sort_keys=True)
+    return json.dumps(seedless(experiment.get("model", {})), sort_keys=True)
 
 
-def _seedless(value: Any) -> Any:
+def seedless(value: Any) -> Any:
+    """A value without its seeds, at every depth."""
     if isinstance(value, Mapping):
-        return {key: _seedless(item) for key, item in value.items() if key != "seed"}
+        return {key: seedless(item) for key, item in value.items() if key != "seed"}
     return value
 
 
@@ -145,8 +146,8 @@ def _mean(points: Sequence[ScorePoint]) -> LinePoint:
 
 def _difference(run: RunData, rivals: Sequence[RunData]) -> str:
     """The keys of the model in which the runs differ, with this run's values."""
-    flat = [_flat(_seedless(other.experiment.get("model", {}))) for other in rivals]
-    mine = _flat(_seedless(run.experiment.get("model", {})))
+    flat = [_flat(seedless(other.experiment.get("model", {}))) for other in rivals]
+    mine = _flat(seedless(run.experiment.get("model", {})))
     keys = sorted(key for key in mine if any(other.get(key) != mine[key] for other in flat))
     return ", ".join(f"{key.rpartition('.')[2]}={mine[key]}" for key in keys[:3]) or "another setting"
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .lines import Line, LinePoint
+from .lines import Line, LinePoint, seedless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +53,9 @@ def baseline(line: Line, lines: Sequence[Line]) -> Line | None:
 
     def task(one: Line) -> str:
         model = one.experiment.get("model", {})
-        return json.dumps(
-            [{k: v for k, v in (model.get(key) or {}).items() if k != "seed"} for key in ("data", "model")],
-            sort_keys=True,
-        )
+        # A fine-tuned model is named, with its data under `train`; one of the integer task is described, beside its `data`.
+        keys = ("train", "model") if isinstance(model.get("model"), str) else ("data", "model")
+        return json.dumps([seedless(model.get(key)) for key in keys], sort_keys=True)
 
     return next((other for other in lines if other.loss == "nll" and task(other) == task(line)), None)
 

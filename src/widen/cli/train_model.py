@@ -1,0 +1,183 @@
+"""The part of ``widen train`` that fine-tunes real models: flags to a `FineTune`, its data counted aloud, a bar, where the model is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from widen.run.finetune import FineTune
+
+KEYS = {
+    "model": "model",
+    "task": "train.task",
+    "data": "train.path",
+    "split": "train.split",
+    "limit": "train.limit",
+    "eval": "evaluate.path",
+    "lora": "lora.rank",
+    "precision": "precision",
+    "epochs": "epochs",
+    "batch_size": "batch_size",
+    "micro_batch": "micro_batch",
+    "lr": "lr",
+    "schedule": "schedule",
+    "warmup_steps": "warmup_steps",
+    "max_length": "max_length",
+    "packing": "packing",
+    "group_by_length": "group_by_length",
+    "gradient_checkpointing": "gradient_checkpointing",
+}
+"""Flags of real models alone, and the keys of a `FineTune` that they set; --after-nll-epochs and --skip-bad come on top."""
+SHARED = {"loss": "loss", "steps": "max_steps", "seed": "seed", "save_every": "save_steps"}
+
+
+def add_arguments(group: Any) -> None:
+    """Flags of the verb for real models."""
+    group.add_argument("--model", metavar="NAME", help="folder or hub name of the model to fine-tune, or a run folder")
+    group.add_argument("--task", help="what a record is, and the format of its prompt (default: jsonl)")
+    group.add_argument(
+        "--data",
+        metavar="FILE",
+        help=".jsonl, .json, .csv, or a data set's folder or hub name (default: the task's own)",
+    )
+    group.add_argument("--split", help="of a data set (default: train)")
+    group.add_argument("--limit", type=int, metavar="N", help="only the first N records")
+    group.add_argument("--eval", metavar="FILE", help="held-out data, whose NLL is taken after every epoch")
+    group.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used, and count them")
+    group.add_argument("--lora", type=int, metavar="R", help="train an adapter of this rank (default: all weights)")
+    group.add_argument("--precision", help="bf16, fp16, fp32 or pure_bf16 (default: bf16)")
+    group.add_argument("--epochs", type=float, help="passes over the data (default: 1; --steps decides instead)")
+    group.add_argument(
+        "--after-nll-epochs",
+        type=float,
+        metavar="N",
+        help="N epochs of NLL first, trained once for all losses (paper: 1)",
+    )
+    group.add_argument("--batch-size", type=int, metavar="N", help="sequences a step, over all devices (default: 8)")
+    group.add_argument(
+        "--micro-batch", type=int, metavar="N", help="sequences that a device takes at once (default: 8)"
+    )
+    group.add_argument("--lr", type=float, help="learning rate (default: the paper's 1e-6)")
+    group.add_argument("--schedule", help="of the rate (default: constant_with_warmup)")
+    group.add_argument("--warmup-steps", type=int, metavar="N", help="of linear warm-up (default: 1000)")
+    group.add_argument("--max-length", type=int, metavar="N", help="tokens of an example at most (default: 1024)")
+    for flag, text in (
+        ("--packing", "sequences end to end without padding"),
+        ("--group-by-length", "batches of similar length: another order, less padding"),
+        ("--gradient-checkpointing", "less memory, a third more time"),
+    ):
+        group.add_argument(flag, action="store_const", const=True, help=text)
+
+
+def is_asked_for(options: argparse.Namespace) -> bool:
+    """Whether a real model is named, by the flag or by the config file."""
+    from widen.run.finetune import is_finetune
+
+    if options.model is not None:
+        return True
+    try:
+        return options.config is not None and is_finetune(json.loads(options.config.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return False  # what is wrong with the file is said by whoever reads it
+
+
+def refuse_flags(options: argparse.Namespace) -> None:
+    """A flag of real models without a model would be ignored in silence."""
+    given = [name for name in (*KEYS, "after_nll_epochs") if getattr(options, name) is not None]
+    if given or options.skip_bad:
+        flag = "--" + (given[0] if given else "skip_bad").replace("_", "-")
+        raise ValueError(f"{flag} is for real models: name one with --model")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Build the fine-tuning, train it, say where it is."""
+    from rich.console import Console
+    from torch import OutOfMemoryError
+
+    from widen.run.finetuning import fine_tune, folder_of
+    from widen.run.training import is_trained
+    from widen.run.value import to_json
+
+    from .show import bars
+
+    config = make_config(options)
+    if options.print:
+        print(json.dumps(to_json(config), indent=2))
+        return 0
+    if is_trained(folder_of(options.out, config)):
+        print("trained before: nothing is left to do")
+    first = int(os.environ.get("RANK", 0)) == 0
+    console = Console(quiet=not first)
+    with bars() if first else nullcontext((None, None)) as (on_training, _):
+        try:
+            folder = fine_tune(
+                config,
+                options.out,
+                device=options.device,
+                skip_bad=options.skip_bad,
+                progress=on_training,
+                on_data=lambda what, facts: console.print(f"{what}: {facts}", soft_wrap=True, highlight=False),
+                about={"name": options.name} if options.name else None,
+            )
+        except (OutOfMemoryError, ArithmeticError) as error:
+            print(f"widen train: {_sentence(config, error)}", file=sys.stderr)
+            return 1
+    console.print(f"run folder: {folder.path}", soft_wrap=True)
+    console.print(f"next: widen sample {folder.checkpoint} --prompts FILE", soft_wrap=True)
+    return 0
+
+
+def make_config(options: argparse.Namespace) -> FineTune:
+    """The config file, if there is one, with the flags on top."""
+    from widen.run.finetune import FineTune, load_finetune, set_key
+    from widen.run.value import from_json, to_json
+
+    for flag in ("b", "start"):
+        if getattr(options, flag) is not None:
+            hint = " (--model takes the folder to start from)" if flag == "start" else ""
+            raise ValueError(f"--{flag} is for the integer task{hint}")
+    data = to_json(load_finetune(options.config)) if options.config else {"train": {}}
+    flags = {key: getattr(options, name) for name, key in (KEYS | SHARED).items()}
+    changes = {key: json.dumps(value) for key, value in flags.items() if value is not None}
+    for key, text in (changes | pairs(options.set, example="lora.alpha=64")).items():
+        set_key(data, key, text)
+    if options.eval is not None:
+        data["evaluate"] = {"task": data["train"].get("task", "jsonl"), "split": "validation", **data["evaluate"]}
+    config = from_json(FineTune, data)
+    if options.after_nll_epochs is not None:
+        # nothing of the loss is in it, so that the runs of all losses share it
+        before = replace(
+            config, loss="nll", epochs=options.after_nll_epochs, max_steps=-1, weight_scale="raw", after=config.after
+        )
+        config = replace(config, after=before)
+    return config
+
+
+def pairs(given: list[str], *, example: str) -> dict[str, str]:
+    """``KEY=VALUE`` of --set."""
+    found = {}
+    for pair in given:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set {pair}: write KEY=VALUE, as in --set {example}")
+        found[key] = value
+    return found
+
+
+def _sentence(config: FineTune, error: Exception) -> str:
+    """What ended a run that had begun: a loss that is no number speaks for itself, memory that ran out needs a hint."""
+    if isinstance(error, ArithmeticError):
+        return str(error)
+    return (
+        f"out of GPU memory with micro_batch={config.micro_batch} and max_length={config.max_length}: take a smaller "
+        f"--micro-batch (the step stays the same), --gradient-checkpointing, or --lora 16 ({str(error).split('. ')[0]})"
+    )
+
+
+__all__ = ["add_arguments", "is_asked_for", "main", "make_config", "pairs", "refuse_flags"]

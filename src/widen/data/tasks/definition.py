@@ -1,0 +1,111 @@
+"""What a task is: a record of a data set in, prompt and completion out, and what a judge needs to know about the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+__all__ = ["Example", "Task", "number_of", "text_of", "texts_of"]
+
+
+class Example(NamedTuple):
+    """One example, as text.
+
+    Args:
+      prompt: what the model is given; "" continues its first token.
+      completion: what it should write; "" where the data set has no answer (good for sampling, not for training).
+      facts: what a judge needs: ``{"answer": 3.5}``, ``{"tests": [...], "setup": ""}``, ``{"inputs": [...], "outputs": [...]}`` or nothing.
+    """
+
+    prompt: str
+    completion: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A kind of data: which fields it reads, and the format of the prompt.
+
+    Args:
+      name: as on the command line.
+      hub: its data set on the hub, ``owner/name`` or ``owner/name:config``; None where there is none.
+      columns: the fields that it reads; other columns of a data set are not even decoded.
+      make: the example of a record; raises ValueError that says what is wrong with it.
+    """
+
+    name: str
+    hub: str | None
+    columns: tuple[str, ...]
+    make: Callable[[Mapping[str, Any]], Example]
+
+    def example(self, record: Any) -> Example:
+        """The example of one record; ValueError says what is wrong with it."""
+        if not isinstance(record, Mapping):
+            raise ValueError(f"expected an object with fields, got {type(record).__name__}")
+        return self.make(record)
+
+
+def text_of(record: Mapping[str, Any], *names: str, empty: bool = False, default: str | None = None) -> str:
+    """The text under the first of these names that the record has.
+
+    Args:
+      empty: whether a text of nothing but blanks will do.
+      default: what a record without the field has; None means that it must have it.
+
+    Examples:
+      >>> text_of({"code": "x = 1"}, "program", "code")
+      'x = 1'
+      >>> text_of({"q": "2 + 2"}, "question", "text")
+      Traceback (most recent call last):
+      ...
+      ValueError: no field 'question' or 'text'; it has 'q'
+    """
+    name = next((name for name in names if record.get(name) is not None), None)
+    if name is None:
+        if default is not None:
+            return default
+        null = [f"{name!r} is null" for name in names if name in record]
+        missing = f"no field {' or '.join(map(repr, names))}; it has {', '.join(map(repr, record)) or 'none'}"
+        raise ValueError(null[0] if null else missing)
+    text = record[name]
+    if not isinstance(text, str):
+        raise ValueError(f"{name!r} must be text, got {type(text).__name__}")
+    if not empty and not text.strip():
+        raise ValueError(f"{name!r} is empty")
+    try:
+        text.encode("utf-8")  # JSON can spell half of a surrogate pair, and no tokenizer takes one
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name!r} holds half of a surrogate pair at character {error.start + 1}") from None
+    return text
+
+
+def texts_of(record: Mapping[str, Any], name: str, *, default: list[str] | None = None) -> list[str]:
+    """A list of texts under this name."""
+    value = record.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{name!r} must be a list of texts, got {_kind(value)}")
+    return list(value)
+
+
+def number_of(value: Any, name: str) -> float:
+    """A number, or a text that spells one (files of CSV and some of JSON write it so).
+
+    >>> number_of("117", "answer")
+    117.0
+    """
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        found = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name!r} must be a number, got {value!r}"[:200]) from None
+    if found != found or found in (float("inf"), float("-inf")):
+        raise ValueError(f"{name!r} must be a finite number, got {value!r}")
+    return found
+
+
+def _kind(value: Any) -> str:
+    return f"a list with {type(value[0]).__name__}" if isinstance(value, list) and value else type(value).__name__

@@ -1,0 +1,71 @@
+"""Examples of a source: everything read and checked first, what is wrong said line by line."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .catalogue import task
+from .definition import Example
+from .records import records
+
+__all__ = ["Read", "read"]
+
+
+class Read(NamedTuple):
+    """What a source holds: its examples in order, and a sentence for each record that is none."""
+
+    examples: list[Example]
+    bad: list[str]
+
+
+def read(
+    task_name: str,
+    source: str = "",
+    *,
+    split: str = "train",
+    limit: int | None = None,
+    answered: bool = False,
+    facts: bool = True,
+) -> Read:
+    """The examples of a file, a folder or a data set of the hub.
+
+    Args:
+      task_name: what a record is, a name of `TASKS`.
+      source: a file (.jsonl, .json, .csv), a folder or hub name that `datasets` loads (``owner/name``, ``owner/name:config``); "" is the
+        task's own data set on the hub.
+      split: of a data set; a file has none.
+      limit: only the first so many records.
+      answered: an example without a completion counts as bad: there is nothing to learn from it.
+      facts: keep what a judge needs; training does without, and tests of contests are large.
+
+    Returns:
+      Examples and sentences; a record that cannot be used never raises. A source that is not there, or is no list of records, does.
+
+    Examples:
+      >>> import pathlib, tempfile
+      >>> file = pathlib.Path(tempfile.mkdtemp()) / "mine.jsonl"
+      >>> _ = file.write_text('{"prompt": "2 + 2 =", "completion": " 4"}\\n{"prompt": 4}\\n')
+      >>> found = read("jsonl", str(file))
+      >>> len(found.examples), found.bad[0].removeprefix(str(file.parent))
+      (1, "/mine.jsonl, line 2: 'prompt' must be text, got int")
+    """
+    known = task(task_name)
+    if not source and known.hub is None:
+        raise ValueError(f"the task {task_name!r} has no data set of its own: give a file")
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit}: must be at least 1")
+    found = Read([], [])
+    for count, record in enumerate(records(source or str(known.hub), split=split, columns=known.columns), start=1):
+        try:
+            if record.fault:
+                raise ValueError(record.fault)
+            example = known.example(record.fields)
+            if answered and not example.completion.strip():
+                raise ValueError("there is no completion to learn")
+        except ValueError as error:
+            found.bad.append(f"{record.where}: {error}")
+        else:
+            found.examples.append(example if facts else example._replace(facts={}))
+        if count == limit:
+            break
+    return found

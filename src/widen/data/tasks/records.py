@@ -1,0 +1,139 @@
+"""Records of a file or of a data set, each with the place it stands at; what cannot be read comes out as a sentence that says why.
+
+A file is read whole and checked whole before anything else starts, so that no record can end a run halfway.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Record", "records"]
+
+ENDINGS = (".jsonl", ".json", ".csv")
+
+
+class Record(NamedTuple):
+    """One record and where it is; ``fault`` says why there is none."""
+
+    where: str
+    fields: Any
+    fault: str = ""
+
+
+def records(source: str, *, split: str, columns: tuple[str, ...]) -> Iterator[Record]:
+    """The records of a file (.jsonl, .json, .csv), of a folder that `datasets` wrote or can load, or of a data set of the hub."""
+    path = Path(source)
+    if path.suffix.lower() in ENDINGS:
+        if not path.is_file():
+            raise FileNotFoundError(f"{source}: there is no such file")
+        return {".jsonl": _json_lines, ".json": _json_list, ".csv": _csv}[path.suffix.lower()](path)
+    if path.is_file():
+        raise ValueError(f"{source}: the name must end in {', '.join(ENDINGS)} to be read as records")
+    return _data_set(source, split, columns)
+
+
+def _json_lines(path: Path) -> Iterator[Record]:
+    """One JSON object a line; empty lines between them are nothing."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            where = f"{path}, line {number}"
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if text.strip():
+                    yield Record(where, json.loads(text))
+            except UnicodeDecodeError as error:
+                yield Record(where, None, f"not UTF-8 at byte {error.start + 1}")
+            except json.JSONDecodeError as error:
+                yield Record(where, None, f"not JSON: {error.msg} at column {error.colno}")
+            except RecursionError:
+                yield Record(where, None, "not JSON that can be read: it is nested too deeply")
+
+
+def _json_list(path: Path) -> Iterator[Record]:
+    """One list of objects. Read an object at a time, so that each is known by the line it starts at."""
+    text = _text(path)
+    at, line, counted, decoder = _blank(text, 0), 1, 0, json.JSONDecoder()
+    if text[at : at + 1] != "[":
+        raise ValueError(f"{path}: a .json file must hold a list of records (.jsonl holds one a line)")
+    at = _blank(text, at + 1)
+    while text[at : at + 1] != "]":
+        line, counted = line + text.count("\n", counted, at), at
+        try:
+            fields, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg} at column {error.colno}") from None
+        yield Record(f"{path}, line {line}", fields)
+        at = _blank(text, at)
+        if text[at : at + 1] not in (",", "]"):
+            raise ValueError(f"{path}: the list is not closed after the record at line {line}")
+        at = _blank(text, at + 1) if text[at] == "," else at
+
+
+def _blank(text: str, at: int) -> int:
+    while text[at : at + 1] in (" ", "\n", "\r", "\t"):
+        at += 1
+    return at
+
+
+def _csv(path: Path) -> Iterator[Record]:
+    """One record a row, under the names of the header; line breaks inside quotes belong to the text."""
+    csv.field_size_limit(2**31 - 1)  # the default refuses a text of more than 128 KB
+    rows = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    header = next(rows, None)
+    if not header:
+        raise ValueError(f"{path}, line 1: no header with the names of the columns")
+    while True:
+        where = f"{path}, line {rows.line_num + 1}"
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise ValueError(f"{where}: not CSV: {error}") from None
+        if row is None:
+            return
+        if len(row) == len(header):
+            yield Record(where, dict(zip(header, row, strict=True)))
+        elif row:
+            yield Record(where, None, f"{len(row)} columns where the header has {len(header)}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+
+
+def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[Record]:
+    """Rows of ``owner/name`` or ``owner/name:config`` on the hub, or of a folder."""
+    rows = _load(source, split)
+    known = [name for name in rows.column_names if name in columns]
+    if not known:
+        raise ValueError(f"{source}: none of the columns {', '.join(columns)}; it has {', '.join(rows.column_names)}")
+    for number, row in enumerate(rows.select_columns(known), start=1):
+        yield Record(f"{source}, {split} row {number}", row)
+
+
+def _load(source: str, split: str) -> Any:
+    try:
+        import datasets
+    except ImportError:
+        raise ImportError(f"{source} is read by datasets: pip install 'widen[hf]'") from None
+    folder = Path(source)
+    try:
+        if folder.is_dir() and any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
+            found = datasets.load_from_disk(source)
+            if not isinstance(found, datasets.DatasetDict):
+                return found
+            if split not in found:
+                raise ValueError(f"it has no split {split!r}; its splits: {', '.join(found)}")
+            return found[split]
+        name, _, config = (source, "", "") if folder.is_dir() else source.partition(":")
+        return datasets.load_dataset(name, config or None, split=split)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"cannot load {source!r}, split {split!r}, as a data set: {reason}") from None

@@ -1,0 +1,267 @@
+"""Fine-tuning a real model, as a value: which model, which data, which loss, how. JSON and back.
+
+The defaults are the paper's (its appendix on experimental details): Adam at a constant 1e-6 after 1,000 steps of linear warm-up, 8
+sequences a step. `FineTune.after` is its "checkpoint obtained after one epoch of NLL training": a fine-tuning of its own, trained once
+and shared by every run that names it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from widen.losses import parse
+
+from .value import content_hash, from_json, to_json
+
+PRECISIONS = {
+    "bf16": "bfloat16 autocast, float32 weights and optimizer",
+    "fp16": "float16 autocast with a loss scale, float32 weights and optimizer",
+    "fp32": "float32 throughout",
+    "pure_bf16": "bfloat16 weights and optimizer: half the memory; steps smaller than 1/256 of a weight are lost",
+}
+SCHEDULES = ("constant_with_warmup", "constant", "linear", "cosine", "cosine_with_min_lr")
+"""How the rate goes; ``cosine_with_min_lr`` falls to a tenth. All but ``constant`` start with the linear warm-up."""
+WEIGHT_SCALES = ("raw", "mean_one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where examples come from.
+
+    Args:
+      task: what a record is, a name of `widen.data.tasks.TASKS`.
+      path: a file (.jsonl, .json, .csv), or a data set of the hub; "" is the task's own on the hub.
+      split: of a data set of the hub; a file has none.
+      limit: the first so many records; None takes all.
+    """
+
+    task: str = "jsonl"
+    path: str = ""
+    split: str = "train"
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        from widen.data.tasks import task
+
+        known = task(self.task)
+        if not self.path and known.hub is None:
+            raise ValueError(f"path is empty, and the task {self.task!r} has no data set of its own: give a file")
+        _at_least("limit", self.limit, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora:
+    """A low-rank adapter in place of all weights.
+
+    Args:
+      rank: of each adapter.
+      alpha: the adapter's output is scaled by alpha / rank.
+      dropout: on the adapter's input.
+      targets: "all-linear" (every linear layer but the head), or names of layers with commas: "q_proj,v_proj".
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    dropout: float = 0.0
+    targets: str = "all-linear"
+
+    def __post_init__(self) -> None:
+        _as_floats(self, "alpha", "dropout")
+        _at_least("rank", self.rank, 1)
+        if not self.alpha > 0:
+            raise ValueError(f"alpha={self.alpha}: must be above 0")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout}: must be at least 0 and below 1")
+        if not all(name.strip() for name in self.targets.split(",")):
+            raise ValueError(f"targets={self.targets!r}: write all-linear, or names with commas as in q_proj,v_proj")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTune:
+    """One fine-tuned model.
+
+    Args:
+      model: a folder, or a name on the hub; the folder of another run stands for its checkpoint.
+      train: the examples.
+      evaluate: held-out examples, whose NLL is taken after every epoch, whatever the loss.
+      loss: its spec; stored in one spelling, so that equal losses are equal values.
+      after: trained first; this run starts from its model. It is shared by all that name it.
+      lora: train an adapter of this kind; None trains all weights.
+      precision: bf16 | fp16 | fp32 | pure_bf16, see `PRECISIONS`.
+      max_length: tokens of an example at most; `widen.data.tasks.encode` says what happens to longer ones.
+      packing: sequences of a micro-batch laid end to end without padding, each attending to itself alone.
+      group_by_length: batches of examples of similar length: less padding, another order.
+      gradient_checkpointing: keep less for the backward pass and compute it again.
+      epochs, max_steps: how long; max_steps, where it is positive, decides alone.
+      batch_size: sequences an optimizer step, over all devices and micro-batches.
+      micro_batch: sequences that a device takes at once; accumulation follows from both and the number of devices.
+      lr, schedule, warmup_steps, weight_decay, max_grad_norm: the optimizer; see `SCHEDULES`.
+      weight_scale: "raw", or "mean_one": weights divided by their mean, which takes the scale of the loss out of the comparison.
+      seed: of the order of the data, of dropout and of the adapter's first values.
+      save_steps: optimizer steps between checkpoints to resume from; it changes no number, so it is no part of `key`.
+
+    Examples:
+      >>> config = FineTune(model="allenai/OLMo-1B-hf", train=Source(task="mathqa_python", path="train.jsonl"), loss="gold")
+      >>> config.loss == FineTune(model="allenai/OLMo-1B-hf", train=config.train, loss="cdiv:alpha=0.5").loss
+      True
+      >>> from_json(FineTune, to_json(config)) == config
+      True
+    """
+
+    model: str
+    train: Source
+    evaluate: Source | None = None
+    loss: str = "nll"
+    after: FineTune | None = None
+    lora: Lora | None = None
+    precision: str = "bf16"
+    max_length: int = 1024
+    packing: bool = False
+    group_by_length: bool = False
+    gradient_checkpointing: bool = False
+    epochs: float = 1.0
+    max_steps: int = -1
+    batch_size: int = 8
+    micro_batch: int = 8
+    lr: float = 1e-6
+    schedule: str = "constant_with_warmup"
+    warmup_steps: int = 1000
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    weight_scale: str = "raw"
+    seed: int = 0
+    save_steps: int = 500
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ValueError("model is empty: give a folder, or a name on the hub")
+        # One spelling a value, so that equal settings have one key: "gold" is the c-Div that it is, and 3 epochs are 3.0.
+        object.__setattr__(self, "loss", str(parse(self.loss)))
+        _as_floats(self, "epochs", "lr", "weight_decay", "max_grad_norm")
+        _one_of("precision", self.precision, PRECISIONS)
+        _one_of("schedule", self.schedule, SCHEDULES)
+        _one_of("weight_scale", self.weight_scale, WEIGHT_SCALES)
+        for name in ("max_length", "batch_size", "micro_batch", "save_steps"):
+            _at_least(name, getattr(self, name), 2 if name == "max_length" else 1)
+        for name in ("warmup_steps", "weight_decay", "max_grad_norm"):
+            _at_least(name, getattr(self, name), 0)
+        if self.batch_size % self.micro_batch:
+            raise ValueError(
+                f"batch_size={self.batch_size} is no multiple of micro_batch={self.micro_batch}: a step is a whole number of micro-batches"
+            )
+        if not self.lr > 0:
+            raise ValueError(f"lr={self.lr}: must be above 0")
+        if self.max_steps < 1 and not self.epochs > 0:
+            raise ValueError(f"epochs={self.epochs}, max_steps={self.max_steps}: one of them must be above 0")
+        if self.packing and self.group_by_length:
+            raise ValueError("packing and group_by_length: packed sequences have no padding to save, take one of them")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed={self.seed}: must be at least 0 and below 2**32")
+
+    @property
+    def key(self) -> str:
+        """The trained model, by the content of what determines it. Data and weights count by the names given here; `fine_tune` records
+        what was in them and refuses to go on with others.
+
+        >>> from dataclasses import replace
+        >>> config = FineTune(model="m", train=Source(path="train.jsonl"))
+        >>> [config.key == replace(config, **one).key for one in ({"save_steps": 7}, {"epochs": 1}, {"seed": 1})]
+        [True, True, False]
+        """
+        return content_hash(decisive(to_json(self)))
+
+    @property
+    def folder_name(self) -> str:
+        """Readable and unique: model, loss, seed and key."""
+        model = _plain(Path(self.model).name)[-40:].strip("_.-") or "model"
+        return f"{model}-{_plain(self.loss)[:60]}-seed{self.seed}-{self.key}"
+
+
+def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's JSON without what changes no number of the run."""
+    kept = {key: value for key, value in config.items() if key != "save_steps"}
+    return {**kept, "after": decisive(kept["after"])} if kept.get("after") else kept
+
+
+def load_finetune(path: str | Path) -> FineTune:
+    """The fine-tuning of a config file, or of the config.json of its run folder."""
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"config file {path} is not there") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    try:
+        return from_json(FineTune, unwrapped(data))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def unwrapped(data: Any) -> Any:
+    """A fine-tuning's JSON out of the config.json of a run folder, where it is the experiment's model; other data as it is."""
+    if isinstance(data, dict) and isinstance(data.get("experiment"), dict):
+        return data["experiment"].get("model")
+    return data
+
+
+def is_finetune(data: Any) -> bool:
+    """Whether a config's JSON is of a fine-tuning: its model is a name, where an experiment of the integer task has an object.
+
+    >>> is_finetune({"model": "gpt2"}), is_finetune({"model": {"seed": 1}}), is_finetune({"experiment": {"model": {"model": "gpt2"}}})
+    (True, False, True)
+    """
+    inner = unwrapped(data)
+    return isinstance(inner, dict) and isinstance(inner.get("model"), str)
+
+
+def with_changes(config: FineTune, changes: Mapping[str, str]) -> FineTune:
+    """``{"train.limit": "100", "lora.rank": "8"}`` applied: how flags change a config. Values are JSON, or plain words.
+
+    >>> config = FineTune(model="m", train=Source(path="train.jsonl"))
+    >>> with_changes(config, {"lora.rank": "8", "lr": "1e-4"}).lora
+    Lora(rank=8, alpha=32.0, dropout=0.0, targets='all-linear')
+    """
+    data = to_json(config)
+    for dotted, text in changes.items():
+        set_key(data, dotted, text)
+    return from_json(FineTune, data)
+
+
+def set_key(data: dict[str, Any], dotted: str, text: str) -> None:
+    """Set one dotted key of a config's JSON; an object that is null on the way (``lora``) starts with its defaults."""
+    *path, last = dotted.split(".")
+    place: Any = data
+    for step in path:
+        if place.get(step) is None:
+            place[step] = {}
+        place = place[step]
+        if not isinstance(place, dict):
+            raise ValueError(f"unknown key {dotted!r}: {step!r} is a plain value and has no keys")
+    try:
+        place[last] = json.loads(text)
+    except json.JSONDecodeError:
+        place[last] = text
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isalnum() or c in ".=-" else "_" for c in text)
+
+
+def _as_floats(value: Any, *names: str) -> None:
+    for name in names:
+        object.__setattr__(value, name, float(getattr(value, name)))
+
+
+def _at_least(name: str, value: float | None, least: int) -> None:
+    if value is not None and not value >= least:
+        raise ValueError(f"{name}={value}: must be at least {least}")
+
+
+def _one_of(name: str, value: str, known: Any) -> None:
+    if value not in known:
+        raise ValueError(f"{name}={value!r}: must be one of {', '.join(known)}")

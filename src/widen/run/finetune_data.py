@@ -1,0 +1,143 @@
+"""The data of a fine-tuning: read, checked and tokenised before any weight is loaded; counted, so that a run can say what it learnt from.
+
+A token takes four bytes here: a Python list of the same would take nine times that, and WritingPrompts has 10^8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from widen.data.tasks import IGNORED, Encoded, Example, encode, read
+
+from .finetune import Source
+
+SHOWN = 10
+"""Bad records that are named; the others are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFacts:
+    """What a run learnt from: the counts of its examples and a digest of every token and mask."""
+
+    examples: int
+    left_out: int
+    tokens: int
+    targets: int
+    longest: int
+    prompts_cut: int
+    completions_cut: int
+    digest: str
+
+    def __str__(self) -> str:
+        """One sentence.
+
+        >>> facts = DataFacts(examples=3, left_out=1, tokens=30, targets=9, longest=12, prompts_cut=0, completions_cut=2, digest="")
+        >>> print(facts)
+        3 examples, 9 target tokens of 30, the longest 12; 1 bad record left out; 2 completions cut at max_length
+        """
+        parts = [
+            f"{self.examples:,} examples, {self.targets:,} target tokens of {self.tokens:,}, the longest {self.longest:,}"
+        ]
+        parts += [f"{_count(self.left_out, 'bad record')} left out"] if self.left_out else []
+        parts += [f"{_count(self.prompts_cut, 'prompt')} cut to leave room"] if self.prompts_cut else []
+        parts += [f"{_count(self.completions_cut, 'completion')} cut at max_length"] if self.completions_cut else []
+        return "; ".join(parts)
+
+
+class TokenData:
+    """Tokenised examples: what a trainer calls a data set, with ``input_ids`` and ``labels`` for each."""
+
+    def __init__(self, encoded: Sequence[Encoded], *, left_out: int = 0) -> None:
+        self.ids = [np.asarray(one.input_ids, np.int32) for one in encoded]
+        self.starts = [next(i for i, label in enumerate(one.labels) if label != IGNORED) for one in encoded]
+        lengths = [len(ids) for ids in self.ids]
+        self.facts = DataFacts(
+            examples=len(self.ids),
+            left_out=left_out,
+            tokens=sum(lengths),
+            targets=sum(lengths) - sum(self.starts),
+            longest=max(lengths, default=0),
+            prompts_cut=sum(one.prompt_cut > 0 for one in encoded),
+            completions_cut=sum(one.completion_cut > 0 for one in encoded),
+            digest=self._digest(),
+        )
+
+    def _digest(self) -> str:
+        total = hashlib.sha256(np.asarray(self.starts, np.int64).tobytes())
+        for ids in self.ids:
+            total.update(len(ids).to_bytes(8, "little") + ids.tobytes())
+        return total.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        ids = self.ids[index].tolist()
+        start = self.starts[index]
+        return {"input_ids": ids, "labels": [IGNORED] * start + ids[start:]}
+
+
+def read_all(source: Source, *, skip_bad: bool) -> tuple[list[Example], int]:
+    """The examples of a source and how many bad records were left out; refused where some are bad, unless they may be skipped."""
+    found = read(source.task, source.path, split=source.split, limit=source.limit, answered=True, facts=False)
+    if found.bad and not skip_bad:
+        listed = "\n  ".join(
+            found.bad[:SHOWN] + ([f"and {len(found.bad) - SHOWN} more"] if len(found.bad) > SHOWN else [])
+        )
+        total = len(found.bad) + len(found.examples)
+        raise ValueError(
+            f"{len(found.bad)} of {total} records cannot be learnt from (--skip-bad leaves them out):\n  {listed}"
+        )
+    if not found.examples:
+        raise ValueError(f"{source.path or source.task} holds no example to learn from" + _first(found.bad))
+    return found.examples, len(found.bad)
+
+
+def tokenise(
+    examples: Sequence[Example], tokenizer: Any, *, max_length: int, first_token: int | None = None, left_out: int = 0
+) -> TokenData:
+    """Every example as tokens; what a tokenizer may make of it is known before the model is there."""
+    encoded = [encode(one, tokenizer, max_length=max_length, first_token=first_token) for one in examples]
+    return TokenData(encoded, left_out=left_out)
+
+
+def padded(features: Sequence[dict[str, list[int]]], *, pad: int) -> dict[str, Any]:
+    """A batch with padding at the right: causal attention keeps it from mattering, and the mask says so to models that look."""
+    import torch
+
+    longest = max(len(one["input_ids"]) for one in features)
+    rows: dict[str, list[list[int]]] = {"input_ids": [], "labels": [], "attention_mask": []}
+    for one in features:
+        gap = longest - len(one["input_ids"])
+        rows["input_ids"].append(one["input_ids"] + [pad] * gap)
+        rows["labels"].append(one["labels"] + [IGNORED] * gap)
+        rows["attention_mask"].append([1] * len(one["input_ids"]) + [0] * gap)
+    return {name: torch.tensor(row) for name, row in rows.items()}
+
+
+def packed(features: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
+    """A batch end to end in one row. Positions start again with each sequence, which is how attention keeps them apart.
+
+    The first token of a sequence is never a target (`encode` puts at least one token before the completion), so no sequence is asked to
+    predict the next one's beginning.
+    """
+    import torch
+
+    return {
+        "input_ids": torch.tensor([[i for one in features for i in one["input_ids"]]]),
+        "labels": torch.tensor([[i for one in features for i in one["labels"]]]),
+        "position_ids": torch.tensor([[i for one in features for i in range(len(one["input_ids"]))]]),
+    }
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
+def _first(bad: Sequence[str]) -> str:
+    return f"; the first of {len(bad)} bad records: {bad[0]}" if bad else ""

@@ -1,0 +1,164 @@
+"""The model of a fine-tuning: loaded by transformers, adapted by peft, written as safetensors.
+
+What is written is whole or not there: a folder is filled beside its place and moved into it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .finetune import Lora
+
+
+def resolved(model: str) -> str:
+    """A model's folder or hub name; the folder of a run stands for the checkpoint in it."""
+    try:
+        of_run = "experiment" in json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return model
+    if of_run and not (Path(model) / "checkpoint" / "config.json").is_file():
+        raise FileNotFoundError(f"{model} has no trained model yet: it is the folder of a run that has not finished")
+    return str(Path(model) / "checkpoint") if of_run else model
+
+
+def load_tokenizer(model: str) -> Any:
+    """The tokenizer of a model."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise ImportError("fine-tuning needs transformers and accelerate: pip install 'widen[hf]'") from None
+    return _loaded(lambda: AutoTokenizer.from_pretrained(resolved(model)), what="tokenizer", model=model)
+
+
+def first_token(model: str) -> int | None:
+    """What the model's own settings say that a text begins with."""
+    from transformers import AutoConfig
+
+    config = _loaded(lambda: AutoConfig.from_pretrained(resolved(model)), what="settings", model=model)
+    found = getattr(config, "bos_token_id", None)
+    return found if isinstance(found, int) else None
+
+
+def load_model(model: str, *, precision: str) -> Any:
+    """The model to train: float32 weights, or bfloat16 ones where the precision is pure_bf16."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    dtype = torch.bfloat16 if precision == "pure_bf16" else torch.float32
+    loaded = _loaded(
+        lambda: AutoModelForCausalLM.from_pretrained(resolved(model), dtype=dtype), what="weights", model=model
+    )
+    _can_be_saved(loaded, model)
+    return loaded
+
+
+def _can_be_saved(loaded: Any, model: str) -> None:
+    """Some models come with sampling switched off and settings for it: transformers loads those, and refuses to save them at the end."""
+    settings = getattr(loaded, "generation_config", None)
+    if settings is None:
+        return
+    try:
+        settings.validate(strict=True)
+    except ValueError:
+        settings.do_sample = True  # what a temperature or top_p in there asks for
+        try:
+            settings.validate(strict=True)
+        except ValueError as error:
+            lines = " ".join(str(error).split())
+            raise ValueError(f"the generation_config of {model!r} could not be saved again: {lines[:300]}") from None
+
+
+def _loaded(load: Callable[[], Any], *, what: str, model: str) -> Any:
+    """What transformers raises for a wrong name runs over many lines; the first says what is wrong."""
+    try:
+        return load()
+    except (OSError, ValueError, KeyError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        place = "" if Path(model).exists() else " (there is no folder of that name here)"
+        raise ValueError(f"cannot load the {what} of {model!r}{place}: {lines[0]}") from None
+
+
+def adapted(model: Any, lora: Lora) -> Any:
+    """The model with an adapter on it, which alone is trained."""
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError:
+        raise ImportError("lora needs peft: pip install 'widen[hf]'") from None
+    names = [name.strip() for name in lora.targets.split(",")]
+    settings = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules="all-linear" if names == ["all-linear"] else names,
+    )
+    try:
+        return get_peft_model(model, settings)
+    except ValueError as error:
+        raise ValueError(f"lora.targets={lora.targets!r}: {str(error).splitlines()[0]}") from None
+
+
+def merged(start: str, adapter: str | Path, *, precision: str) -> Any:
+    """The start with the adapter added to its weights; loaded anew, since training may have spread it over devices."""
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(load_model(start, precision=precision), str(adapter)).merge_and_unload()
+
+
+def save_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Fill a folder by ``write`` and move it to its place."""
+    part = path.with_name(path.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    write(part)
+    settle(part)
+    if path.exists():
+        shutil.rmtree(path)
+    part.rename(path)
+
+
+def settle(folder: Path) -> None:
+    """Wait until every file of a folder is on the disk, so that a power cut cannot leave a name without its content."""
+    for file in [*(p for p in folder.rglob("*") if p.is_file()), folder]:
+        handle = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_model(model: Any, tokenizer: Any, state: dict[str, Any] | None = None) -> Callable[[Path], None]:
+    """A writer of model and tokenizer. The tokenizer's end token, which was taught, is among those that end a sample."""
+
+    def write(folder: Path) -> None:
+        model.config.use_cache = True
+        settings = getattr(model, "generation_config", None)
+        if settings is not None:
+            known = settings.eos_token_id
+            ends = [] if known is None else list(known) if isinstance(known, (list, tuple)) else [known]
+            if tokenizer.eos_token_id not in ends:
+                settings.eos_token_id = [tokenizer.eos_token_id, *ends] if ends else tokenizer.eos_token_id
+        model.save_pretrained(folder, state_dict=state)
+        tokenizer.save_pretrained(folder)
+
+    return write
+
+
+def weights_digest(model: Any) -> str:
+    """Sixteen hex digits of the weights' names and shapes and 64 values of each: another start has another."""
+    import torch
+
+    total = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        flat = parameter.detach().reshape(-1)
+        some = flat[:: max(1, flat.numel() // 64)][:64].to("cpu", torch.float64)
+        total.update(f"{name}{tuple(parameter.shape)}".encode() + some.numpy().tobytes())
+    return total.hexdigest()[:16]

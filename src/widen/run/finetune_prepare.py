@@ -1,0 +1,133 @@
+"""What a fine-tuning needs before any weight is loaded: where it runs, which folder is its own, and its data, checked and tokenised."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .finetune import FineTune, Source
+from .finetune_data import DataFacts, TokenData, read_all, tokenise
+from .finetune_model import first_token, load_tokenizer
+from .folder import RunFolder
+from .value import from_json, to_json
+
+__all__ = ["Place", "Prepared", "chain", "folder_of", "inputs", "place_of", "prepare", "same_inputs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where this process runs: its device and its place among the processes."""
+
+    device: str
+    rank: int
+    world: int
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.rank == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """One training that is ready to start but for the weights."""
+
+    config: FineTune
+    folder: RunFolder
+    start: str
+    tokenizer: Any
+    train: TokenData
+    evaluate: TokenData | None
+    about: Mapping[str, Any]
+
+
+def folder_of(root: str | Path, config: FineTune) -> RunFolder:
+    """Where a fine-tuning's run lives: one folder a trained model, whoever asks for it."""
+    return RunFolder(Path(root) / config.folder_name)
+
+
+def chain(config: FineTune) -> list[FineTune]:
+    """What is trained, in order."""
+    return [*(chain(config.after) if config.after else []), config]
+
+
+def place_of(device: str | None, config: FineTune) -> Place:
+    """Check that this machine can do what is asked, before anything is read."""
+    import torch
+
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if chosen not in ("cuda", "cpu"):
+        raise ValueError(f"device={device!r}: must be cuda or cpu (CUDA_VISIBLE_DEVICES chooses among several GPUs)")
+    if chosen == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device='cuda': torch finds no GPU here")
+    place = Place(device=chosen, rank=int(os.environ.get("RANK", 0)), world=int(os.environ.get("WORLD_SIZE", 1)))
+    for one in chain(config):
+        if chosen == "cpu" and one.precision == "fp16":
+            raise ValueError("precision='fp16' needs a GPU; on a CPU take fp32 or bf16")
+        if one.batch_size % place.world:
+            raise ValueError(
+                f"batch_size={one.batch_size} cannot be shared equally by {place.world} processes: take a multiple of {place.world}"
+            )
+    return place
+
+
+def prepare(
+    config: FineTune, root: str | Path, *, skip_bad: bool, cache: dict[Any, Any], about: Mapping[str, Any]
+) -> Prepared:
+    """Data of one training, tokenised; what several trainings share is read once."""
+
+    def once(key: Any, make: Callable[[], Any]) -> Any:
+        if key not in cache:
+            cache[key] = make()
+        return cache[key]
+
+    def tokens(source: Source) -> TokenData:
+        examples, left_out = once(source, partial(read_all, source, skip_bad=skip_bad))
+        length = config.max_length
+        make = partial(tokenise, examples, tokenizer, max_length=length, first_token=first, left_out=left_out)
+        made: TokenData = once((source, config.model, length), make)
+        return made
+
+    for source in filter(None, (config.train, config.evaluate)):
+        once(source, partial(read_all, source, skip_bad=skip_bad))
+    tokenizer = once(("tokenizer", config.model), partial(load_tokenizer, config.model))
+    first = once(("first", config.model), partial(first_token, config.model))
+    return Prepared(
+        config=config,
+        folder=folder_of(root, config),
+        start=str(folder_of(root, config.after).checkpoint) if config.after else config.model,
+        tokenizer=tokenizer,
+        train=tokens(config.train),
+        evaluate=tokens(config.evaluate) if config.evaluate else None,
+        about=about,
+    )
+
+
+def same_inputs(folder: RunFolder, one: Prepared, weights: str) -> None:
+    """Record what the run is made from, or refuse to go on with something else under the same names."""
+    found = {
+        "weights": weights,
+        "train": to_json(one.train.facts),
+        "evaluate": to_json(one.evaluate.facts) if one.evaluate else None,
+    }
+    path = folder.path / "inputs.json"
+    if not path.exists():
+        folder.write(path, found)
+        return
+    before = folder.read(path)
+    names = {"weights": "the weights it starts from", "train": "its training data", "evaluate": "its held-out data"}
+    changed = [text for key, text in names.items() if before.get(key) != found[key]]
+    if changed:
+        raise ValueError(
+            f"{folder.path} was begun with other content under the same names: {' and '.join(changed)} changed; "
+            "restore it, or remove the folder to begin again"
+        )
+
+
+def inputs(folder: RunFolder) -> DataFacts:
+    """The counts of what a run was trained on."""
+    return from_json(DataFacts, folder.read(folder.path / "inputs.json")["train"])

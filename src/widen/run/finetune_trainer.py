@@ -1,0 +1,96 @@
+"""Our trainer with the settings of a fine-tuning: transformers' loop, optimizer and placing on devices, our loss."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .finetune_data import packed, padded
+from .finetune_prepare import Place, Prepared
+
+__all__ = ["arguments", "trainer_of"]
+
+
+def arguments(one: Prepared, place: Place, resume: Path) -> Any:
+    """The settings as transformers' own. Micro-batches shrink where the processes together would take more than a step holds."""
+    from transformers import TrainingArguments
+
+    config = one.config
+    micro = min(config.micro_batch, config.batch_size // place.world)
+    if config.batch_size % (micro * place.world):
+        raise ValueError(
+            f"batch_size={config.batch_size} is no multiple of micro_batch={micro} x {place.world} processes"
+        )
+    args = TrainingArguments(
+        output_dir=str(resume),
+        per_device_train_batch_size=micro,
+        per_device_eval_batch_size=micro,
+        gradient_accumulation_steps=config.batch_size // (micro * place.world),
+        num_train_epochs=config.epochs,
+        max_steps=config.max_steps,
+        learning_rate=config.lr,
+        lr_scheduler_type=config.schedule,
+        lr_scheduler_kwargs={"min_lr_rate": 0.1} if config.schedule == "cosine_with_min_lr" else None,
+        warmup_steps=config.warmup_steps,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        optim="adamw_torch_fused" if place.device == "cuda" else "adamw_torch",
+        bf16=config.precision == "bf16",
+        fp16=config.precision == "fp16",
+        gradient_checkpointing=config.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if config.gradient_checkpointing else None,
+        train_sampling_strategy="group_by_length" if config.group_by_length else "random",
+        prediction_loss_only=True,
+        save_strategy="steps",
+        save_steps=config.save_steps,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        seed=config.seed,
+        use_cpu=place.device == "cpu",
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        report_to="none",
+    )
+    if args.world_size != place.world:
+        raise ValueError(
+            f"{args.world_size} processes where WORLD_SIZE says {place.world}: start with torchrun or accelerate launch"
+        )
+    if args.n_gpu > 1:
+        # Several GPUs in one process would be DataParallel, with another batch size; torchrun uses them all.
+        args._n_gpu = 1
+    return args
+
+
+def trainer_of(one: Prepared, model: Any, args: Any, watch: Any) -> Any:
+    """Our trainer on transformers' loop, silent but for the watcher."""
+    from transformers import PrinterCallback
+
+    from widen.integrations.transformers import Trainer
+
+    pad = one.tokenizer.pad_token_id
+    with_padding = partial(padded, pad=one.tokenizer.eos_token_id if pad is None else pad)
+
+    class OnRows(Trainer):
+        """Evaluation always pads: rows that fill up the last batch of several processes are dropped by counting rows, one a sequence."""
+
+        def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+            collator: Any = vars(self)["data_collator"]
+            self.data_collator = with_padding
+            try:
+                return super().get_eval_dataloader(eval_dataset)
+            finally:
+                self.data_collator = collator
+
+    trainer = OnRows(
+        model=model,
+        args=args,
+        train_dataset=one.train,
+        eval_dataset=one.evaluate,
+        data_collator=packed if one.config.packing else with_padding,
+        callbacks=[watch],
+        loss=one.config.loss,
+        weight_scale=one.config.weight_scale,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer

@@ -1,0 +1,155 @@
+"""What is kept of a fine-tuning while it runs: its log, its checkpoints to resume from, its progress. Only the first process writes.
+
+A checkpoint to resume from counts once ``whole.json`` is in it, which is written last; until then the one before it stays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from widen.train.log import Log
+from widen.train.progress import Timer
+
+from .finetune_model import settle
+from .training import OnTraining
+
+__all__ = ["alone", "drop_others", "log_line", "newest_whole", "step_after", "watcher"]
+
+WHOLE = "whole.json"
+RENAMED = {
+    "learning_rate": "lr",
+    "eval_loss": "eval_nll",
+    "weight_ess": "ess",
+    "weight_zero_share": "zero_share",
+}
+"""Names of transformers' log and of our trainer's, and what the logs of all runs call them."""
+TIMES = ("runtime", "per_second", "total_flos", "train_loss")
+
+
+@contextmanager
+def alone(resume: Path) -> Iterator[None]:
+    """Hold the folder that checkpoints go to; the system lets go of it when the process ends, however it ends.
+
+    Several losses started at once share what comes before them; the second one to ask is told to wait.
+    """
+    resume.mkdir(parents=True, exist_ok=True)
+    held = os.open(resume, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise ValueError(
+            f"{resume.parent} is being trained by another process; run this again when that one has finished"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+def newest_whole(resume: Path) -> Path | None:
+    """The newest checkpoint that was finished, or None."""
+    whole = [path for path in resume.glob("checkpoint-*") if (path / WHOLE).is_file()]
+    return max(whole, key=_step_of, default=None)
+
+
+def drop_others(resume: Path, kept: Path | None) -> None:
+    """Remove every checkpoint but one: older ones, and what a kill left half written."""
+    for path in resume.glob("checkpoint-*"):
+        if path != kept:
+            shutil.rmtree(path)
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.rpartition("-")[2])
+
+
+def step_after(checkpoint: Path | None) -> int:
+    """The step that comes next."""
+    return 0 if checkpoint is None else _step_of(checkpoint)
+
+
+def log_line(logs: Mapping[str, Any], step: int) -> dict[str, Any] | None:
+    """One line of log.jsonl, or None where a log holds no number of a step. What depends on the clock is left out.
+
+    >>> log_line({"loss": 2.5, "learning_rate": 1e-6, "epoch": 0.5}, 10)
+    {'step': 9, 'loss': 2.5, 'lr': 1e-06, 'epoch': 0.5}
+    """
+    if "train_runtime" in logs:
+        return None
+    kept = {RENAMED.get(k, k): v for k, v in logs.items() if not k.endswith(TIMES)}
+    # JSON has no infinity and no nan: they are written as words, as everywhere in a run folder
+    kept = {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in kept.items()}
+    return {"step": step - 1, **kept}
+
+
+def watcher(
+    *, log: Log | None, resume: Path, what: str, first: int, progress: OnTraining | None, main: bool, evaluate: bool
+) -> Any:
+    """The callback that writes log lines, marks checkpoints as whole and says how far it is."""
+    from transformers import TrainerCallback
+
+    class Watcher(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
+        """See the module."""
+
+        def __init__(self) -> None:
+            self.timer: Timer | None = None
+            self.loss = self.nll = float("nan")
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.timer = Timer(first, state.max_steps)
+            self._tell(first)
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            line = log_line(logs or {}, state.global_step)
+            if line is None:
+                return
+            self.loss, self.nll = line.get("loss", self.loss), line.get("nll", self.nll)
+            if log is not None:
+                log.write(line)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            # Evaluated here and not at the host's end of epoch: that comes after the checkpoint of the same step, and a run killed in
+            # between would resume behind an evaluation that was never made.
+            last = state.global_step >= state.max_steps
+            control.should_evaluate = evaluate and (last or abs(state.epoch - round(state.epoch)) < 1e-9)
+            if last:
+                # The finished model follows at once. Resumed from a checkpoint of its last step, inside an epoch, the host makes one
+                # step too many (seen in transformers 5.22).
+                control.should_save = False
+            self._tell(state.global_step)
+
+        def _tell(self, step: int) -> None:
+            if progress is not None and main and self.timer is not None:
+                progress(what, self.timer.at(step, _number(self.loss), _number(self.nll)))
+
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            _wait()  # every process has written its random state
+            if main:
+                checkpoint = resume / f"checkpoint-{state.global_step}"
+                if log is not None:
+                    log.sync()
+                settle(checkpoint)
+                (checkpoint / WHOLE).write_text(json.dumps({"step": state.global_step}), encoding="utf-8")
+                settle(checkpoint)
+                drop_others(resume, checkpoint)
+
+    return Watcher()
+
+
+def _number(value: Any) -> float:
+    return float(value)
+
+
+def _wait() -> None:
+    from accelerate import PartialState
+
+    PartialState().wait_for_everyone()

@@ -1,0 +1,126 @@
+"""Fine-tuning in processes of its own: a real SIGKILL, a second process at the same folder, two processes at one model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_pretrained import save_model, save_sums
+
+from widen.run.finetune import FineTune, Source
+from widen.run.finetuning import fine_tune, folder_of
+from widen.run.value import to_json
+
+ROOT = Path(__file__).parents[2]
+ENV = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+
+ACCELERATE = (
+    *("--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "29612"),
+    *("--mixed_precision", "no", "--dynamo_backend", "no"),
+)
+
+
+@pytest.fixture
+def config(tmp_path):
+    return FineTune(
+        model=save_model(tmp_path / "tiny-model"),
+        train=Source(task="mathqa_python", path=save_sums(tmp_path / "sums.jsonl")),
+        loss="truncr:drop=0.2,window=12",
+        precision="fp32",
+        lr=1e-3,
+        warmup_steps=0,
+        batch_size=4,
+        micro_batch=2,
+        max_length=80,
+        epochs=4,
+        save_steps=2,
+    )
+
+
+def start(config, root, *launcher):
+    """`widen train` in a process of its own."""
+    file = root.parent / "config.json"
+    file.write_text(json.dumps(to_json(config)))
+    command = [
+        *(launcher or (sys.executable,)),
+        "-m",
+        "widen.cli",
+        "train",
+        str(file),
+        "--device",
+        "cpu",
+        "--out",
+        str(root),
+    ]
+    return subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def tree(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_killed_run_goes_on_from_its_newest_whole_checkpoint_to_the_same_bytes(config, tmp_path):
+    killed = folder_of(tmp_path / "killed", config)
+    process = start(config, tmp_path / "killed")
+    deadline = time.monotonic() + 120
+    while lines(killed.log) < 9:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not killed.checkpoint.exists()
+    assert list((killed.path / "resume").glob("checkpoint-*"))
+    seen = []
+    fine_tune(config, tmp_path / "killed", device="cpu", progress=lambda _, now: seen.append(now.step))
+    assert seen[0] >= 6
+    whole = fine_tune(config, tmp_path / "whole", device="cpu")
+    assert tree(killed.path) == tree(whole.path)
+    assert [json.loads(line)["step"] for line in killed.log.read_text().splitlines()] == list(range(24))
+
+
+def test_a_folder_that_another_process_is_training_is_refused(config, tmp_path):
+    import fcntl
+
+    resume = folder_of(tmp_path / "runs", config).path / "resume"
+    resume.mkdir(parents=True)
+    held = os.open(resume, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(ValueError, match="is being trained by another process"):
+            fine_tune(config, tmp_path / "runs", device="cpu")
+    finally:
+        os.close(held)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_two_processes_train_what_one_trains(config, tmp_path, launcher):
+    """The batch is that of all processes together; what comes before is trained by both too; one of them writes."""
+    config = replace(config, after=replace(config, loss="nll", epochs=1), evaluate=replace(config.train, limit=5))
+    launch = {
+        "torchrun": (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29611"),
+        "accelerate": (sys.executable, "-m", "accelerate.commands.launch", *ACCELERATE),
+    }[launcher]
+    process = start(config, tmp_path / "two", *launch)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, out + err
+    for one in (config.after, config):
+        both, alone = folder_of(tmp_path / "two", one), folder_of(tmp_path / "one", one)
+        fine_tune(one, tmp_path / "one", device="cpu")
+        assert sorted(tree(both.path)) == sorted(tree(alone.path))
+        two, single = ([json.loads(line) for line in f.log.read_text().splitlines()] for f in (both, alone))
+        assert [line["step"] for line in two] == [line["step"] for line in single]
+        for name in ("loss", "nll", "eval_nll", "zero_share"):
+            found, wanted = ([line[name] for line in lines if name in line] for lines in (two, single))
+            assert found == pytest.approx(wanted, rel=1e-3)
+        assert json.loads((both.path / "env.json").read_text())["processes"] == 2
