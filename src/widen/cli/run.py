@@ -1,10 +1,16 @@
-"""Run a recipe: a table or figure of the paper, trained, scored and tabulated.
+"""Run a recipe: a table or figure of the paper, trained, sampled, scored and tabulated.
 
   widen run --list                                    every recipe
   widen run mulmod:tiny:losses --out runs             the shape of it, in seconds on a CPU
   widen run mulmod:losses --out runs --device cuda    the real one
   widen run mulmod:losses --out runs --seeds 2        fewer seeds; run again without it to add the others
   widen run my_config.json --out runs                 an experiment of your own, as JSON
+
+Recipes on texts have stages that may run on different machines, on one --out folder; the last one needs no checkpoints:
+
+  widen run mathqa_gain:gain --stages train,sample --device cuda --out runs
+  widen run mathqa_gain:gain --stages score --out runs
+  widen run codecontests:codecontests --stages sample --server http://gpu1:8000 --server http://gpu2:8000
 
 Models are kept in --out, one folder each, named by what they are: a second recipe, or a second run, takes up what is there. Stop at any
 moment and run the same command again.
@@ -13,14 +19,13 @@ moment and run the same command again.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from widen.run.table import Row
-
-from .show import bars, frontier_table
+if TYPE_CHECKING:
+    from widen.run.table import Row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,12 +35,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--seeds", type=int, help="only the first so many seeds of each setting")
+    texts = parser.add_argument_group("recipes on texts")
+    texts.add_argument("--stages", default="train,sample,score", help="of train, sample, score (default: all)")
+    texts.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="sample from servers; each model from those that serve it",
+    )
+    texts.add_argument("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
+    texts.add_argument(
+        "--drop-checkpoints", action="store_true", help="remove a model's weights once its samples are on disk"
+    )
+    texts.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used")
 
 
 def main(options: argparse.Namespace) -> int:
     """Find, run, print."""
     from widen.run import recipe
-    from widen.run.experiment import load
 
     if options.list:
         print("\n".join(recipe.names("widen_recipes")))
@@ -45,12 +63,35 @@ def main(options: argparse.Namespace) -> int:
     if options.seeds is not None and options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds}: at least 1")
     if options.recipe.endswith(".json"):
-        name, experiments = Path(options.recipe).stem, [load(options.recipe)]
+        name, experiments = Path(options.recipe).stem, [_load(options.recipe)]
     else:
         name, experiments = options.recipe, recipe.find("widen_recipes", options.recipe)
     command = f"widen run {options.recipe} --device {options.device}" + (
         f" --seeds {options.seeds}" if options.seeds else ""
     )
+    texts = recipe.on_texts(experiments)
+    return _integers(name, experiments, command, options) if texts is None else _texts(name, texts, command, options)
+
+
+def _load(path: str) -> Any:
+    """An experiment of either kind."""
+    import json
+
+    from widen.run.experiment import load
+    from widen.run.text_experiment import is_text_experiment, load_text
+
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return load(path)  # which says what is wrong with it
+    return load_text(path) if is_text_experiment(data) else load(path)
+
+
+def _integers(name: str, experiments: Sequence[Any], command: str, options: argparse.Namespace) -> int:
+    from widen.run import recipe
+
+    from .show import bars
+
     with bars() as (on_training, on_score):
         rows = recipe.run(
             name,
@@ -67,6 +108,52 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _print(rows: Sequence[Row], name: str, out: Path) -> None:
+    from rich.console import Console
+
+    from .show import frontier_table
+
     console = Console()
     console.print(frontier_table(rows, title=f"{name} at t = 1, and the best recall at a precision of .9"))
     console.print(f"table: {out / (name.replace(':', '_') + '.csv')}", soft_wrap=True)
+
+
+def _texts(name: str, experiments: Sequence[Any], command: str, options: argparse.Namespace) -> int:
+    """Stages of a recipe on texts. Plain lines: the machine with the GPU need not have a terminal, nor rich."""
+    from widen.run.text_stages import run_texts
+    from widen.run.text_table import as_text
+
+    stages = [stage.strip() for stage in options.stages.split(",") if stage.strip()]
+    rows = run_texts(
+        name,
+        experiments,
+        options.out,
+        command=command,
+        device=options.device,
+        stages=stages,
+        seeds=options.seeds,
+        servers=options.server,
+        rows=options.rows,
+        drop_checkpoints=options.drop_checkpoints,
+        skip_bad=options.skip_bad,
+        progress=_lines(),
+        notice=lambda text: print(f"note: {text}", flush=True),
+    )
+    if rows:
+        print(as_text(rows))
+        print(f"table: {options.out / (name.replace(':', '_') + '.csv')}")
+    else:
+        print(f"{', '.join(stages)}: done, in {options.out}; next: widen run {name} --stages score --out {options.out}")
+    return 0
+
+
+def _lines(every: float = 5.0) -> Callable[[str, int, int], None]:
+    """Progress as lines: when something starts, ends, and every few seconds between."""
+    last: dict[str, float] = {}
+
+    def at(what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what not in last or done == total or now - last[what] > every:
+            last[what] = now
+            print(f"{what}: {done:,} of {total:,}", flush=True)
+
+    return at

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from .environment import environment
 from .experiment import Experiment
@@ -14,9 +15,12 @@ from .scores import Progress, score_all
 from .table import Row, summarise, to_csv
 from .training import OnTraining, train_all
 
+if TYPE_CHECKING:
+    from .text_experiment import TextExperiment
 
-def find(package: str, spec: str) -> list[Experiment]:
-    """The experiments of ``module:function`` in a package of recipes.
+
+def find(package: str, spec: str) -> list[Any]:
+    """The experiments of ``module:function`` in a package of recipes: all of the integer task, or all on texts (`on_texts`).
 
     A function that takes no argument and returns experiments is a recipe. ``module:tiny:function`` is its small form.
     """
@@ -30,8 +34,19 @@ def find(package: str, spec: str) -> list[Experiment]:
         close = get_close_matches(spec, names(package), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ValueError(f"no recipe is called {spec!r}{hint} Recipes: {', '.join(names(package))}")
-    experiments: list[Experiment] = getattr(module, function)()
-    return module.tiny(experiments) if small else experiments
+    experiments: list[Any] = getattr(module, function)()
+    return list(module.tiny(experiments)) if small else experiments
+
+
+def on_texts(experiments: Sequence[Any]) -> list[TextExperiment] | None:
+    """The experiments where they are on texts, which `widen.run.text_stages.run_texts` runs; None where `run` is for them."""
+    if not experiments or isinstance(experiments[0], Experiment):
+        return None
+    from .text_experiment import TextExperiment
+
+    if not all(isinstance(one, TextExperiment) for one in experiments):
+        raise TypeError("a recipe's experiments must be of one kind: Experiment, or TextExperiment")
+    return list(experiments)
 
 
 def names(package: str) -> list[str]:

@@ -1,0 +1,139 @@
+"""The fine-tuning stage: a `FineTune` in, a run folder with the trained model out. What is trained already is not trained again.
+
+    config.json env.json inputs.json log.jsonl checkpoint/ adapter/ (LoRA) resume/ (while it runs)
+
+Under ``torchrun`` or ``accelerate launch`` every process calls `fine_tune`; the first one writes. Killed at any moment, the same call
+goes on from the newest whole checkpoint in ``resume/``. The loop, the optimizer and the placing on devices are transformers' and
+accelerate's own; the loss is ours.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from widen.train.log import Log
+
+from .environment import environment
+from .finetune import FineTune, decisive
+from .finetune_data import DataFacts
+from .finetune_model import adapted, load_model, merged, save_whole, weights_digest, write_model
+from .finetune_prepare import Place, Prepared, chain, folder_of, inputs, place_of, prepare, same_inputs
+from .finetune_trainer import arguments, trainer_of
+from .finetune_watch import alone, drop_others, newest_whole, step_after, watcher
+from .folder import RunFolder
+from .training import OnTraining, is_trained
+from .value import to_json
+
+__all__ = ["OnData", "fine_tune", "folder_of", "inputs"]
+
+OnData = Callable[[str, DataFacts], None]
+"""Called with what the data is for and what is in it."""
+
+
+def fine_tune(
+    config: FineTune,
+    root: str | Path,
+    *,
+    device: str | None = None,
+    skip_bad: bool = False,
+    progress: OnTraining | None = None,
+    on_data: OnData | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> RunFolder:
+    """Train ``config.after`` and then ``config`` itself; each in its own folder under ``root``, each skipped where it is finished.
+
+    Every record of every source is read, checked and tokenised before a weight is loaded.
+
+    Args:
+      device: "cuda" or "cpu"; None takes a GPU if there is one.
+      skip_bad: leave out bad records, and count them, instead of refusing to start.
+      progress: called with what is being trained and how far it is.
+      on_data: called with the name of each training and the counts of its data.
+      about: more keys for the experiment in config.json, such as its name in tables.
+
+    Returns:
+      The folder of ``config``.
+    """
+    folder = folder_of(root, config)
+    if is_trained(folder):
+        return folder
+    place = place_of(device, config)
+    cache: dict[Any, Any] = {}
+    waiting = [
+        prepare(one, root, skip_bad=skip_bad, cache=cache, about=(about or {}) if one is config else {})
+        for one in chain(config)
+        if not is_trained(folder_of(root, one))
+    ]
+    for one in waiting:
+        what = f"{Path(one.config.model).name}, {one.config.loss}" + ("" if one.config is config else ", first")
+        if on_data is not None and place.main:
+            on_data(what, one.train.facts)
+        with alone(one.folder.path / "resume") if place.main else nullcontext():
+            _train(one, place, what, progress)
+    return folder
+
+
+def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) -> None:
+    """Train one model, from its newest whole checkpoint if there is one, and write it."""
+    from transformers import set_seed
+
+    config, folder = one.config, one.folder
+    if place.main:
+        experiment = {"name": config.loss, **one.about, "model": decisive(to_json(config))}
+        folder.claim(experiment, {**environment(), "processes": place.world}, decides=("model",))
+    resume = folder.path / "resume"
+    args = arguments(one, place, resume)
+    set_seed(config.seed)  # the adapter's first values
+    model = load_model(one.start, precision=config.precision)
+    model.config.use_cache = False  # a cache would also keep attention from seeing where packed sequences begin
+    if place.main:
+        same_inputs(folder, one, weights_digest(model))
+    if config.lora is not None:
+        model = adapted(model, config.lora)
+        if config.gradient_checkpointing:
+            model.enable_input_require_grads()  # the frozen embedding hands no gradient to the first checkpointed layer
+    checkpoint = newest_whole(resume)
+    log = None
+    if place.main:
+        drop_others(resume, checkpoint)
+        log = Log(folder.log, step=step_after(checkpoint))
+    watch = watcher(
+        log=log,
+        resume=resume,
+        what=what,
+        first=step_after(checkpoint),
+        progress=progress,
+        main=place.main,
+        evaluate=one.evaluate is not None,
+    )
+    trainer = trainer_of(one, model, args, watch)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finally:
+        if log is not None:
+            log.close()
+    _write(one, trainer, place)
+    del trainer, model
+    gc.collect()
+
+
+def _write(one: Prepared, trainer: Any, place: Place) -> None:
+    """The finished model, last and in one move; then what it could have been resumed from goes."""
+    from accelerate import PartialState
+
+    # gathers what is spread over devices, so every process takes part
+    state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    if place.main:
+        adapter = one.folder.path / "adapter"
+        if one.config.lora is not None:
+            save_whole(adapter, lambda folder: model.save_pretrained(folder, state_dict=state))
+            model, state = merged(one.start, adapter, precision=one.config.precision), None
+        save_whole(one.folder.checkpoint, write_model(model, one.tokenizer, state))
+        shutil.rmtree(one.folder.path / "resume", ignore_errors=True)
+    PartialState().wait_for_everyone()

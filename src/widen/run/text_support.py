@@ -1,0 +1,98 @@
+"""Support sizes: how many tokens hold a share of the model's next-token law, along the completions of the examples.
+
+The pass through the model belongs to the sample stage and leaves sizes by position; the score is arithmetic on them and needs no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from widen.data.tasks import IGNORED, encode
+from widen.metrics.support_size import sparsity_of_model, summarise
+
+from .folder import RunFolder
+from .scores import Progress
+from .text_experiment import SupportScore, TextExperiment
+from .text_points import Measured, TextPoint, keep_point
+from .text_prompts import Asked, prompts_for, prompts_path
+from .text_sampling import Models
+from .value import content_hash
+
+
+def sizes_path(folder: RunFolder, experiment: TextExperiment) -> Path:
+    """Where the sizes are kept."""
+    assert isinstance(experiment.score, SupportScore)
+    prompts = prompts_path(experiment, "").stem
+    key = content_hash(experiment.score.masses, experiment.score.max_length, prompts)
+    return folder.path / "samples" / f"support-{key}.json"
+
+
+def measure_support(
+    models: Models,
+    folder: RunFolder,
+    experiment: TextExperiment,
+    asked: Sequence[Asked],
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """One teacher-forced pass over every example; sizes of all positions go to disk."""
+    score, path = experiment.score, sizes_path(folder, experiment)
+    assert isinstance(score, SupportScore)
+    if path.exists():
+        return
+    if models.servers:
+        raise ValueError(
+            f"{experiment.name}: support sizes need the model's whole law, which no server gives; run it locally"
+        )
+    engine = models.local(experiment, folder)
+    answered = [one for one in asked if one.example.completion.strip()]
+    if not answered:
+        raise ValueError(f"{experiment.name}: no example has a completion to measure along")
+    prompts = prompts_for(answered, engine.tokenizer if experiment.chat else None)
+    encoded = [
+        encode(one.example._replace(prompt=prompt.text), engine.tokenizer, max_length=score.max_length)
+        for one, prompt in zip(answered, prompts, strict=True)
+    ]
+    starts = [next(i for i, label in enumerate(e.labels) if label != IGNORED) for e in encoded]
+
+    def at(stage: str, done: int, total: int) -> None:
+        if progress is not None:
+            progress(f"support of {experiment.name}", done, total)
+
+    found = sparsity_of_model(
+        engine.model, [e.input_ids for e in encoded], prompt_lengths=starts, masses=score.masses, progress=at
+    )
+    sizes = [of_sample.tolist() for of_sample in found.sizes]
+    left_out = len(asked) - len(answered)
+    folder.write(path, {"vocabulary": found.vocabulary, "masses": score.masses, "left_out": left_out, "sizes": sizes})
+
+
+def score_support(folder: RunFolder, experiment: TextExperiment) -> list[TextPoint]:
+    """Share of V for each mass: the largest over positions, the geometric mean over samples."""
+    content = folder.read(sizes_path(folder, experiment))
+    sizes = [np.asarray(of_sample, np.int64) for of_sample in content["sizes"]]
+    found = summarise(sizes, tuple(content["masses"]), int(content["vocabulary"]), level=0.95, seed=0)
+    values = {
+        f"sparsity@{mass:g}": Measured(value=share, low=interval.low, high=interval.high)
+        for mass, share, interval in zip(found.masses, found.sparsity, found.intervals, strict=True)
+    }
+    point = TextPoint(decoding=experiment.decoding[0], values=values)
+    keep_point(folder, experiment, None, point, vocabulary=found.vocabulary, samples=found.samples)
+    return [point]
+
+
+def size_quantiles(folder: RunFolder, experiment: TextExperiment) -> list[tuple[float, float, float]]:
+    """(mass, quantile, tokens) over all positions of all samples: the lines of figure ``histo``."""
+    score = experiment.score
+    assert isinstance(score, SupportScore)
+    content = folder.read(sizes_path(folder, experiment))
+    together: NDArray[np.int64] = np.concatenate([np.asarray(s, np.int64) for s in content["sizes"]], axis=1)
+    return [
+        (mass, quantile, float(np.quantile(together[row], quantile)))
+        for row, mass in enumerate(content["masses"])
+        for quantile in score.quantiles
+    ]

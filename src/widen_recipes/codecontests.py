@@ -1,0 +1,82 @@
+"""CodeContests: figure ``fig:prcode``, Llama-3.1 8B and 70B before and after RLEF, over temperature.
+
+    vllm serve meta-llama/Llama-3.1-8B-Instruct                                        one server a model, on the machines that hold them
+    widen run codecontests:codecontests --stages sample --server http://gpu1:8000 --server http://gpu2:8000 --out runs
+    widen run codecontests:codecontests --stages score --out runs                      where programs may be run
+    widen figures --results runs                                                       fig:prcode
+
+Each model is drawn from the servers that serve it; the others wait for another call. The weights of RLEF are not public: with
+WIDEN_RLEF_8B or WIDEN_RLEF_70B set to a folder (or to the name that a server serves) those models take part, without they are left out.
+"""
+
+from __future__ import annotations
+
+import os
+
+from widen.run.finetune import Source
+from widen.run.text_experiment import ProgramScore, PublishedAt, TextExperiment
+
+from .paper_texts import LLAMA_8B_INSTRUCT, LLAMA_70B_INSTRUCT, temperatures
+from .tiny_texts import shrink
+
+TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
+"""Ten "between 0.2 (smaller dots) and 2 (larger dots)"."""
+TEMPLATE = "Solve this programming contest problem. Answer with one Python 3 program in a ```python block.\n\n{prompt}"
+PUBLISHED = PublishedAt(
+    where="fig:prcode",
+    claim="Llama3.1-8B RLEF is the only set-up where the temperature has no effect on the Precision; "
+    "RLEF raises Precision at the cost of Recall",
+)
+NOT_IN_PAPER = {
+    "temperatures": "ten from .2 to 2, evenly spaced",
+    "num_samples": "100 of each problem, the fewest that pass@100 can be had from",
+    "prompt": "the statement with one sentence before it, through the model's chat template, one answer and no feedback from tests",
+    "max_tokens": "1,024",
+    "program": "the first block between ``` marks, else the whole answer",
+    "judge": "all public, private and generated tests; printed tokens compared one by one, numbers within 1e-6; 30 s for all tests of a "
+    "program together, 1 GiB",
+    "rlef": "the weights of Gehring et al. (2024) are not public: left out unless WIDEN_RLEF_8B or WIDEN_RLEF_70B names them",
+    "seeds": "one draw of samples; intervals are over problems",
+}
+
+
+def codecontests() -> list[TextExperiment]:
+    """Figure ``fig:prcode``: "the test set comprising 165 challenging problems"."""
+    return experiments(rlef_8b=os.environ.get("WIDEN_RLEF_8B", ""), rlef_70b=os.environ.get("WIDEN_RLEF_70B", ""))
+
+
+def experiments(*, rlef_8b: str = "", rlef_70b: str = "") -> list[TextExperiment]:
+    """The same with the RLEF models named here; an empty name leaves its model out.
+
+    Args:
+      rlef_8b: folder or name of Llama-3.1 8B after RLEF.
+      rlef_70b: of the 70B one.
+    """
+    models = {
+        "Llama3.1-8B Instruct": LLAMA_8B_INSTRUCT,
+        "Llama3.1-8B RLEF": rlef_8b,
+        "Llama3.1-70B Instruct": LLAMA_70B_INSTRUCT,
+        "Llama3.1-70B RLEF": rlef_70b,
+    }
+    return [
+        TextExperiment(
+            name=name,
+            model=model,
+            prompts=Source(task="codecontests", split="test"),
+            num_samples=100,
+            decoding=temperatures(TEMPERATURES),
+            max_tokens=1024,
+            template=TEMPLATE,
+            chat=True,
+            score=ProgramScore(ks=(1, 10, 100), fenced=True, wall_seconds=30.0, cpu_seconds=30, memory_mib=1024),
+            published=(PUBLISHED,),
+            not_in_paper=NOT_IN_PAPER,
+        )
+        for name, model in models.items()
+        if model
+    ]
+
+
+def tiny(recipe: list[TextExperiment]) -> list[TextExperiment]:
+    """The same shape in seconds on a CPU: a random model, two problems, two samples, two temperatures."""
+    return [shrink(one) for one in recipe]

@@ -1,0 +1,131 @@
+"""What the small forms of the text recipes run on: a random model of a few thousand weights and a handful of examples, made when asked for.
+
+They show that a recipe runs from end to end, in seconds on a CPU; their numbers mean nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tempfile
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from widen.run.finetune import FineTune, Source
+from widen.run.text_experiment import KnnScore, ProgramScore, SupportScore, TextExperiment
+
+RECORDS: dict[str, list[dict[str, Any]]] = {
+    "mathqa_python": [
+        {"question": f"what is {a} plus {b} ?", "program": f"answer = {a}.0 + {b}.0", "answer": a + b}
+        for a in (1, 2, 3)
+        for b in (4, 5, 6, 7)
+    ],
+    "writing_prompts": [
+        {"prompt": f"A {who} finds a {what}.", "story": f"The {who} took the {what} home and slept."}
+        for who in ("cat", "king", "child", "thief")
+        for what in ("key", "map", "door")
+    ],
+    "codecontests": [
+        {
+            "description": f"Read a number and print it plus {n}.",
+            "solution": f"print(int(input()) + {n})",
+            "test_list": [{"input": "1\n", "output": f"{1 + n}\n"}, {"input": "5\n", "output": f"{5 + n}\n"}],
+        }
+        for n in range(12)
+    ],
+    "alpaca": [
+        {"instruction": f"Count to {n}.", "input": "", "output": " ".join(map(str, range(n)))} for n in range(1, 13)
+    ],
+}
+TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['content'] }}]{% endfor %}"
+
+
+@lru_cache(maxsize=1)
+def folder() -> Path:
+    """A temporary folder with the model and a file for each task; it is removed when the process ends."""
+    made = Path(tempfile.mkdtemp(prefix="widen-tiny-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    for task, records in RECORDS.items():
+        (made / f"{task}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    _make_model(made / "model")
+    return made
+
+
+def _make_model(path: Path) -> None:
+    """A Llama of one layer over bytes."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate(["<s>", "</s>", *letters])}
+    tokens = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokens.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokens.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokens, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    tokenizer.chat_template = TEMPLATE
+    config = LlamaConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=2048,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=1,
+        tie_word_embeddings=True,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        LlamaForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+
+
+def shrink(experiment: TextExperiment) -> TextExperiment:
+    """The same experiment on the random model and the handful of examples: two steps of training, two prompts or six, few tokens."""
+    score, number, samples = experiment.score, 2, 2
+    if isinstance(score, KnnScore):
+        score, number, samples = replace(score, embedder=str(folder() / "model"), samples=None), 6, 1
+    elif isinstance(score, ProgramScore):
+        score = replace(score, ks=(1, 2))
+    elif isinstance(score, SupportScore):
+        score = replace(score, max_length=256)
+    model = experiment.model
+    return replace(
+        experiment,
+        model=_small(model) if isinstance(model, FineTune) else str(folder() / "model"),
+        prompts=_source(experiment.prompts),
+        num_prompts=number,
+        num_samples=samples,
+        decoding=experiment.decoding[:2],
+        max_tokens=8,
+        dtype="float32",
+        score=score,
+    )
+
+
+def _small(model: FineTune) -> FineTune:
+    return replace(
+        model,
+        model=str(folder() / "model"),
+        train=_source(model.train),
+        after=_small(model.after) if model.after is not None else None,
+        precision="fp32",
+        max_length=128,
+        gradient_checkpointing=False,
+        max_steps=2,
+        batch_size=4,
+        micro_batch=4,
+        warmup_steps=0,
+    )
+
+
+def _source(source: Source) -> Source:
+    return Source(task=source.task, path=str(folder() / f"{source.task}.jsonl"))

@@ -1,0 +1,192 @@
+"""Experiments on texts as values: JSON and back, what is refused, which names they give to folders, prompts and scores."""
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+
+from widen.data.tasks import Example
+from widen.metrics.passes import pass_scores
+from widen.run.experiment import Experiment
+from widen.run.finetune import FineTune, Source
+from widen.run.recipe import on_texts
+from widen.run.text_compare import gains
+from widen.run.text_experiment import (
+    KnnScore,
+    ProgramScore,
+    PublishedAt,
+    SupportScore,
+    TextExperiment,
+    is_text_experiment,
+    load_text,
+    text_experiment,
+)
+from widen.run.text_points import Measured, TextPoint, score_name
+from widen.run.text_prompts import named, prompts_for, prompts_path
+from widen.run.text_table import as_text, summarise, to_csv
+from widen.run.value import to_json
+
+SOURCE = Source(task="mathqa_python", path="test.jsonl")
+TUNED = FineTune(model="m", train=SOURCE, loss="cdiv:alpha=1.4", after=FineTune(model="m", train=SOURCE))
+ONE = TextExperiment(name="one", model=TUNED, prompts=SOURCE, decoding=("t=1", "t=0.7"))
+
+
+@pytest.mark.parametrize("model", [TUNED, "gpt2"])
+@pytest.mark.parametrize("score", [KnnScore(k=3), ProgramScore(ks=(1,)), SupportScore(masses=(0.9,))])
+def test_an_experiment_survives_the_way_through_json(model, score, tmp_path):
+    made = replace(ONE, model=model, score=score, published=(PublishedAt(where="tab:x", values={"precision": 0.5}),))
+    (tmp_path / "config.json").write_text(json.dumps(to_json(made)))
+    assert load_text(tmp_path / "config.json") == made
+    assert is_text_experiment(to_json(made))
+    assert not is_text_experiment(to_json(Experiment(name="integers")))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"score": {"kind": "bleu"}}, "kind is one of knn, programs, support"),
+        ({"score": {"kind": "knn", "kk": 3}}, "unknown key 'score.kk'"),
+        ({"model": {"model": "m", "train": {}, "losss": "nll"}}, "unknown key 'model.losss'"),
+        ({"num_sample": 3}, "did you mean 'num_samples'"),
+        ({"prompts": {"task": "mathqa"}}, "did you mean 'mathqa_python'"),
+    ],
+)
+def test_json_that_does_not_fit_is_refused_by_name(change, message):
+    with pytest.raises(ValueError, match=message):
+        text_experiment({**to_json(ONE), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"decoding": ("t=1", "t=1.0")}, "no two that draw alike"),
+        ({"decoding": ()}, "at least one"),
+        ({"decoding": ("hot",)}, "no setting is called 'hot'"),
+        ({"num_samples": 0}, "at least 1 each"),
+        ({"num_prompts": 0}, "at least 1 each"),
+        ({"template": "no place"}, "must say where the prompt goes"),
+        ({"score": ProgramScore(ks=(1, 10)), "num_samples": 9}, "pass@10 needs as many samples"),
+    ],
+)
+def test_an_experiment_that_cannot_be_run_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(ONE, **change)
+
+
+def test_one_model_is_one_folder_whatever_it_is_asked():
+    other = replace(ONE, name="other", prompts=Source(task="writing_prompts"), decoding=("t=2",))
+    assert other.folder_name == ONE.folder_name == TUNED.folder_name
+    assert replace(ONE, model=replace(TUNED, seed=1)).folder_name != ONE.folder_name
+    assert replace(ONE, model="a/b").folder_name != replace(ONE, model="c/b").folder_name
+
+
+def test_cdiv_is_matched_with_nll_at_alpha_times_its_temperature():
+    assert ONE.matched(0.5) == pytest.approx(0.7)
+    assert replace(ONE, model=replace(TUNED, loss="nll")).matched(0.5) == 0.5
+    assert replace(ONE, model=replace(TUNED, loss="nll:steps=9 then cdiv:alpha=1.4")).matched(0.5) == pytest.approx(0.7)
+    assert replace(ONE, model="gpt2").matched(0.5) == 0.5
+
+
+def test_prompts_are_named_by_their_text_so_that_their_number_and_order_change_nothing():
+    examples = [Example("a", "1", {}), Example("b", "2", {}), Example("a", "3", {})]
+    ids = [one.id for one in named(examples)]
+    assert ids[2] == f"{ids[0]}-2"
+    assert [one.id for one in named(examples[1:2])] == ids[1:2]
+    assert named(examples, chat=True)[0].id != ids[0]
+
+
+def test_a_chat_template_goes_around_the_prompt_and_the_first_token_is_not_written_twice():
+    class Tokenizer:
+        bos_token = "<s>"
+
+        def apply_chat_template(self, turns, *, tokenize, add_generation_prompt):
+            assert (tokenize, add_generation_prompt) == (False, True)
+            return f"<s>[user] {turns[0]['content']} [you]"
+
+    (prompt,) = prompts_for(named([Example("2 + 2?", "4", {})]), Tokenizer())
+    assert prompt.text == "[user] 2 + 2? [you]"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"score": KnnScore(k=5)}, {"num_prompts": 7}, {"num_samples": 3}, {"chat": True}, {"template": "Q: {prompt}"}],
+)
+def test_a_score_has_another_file_when_anything_that_defines_it_changes(change):
+    assert score_name(replace(ONE, **change), ONE.settings[0]) != score_name(ONE, ONE.settings[0])
+    assert score_name(replace(ONE, name="x"), ONE.settings[0]) == score_name(ONE, ONE.settings[0])
+
+
+def test_what_is_asked_has_another_file_when_its_source_changes():
+    assert prompts_path(replace(ONE, prompts=replace(SOURCE, path="b.jsonl")), "r") != prompts_path(ONE, "r")
+
+
+def test_rows_are_means_over_seeds_with_the_papers_number_beside_them():
+    def point(value):
+        return TextPoint(decoding="t=1", values={"precision": Measured(value=value, low=value - 0.1, high=value + 0.2)})
+
+    published = (PublishedAt(where="tab:x", decoding="t=1.0", values={"precision": 0.25}),)
+    seeds = [replace(ONE, model=replace(TUNED, seed=s), seed=s, published=published) for s in range(3)]
+    rows = summarise("m:f", [*zip(seeds, [[point(0.2)], [point(0.3)], [point(0.4)]], strict=True)])
+    (row,) = rows
+    assert (row.seeds, row.where, row.matched_temperature) == (3, "tab:x", 1.4)
+    mean = row.values["precision"]
+    assert (mean.value, mean.low, mean.high) == pytest.approx((0.3, 0.2, 0.5))
+    assert mean.half_width == pytest.approx(4.302653 * 0.1 / 3**0.5)  # Student's t with two degrees of freedom
+    lines = to_csv([row.cells() for row in rows], command="c", env={}).splitlines()
+    header, cells = csv.reader(line for line in lines if not line.startswith("#"))
+    assert dict(zip(header, cells, strict=True))["published_precision"] == "0.25"
+    assert "0.300 ± 0.248 [0.250]" in as_text(rows)
+
+
+def test_settings_that_differ_in_more_than_their_seed_are_rows_of_their_own():
+    point = TextPoint(decoding="t=1", values={"precision": Measured(value=0.5)})
+    other = replace(ONE, model=replace(TUNED, epochs=2))
+    assert [row.seeds for row in summarise("m:f", [(ONE, [point]), (other, [point])])] == [1, 1]
+
+
+def test_a_recipe_of_two_kinds_is_refused():
+    assert on_texts([ONE]) == [ONE]
+    assert on_texts([Experiment(name="x")]) is None
+    with pytest.raises(TypeError, match="of one kind"):
+        on_texts([ONE, Experiment(name="x")])
+
+
+def passed(decoding, counts):
+    """A point whose problems had so many right of four."""
+    each = {f"problem {i}": (4, c) for i, c in enumerate(counts)}
+    scores = pass_scores(4, counts, ks=(1, 4))
+    values = {"pass@1": scores.values[0], "pass@4": scores.values[1], "recall": scores.recall}
+    return TextPoint(decoding=decoding, values={k: Measured(value=v) for k, v in values.items()}, counts=each)
+
+
+def test_a_loss_is_set_against_nll_at_the_matched_temperature_and_nowhere_else():
+    nll = replace(ONE, name="NLL", model=replace(TUNED, loss="nll"))
+    at = [passed("t=1", [4, 0]), passed("t=0.7", [0, 0])]
+    rows = summarise("m:f", [(ONE, [passed("t=0.5", [4, 4]), passed("t=1", [1, 1])]), (nll, at)])
+    cold, hot, *of_nll = rows
+    assert cold.versus == "NLL, t=0.7"
+    assert cold.gains["pass@1"].value == 1.0
+    assert hot.versus == ""  # NLL was not sampled at 1.4
+    assert all(not row.gains for row in (hot, *of_nll))
+    assert "+1.000 (+1.000 +1.000)" in as_text(rows)
+    assert rows[0].cells()["gain_pass@1"] == 1.0
+    elsewhere = replace(nll, prompts=Source(task="codecontests", path="test.jsonl"))
+    assert not summarise("m:f", [(ONE, [passed("t=0.5", [4, 4])]), (elsewhere, at)])[0].gains
+
+
+def test_gains_are_paired_by_problem_and_have_an_interval_over_seeds():
+    """One problem is hard for both and one is easy: the difference is the same on each, so that other problems would not move it."""
+    mine, theirs = [passed("t=1", [4, 1])] * 3, [passed("t=1", [3, 0])] * 3
+    found = gains(mine, theirs)["pass@1"]
+    assert found.value == pytest.approx(0.25)
+    assert (found.low, found.high) == pytest.approx((0.25, 0.25))
+    assert found.half_width == 0.0
+    wide = gains([passed("t=1", [4, 1]), passed("t=1", [2, 1])], theirs)["pass@1"]
+    assert wide.half_width > 0.2
+    assert gains(mine[:1], theirs[:1])["pass@1"].half_width is None
+
+
+def test_gains_without_the_same_problems_have_no_interval_over_problems():
+    found = gains([passed("t=1", [4, 1])], [passed("t=1", [4, 1, 1])])
+    assert (found["pass@1"].low, found["pass@1"].high) == (None, None)

@@ -1,0 +1,389 @@
+"""Stages of experiments on texts: on one machine or on two, stopped and gone on with, and the numbers that come out of known samples."""
+
+import json
+import shutil
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+
+from widen.run import text_sampling, text_stages
+from widen.run.finetune import FineTune, Source
+from widen.run.folder import RunFolder
+from widen.run.text_experiment import KnnScore, ProgramScore, SupportScore, TextExperiment
+from widen.run.text_programs import Judges, judge_of, judged, program_in
+from widen.run.text_prompts import asked_of
+from widen.run.text_sampling import Models, missing, rows_that_fit, texts_of
+from widen.run.text_stages import folder_of, run_texts
+from widen.run.text_support import size_quantiles
+from widen.sample import Identity, Sample, SamplesWriter
+from widen_recipes import tiny_texts
+
+
+@pytest.fixture(scope="module")
+def place():
+    return tiny_texts.folder()
+
+
+def experiment(place, **changes):
+    """Two prompts, two samples, two temperatures of the random model as it is."""
+    plain = TextExperiment(
+        name="plain",
+        model=str(place / "model"),
+        prompts=Source(task="mathqa_python", path=str(place / "mathqa_python.jsonl")),
+        num_prompts=2,
+        num_samples=2,
+        decoding=("t=0.5", "t=1"),
+        max_tokens=6,
+        dtype="float32",
+        score=ProgramScore(ks=(1, 2)),
+    )
+    return replace(plain, **changes)
+
+
+def run(root, *experiments, stages=("train", "sample", "score"), **more):
+    return run_texts("m:f", experiments, root, command="a test", stages=stages, **more)
+
+
+def answer_with(root, one, texts):
+    """Samples of known text, as if a model had drawn them: `texts` gives one for each prompt, index and decoding."""
+    asked = asked_of(one, root)
+    folder = folder_of(root, one)
+    for setting in one.settings:
+        path = folder.samples(setting.name)
+        identity = Identity(engine="local", name="by hand", model={"weights": "none"})
+        prompts = text_sampling.prompts_for(asked, None)
+        with SamplesWriter(path, settings=setting, identity=identity, prompts=prompts) as writer:
+            writer.append(
+                Sample(prompt=a.id, index=i, text=texts(a.example, i, setting.decoding.temperature), finish="stop")
+                for a in asked
+                for i in range(one.num_samples)
+            )
+    return asked
+
+
+@pytest.mark.sandbox
+def test_samples_are_drawn_on_one_machine_and_scored_on_another_that_has_neither_model_nor_data(place, tmp_path):
+    """The folder travels without checkpoints, and what it was made from is gone."""
+    data = tmp_path / "data"
+    shutil.copytree(place, data)
+    one = experiment(data)
+    assert run(tmp_path / "there", one, stages=("train", "sample")) == []
+    assert not list((tmp_path / "there").glob("*.csv"))
+    shutil.copytree(tmp_path / "there", tmp_path / "here", ignore=shutil.ignore_patterns("checkpoint"))
+    shutil.rmtree(data)
+    rows = run(tmp_path / "here", one, stages=("score",))
+    assert [row.decoding for row in rows] == ["t=0.5", "t=1"]
+    assert all(row.values["precision"].value == 0 for row in rows)
+
+
+def test_what_is_on_disk_is_never_made_again(place, tmp_path, monkeypatch):
+    stories = Source(task="writing_prompts", path=str(place / "writing_prompts.jsonl"))
+    score = KnnScore(embedder=str(place / "model"), samples=None, k=2)
+    one = experiment(place, prompts=stories, num_prompts=None, num_samples=1, score=score)
+    rows = run(tmp_path, one)
+    for name in ("sample", "score_knn"):
+        monkeypatch.setattr(text_stages, name, lambda *a, **k: pytest.fail("it was made again"))
+    monkeypatch.setattr("widen.run.text_prompts.read", lambda *a, **k: pytest.fail("the data was read again"))
+    assert run(tmp_path, one) == rows
+
+
+def test_sampling_that_was_stopped_goes_on_and_draws_what_an_undisturbed_one_draws(place, tmp_path):
+    one = experiment(place, num_samples=4)
+
+    def stop(what, done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", one, stages=("sample",), rows=4, progress=stop)
+    folder = folder_of(tmp_path / "stopped", one)
+    asked = asked_of(one, tmp_path / "stopped")
+    assert missing(folder, one, asked)
+    for where in ("stopped", "whole"):
+        run(tmp_path / where, one, stages=("sample",), rows=4)
+    for setting in one.settings:
+        both = [texts_of(folder_of(tmp_path / w, one), setting, one, asked) for w in ("stopped", "whole")]
+        assert both[0] == both[1]
+
+
+def test_a_model_is_opened_once_for_all_that_is_asked_of_it(place, tmp_path, monkeypatch):
+    opened = []
+    load = text_sampling.LocalEngine.load
+    monkeypatch.setattr(
+        text_sampling.LocalEngine, "load", classmethod(lambda cls, path, **k: opened.append(path) or load(path, **k))
+    )
+    stories = Source(task="writing_prompts", path=str(place / "writing_prompts.jsonl"))
+    both = experiment(place), experiment(place, name="stories", prompts=stories, score=KnnScore())
+    run(tmp_path, *both, stages=("sample",))
+    assert len(opened) == 1
+    assert len(list(folder_of(tmp_path, both[0]).samples("").parent.glob("*.jsonl"))) == 2  # both tasks share each file
+    for one in both:
+        assert missing(folder_of(tmp_path, one), one, asked_of(one, tmp_path)) == []
+
+
+@pytest.mark.sandbox
+def test_pass_at_k_of_known_programs_is_precision_and_recall(place, tmp_path):
+    """Of four samples of each problem, at t = 0.5 two are right, at t = 1 one of the first problem and none of the second; of three
+    contest problems, in marks, one of four; of one with assertions, all."""
+    one = experiment(place, num_samples=4, score=ProgramScore(ks=(1, 4)))
+    first = tiny_texts.RECORDS["mathqa_python"][0]["program"]
+
+    def text(example, index, temperature):
+        right = index < 2 if temperature == 0.5 else index == 0 and example.completion == first
+        return example.completion if right else "answer = -1.0"
+
+    answer_with(tmp_path, one, text)
+    fence = "Here it is:\n```python\n{}\n```\n"
+    contests = Source(task="codecontests", path=str(place / "codecontests.jsonl"))
+    fenced = ProgramScore(ks=(1, 4), fenced=True)
+    contest = replace(one, name="contest", prompts=contests, num_prompts=3, decoding=("t=1",), score=fenced)
+    answer_with(tmp_path, contest, lambda e, i, t: fence.format(e.completion if i > 2 else "print(0)"))
+    record = {"text": "Add.", "code": "def sum(a, b):\n    return a + b", "test_list": ["assert sum(1, 2) == 3"]}
+    (tmp_path / "mbpp.jsonl").write_text(json.dumps(record))
+    mbpp = replace(contest, name="mbpp", prompts=Source(task="mbpp", path=str(tmp_path / "mbpp.jsonl")), num_prompts=1)
+    answer_with(tmp_path, mbpp, lambda e, i, t: e.completion)
+    cold, hot, *others = run(tmp_path, one, contest, mbpp, stages=("score",))
+    assert [row.values["pass@1"].value for row in others] == pytest.approx([0.25, 1.0])
+    values = {name: mean.value for name, mean in cold.values.items()}
+    assert values["precision"] == values["pass@1"] == pytest.approx(0.5)
+    assert (values["recall"], values["recall_normalised"], values["pass@4"]) == pytest.approx((0.5, 1.0, 1.0))
+    assert hot.values["precision"].value == pytest.approx(0.125)
+    assert hot.values["recall"].value == pytest.approx(0.5 - 0.125)
+    assert hot.values["precision"].low == 0.0
+    assert hot.values["precision"].high == pytest.approx(0.25)
+    (path,) = folder_of(tmp_path, one).scores("x").parent.glob("mathqa_python*t1-*")
+    kept = json.loads(path.read_text())
+    assert sorted(kept["point"]["counts"].values()) == [[4, 0], [4, 1]]
+    assert kept["statuses"] == {"passed": 1, "failed": 7}
+
+
+@pytest.mark.sandbox
+def test_a_judge_that_was_stopped_keeps_its_verdicts_and_models_share_them(place, tmp_path):
+    one = experiment(place, num_samples=4, decoding=("t=1",))
+    other = replace(one, name="other", model="somebody/else")
+    for each in (one, other):
+        answer_with(tmp_path, each, lambda example, index, t: f"answer = {index}.0")
+    seen = []
+
+    def stop(what, done, total):
+        seen.append(what)
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, one, other, stages=("score",), progress=stop)
+    verdicts = tmp_path / "verdicts" / "mathqa_python.jsonl"
+    before = verdicts.read_text().splitlines()
+    assert len(before) == 3
+    seen.clear()
+    rows = run(tmp_path, one, other, stages=("score",), progress=lambda what, done, total: seen.append(what))
+    after = verdicts.read_text().splitlines()
+    assert after[:3] == before
+    assert len(after) == len(set(after)) == 8
+    assert len(seen) == 5  # the rest of the first model, nothing of the second
+    assert rows[0].values == rows[1].values
+
+
+@pytest.mark.parametrize(
+    ("task", "judge"), [("mathqa_python", "mathqa_python"), ("codecontests", "stdin_stdout"), ("mbpp", "assertions")]
+)
+def test_each_task_has_its_judge(place, tmp_path, task, judge):
+    if task == "mbpp":
+        record = {"text": "Add.", "code": "def sum(a, b):\n    return a + b", "test_list": ["assert sum(1, 2) == 3"]}
+        (tmp_path / "mbpp.jsonl").write_text(json.dumps(record))
+    where = tmp_path if task == "mbpp" else place
+    one = experiment(place, prompts=Source(task=task, path=str(where / f"{task}.jsonl")), num_prompts=1)
+    asked = asked_of(one, tmp_path)
+    assert judge_of(asked).settings()["judge"] == judge
+    program = judged(asked[0], "x = 1")
+    judge_of(asked).check(program)
+    assert program.shadows == (("sum",) if task == "mbpp" else ())
+
+
+def test_an_answer_without_marks_is_the_program_and_an_open_block_ends_with_the_text():
+    assert program_in("print(1)", fenced=True) == "print(1)"
+    assert program_in("```py\nprint(1)", fenced=True) == "print(1)"
+    assert program_in("```py\nprint(1)\n```", fenced=False).startswith("```")
+
+
+def test_problems_without_anything_to_judge_by_are_refused(place, tmp_path):
+    one = experiment(place, prompts=Source(task="writing_prompts", path=str(place / "writing_prompts.jsonl")))
+    with pytest.raises(ValueError, match="an answer, tests or inputs"):
+        judge_of(asked_of(one, tmp_path))
+    with pytest.raises(ValueError, match="has no answer, tests or inputs"):
+        judged(asked_of(one, tmp_path)[0], "x = 1")
+
+
+def test_texts_that_are_the_references_have_full_precision_and_recall_and_others_do_not(place, tmp_path):
+    stories = Source(task="writing_prompts", path=str(place / "writing_prompts.jsonl"))
+    score = KnnScore(embedder=str(place / "model"), samples=None, k=2, mauve=True)
+    one = experiment(place, prompts=stories, num_prompts=None, num_samples=1, score=score)
+    answer_with(tmp_path, one, lambda e, i, t: e.completion if t == 0.5 else "0 0 0 0 0 0 0 0" + e.completion[-2])
+    same, other = run(tmp_path, one, stages=("score",))
+    assert same.values["precision"].value == same.values["recall"].value == 1.0
+    assert other.values["recall"].value < 0.5
+    assert other.values["mauve"].value < 0.5 < same.values["mauve"].value
+    assert {"density", "coverage"} < same.values.keys()
+
+
+def test_the_support_of_a_uniform_law_is_its_share_of_the_vocabulary(place, tmp_path):
+    from transformers import AutoTokenizer, LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(place / "model")
+    with torch.no_grad():
+        model.lm_head.weight.zero_()  # every logit is 0
+    model.save_pretrained(tmp_path / "uniform")
+    AutoTokenizer.from_pretrained(place / "model").save_pretrained(tmp_path / "uniform")
+    score = SupportScore(masses=(0.5, 0.9), quantiles=(0.1, 0.9))
+    one = experiment(place, model=str(tmp_path / "uniform"), decoding=("t=1",), score=score)
+    (row,) = run(tmp_path / "runs", one)
+    vocabulary = model.config.vocab_size
+    assert row.values["sparsity@0.5"].value == pytest.approx(vocabulary // 2 / vocabulary)
+    assert row.values["sparsity@0.9"].value == pytest.approx(-(-9 * vocabulary // 10) / vocabulary)
+    assert size_quantiles(folder_of(tmp_path / "runs", one), one)[0] == (0.5, 0.1, vocabulary // 2)
+    lines = (tmp_path / "runs" / "m_f.csv").read_text().splitlines()
+    assert sum(",0.9,0.1," in line for line in lines) == 1
+
+
+def test_weights_may_go_once_the_samples_are_there_and_are_not_trained_again(place, tmp_path, monkeypatch):
+    start = tiny_texts._small(
+        FineTune(model="m", train=Source(task="mathqa_python", path="x.jsonl"), precision="fp32", max_steps=1)
+    )
+    tuned = replace(start, loss="cdiv:alpha=1.4", after=start)
+    both = experiment(place, name="start", model=start), experiment(place, name="tuned", model=tuned)
+    begun = []
+    run(
+        tmp_path,
+        *both,
+        stages=("train", "sample"),
+        drop_checkpoints=True,
+        progress=lambda what, done, total: begun.append(what) if what.startswith("train") and done == 0 else None,
+    )
+    assert len(begun) == 2
+    has = [(folder_of(tmp_path, one).checkpoint / "model.safetensors").exists() for one in both]
+    assert has == [True, False]  # the second starts from the first
+    monkeypatch.setattr("widen.run.finetuning.fine_tune", lambda *a, **k: pytest.fail("trained again"))
+    run(tmp_path, *both, stages=("train", "sample"))
+
+
+def test_scoring_says_which_samples_are_not_there(place, tmp_path):
+    said = []
+    with pytest.raises(FileNotFoundError, match="run the stage `sample`"):
+        run(tmp_path, experiment(place), stages=("score",), notice=said.append)
+    assert "not all samples are in" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"), [(("trian",), "stages: trian; legal: one or more of train, sample, score"), ((), "none")]
+)
+def test_unknown_stages_are_refused(place, tmp_path, stages, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, experiment(place), stages=stages)
+
+
+def test_sampling_an_untrained_model_says_what_to_do(place, tmp_path):
+    model = FineTune(model="m", train=Source(task="mathqa_python", path="x.jsonl"))
+    with pytest.raises(FileNotFoundError, match="run the stage `train` first"):
+        run(tmp_path, experiment(place, model=model), stages=("sample",))
+
+
+def test_a_path_from_a_variable_that_is_not_set_is_refused_before_anything_starts(place, tmp_path):
+    with pytest.raises(ValueError, match="from WIDEN_NOWHERE: set it to a path"):
+        run(tmp_path, experiment(place, model="$WIDEN_NOWHERE/model"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_records_are_named_and_left_out_only_if_asked(place, tmp_path):
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"question": "1 + 1 ?", "answer": 2}\n{"question": 3}\n')
+    one = experiment(place, prompts=Source(task="mathqa_python", path=str(path)))
+    with pytest.raises(ValueError, match=r"(?s)1 records .*--skip-bad.*line 2"):
+        run(tmp_path / "runs", one, stages=("sample",))
+    run(tmp_path / "runs", one, stages=("sample",), skip_bad=True)
+
+
+def test_fewer_seeds_take_the_first_ones(place, tmp_path):
+    several = [experiment(place, seed=seed) for seed in range(3)]
+    run(tmp_path, *several, stages=("sample",), seeds=1)
+    assert len(list(folder_of(tmp_path, several[0]).samples("").parent.glob("*.jsonl"))) == 2
+    with pytest.raises(ValueError, match="no experiments are left"):
+        run(tmp_path, *several[1:], seeds=1)
+
+
+def test_out_of_memory_means_half_the_rows_and_a_sentence(place, tmp_path, monkeypatch):
+    rows, said = [], []
+    collect = text_sampling.collect
+
+    def short_of_memory(engine, *arguments, **options):
+        rows.append(engine.batch)
+        if engine.batch > 2:
+            raise torch.OutOfMemoryError
+        return collect(engine, *arguments, **options)
+
+    monkeypatch.setattr(text_sampling, "collect", short_of_memory)
+    run(tmp_path, experiment(place), stages=("sample",), rows=8, notice=said.append)
+    assert rows == [8, 4, 2]
+    assert "going on with 2 at a time" in said[-1]
+
+
+def test_models_are_drawn_from_the_servers_that_serve_them_and_others_wait(place, tmp_path, monkeypatch):
+    """Two servers of one model and one of another; a third model is served by none."""
+    listed = {"http://a": {"one"}, "http://b": {"two"}, "http://c": {"one"}}
+    asked = []
+
+    class Server(text_sampling.LocalEngine):
+        def __new__(cls, urls, *, model):
+            asked.append((tuple(urls), model))
+            return text_sampling.LocalEngine.load(str(place / "model"), device="cpu", dtype="float32")
+
+    monkeypatch.setattr(text_sampling, "served", listed.get)
+    monkeypatch.setattr(text_sampling, "ServerEngine", Server)
+    said = []
+    three = [experiment(place, name=name, model=name) for name in ("one", "two", "three")]
+    run(tmp_path, *three, stages=("sample",), servers=tuple(listed), notice=said.append)
+    assert asked == [(("http://a", "http://c"), "one"), (("http://b",), "two")]
+    assert len(said) == 1
+    assert "three: none of the servers serves three" in said[0]
+
+
+def test_a_server_that_lists_no_models_is_asked_for_the_model_by_its_path(place, monkeypatch):
+    monkeypatch.setattr(text_sampling, "served", lambda url: None)
+    engine = Models(device="cpu", servers=("http://a",)).server(experiment(place), RunFolder("nowhere"))
+    assert engine.model == str(place / "model")
+
+
+def test_a_server_is_asked_what_it_serves():
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({"data": [{"id": "one"}, {"id": "two"}]}).encode() if self.path == "/v1/models" else b""
+            self.send_response(200 if body else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert text_sampling.served(url) == text_sampling.served(f"{url}/v1/") == {"one", "two"}
+        assert text_sampling.served(f"{url}/elsewhere") is None
+        server.shutdown()
+
+
+def test_rows_on_a_cpu_are_a_fixed_number(place):
+    class Model:
+        device = torch.device("cpu")
+
+    assert rows_that_fit(Model(), 100) == text_sampling.ROWS["cpu"]
+
+
+def test_judges_open_no_sandbox_until_one_is_needed(tmp_path):
+    with Judges(tmp_path) as judges:
+        assert judges._open == {}
+    assert not Path(tmp_path / "verdicts").exists()
