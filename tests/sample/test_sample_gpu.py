@@ -1,5 +1,7 @@
 """The local engine on a CUDA device: the samples of the CPU, and the same ones after a restart."""
 
+import gc
+
 import pytest
 import torch
 from small_models import Words, llama
@@ -56,12 +58,54 @@ def test_on_a_gpu_an_infinite_sigma_is_plain_sampling():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_on_a_gpu_the_decoding_kernel_and_torchs_attention_draw_nearly_the_same(dtype, monkeypatch):
+def test_on_a_gpu_graph_kernel_and_torchs_attention_draw_nearly_the_same(dtype, monkeypatch):
     """A sample differs only where a uniform falls within the rounding of a boundary: few of them in float32, some in bfloat16."""
-    found = []
-    for programs in (1, 10**9):
-        monkeypatch.setattr("widen.sample.attention.PROGRAMS", programs)
-        found.append(drawn("cuda", dtype))
-    same = [at for at, sample in found[0].items() if sample.ids == found[1][at].ids]
-    assert len(same) >= {torch.float32: 0.99, torch.bfloat16: 0.6}[dtype] * len(found[0])
-    assert all(found[0][at].logq == pytest.approx(found[1][at].logq, rel=0.05, abs=0.05) for at in same)
+    graph = drawn("cuda", dtype)
+    monkeypatch.setattr("widen.sample.step_graph.LEAST_STEPS", 10**9)
+    monkeypatch.setattr("widen.sample.attention.PROGRAMS", 1)
+    kernel = drawn("cuda", dtype)
+    monkeypatch.setattr("widen.sample.attention.PROGRAMS", 10**9)
+    torchs = drawn("cuda", dtype)
+    for one, other, least in (
+        (graph, kernel, 0.9),
+        (kernel, torchs, {torch.float32: 0.99, torch.bfloat16: 0.6}[dtype]),
+    ):
+        same = [at for at, sample in one.items() if sample.ids == other[at].ids]
+        assert len(same) >= least * len(one)
+        assert all(one[at].logq == pytest.approx(other[at].logq, rel=0.05, abs=0.05) for at in same)
+
+
+def test_on_a_gpu_steps_are_captured_and_captured_again_as_rows_leave(monkeypatch):
+    from widen.sample import step_graph
+
+    made = []
+    capture = step_graph.StepGraph._capture
+    monkeypatch.setattr(step_graph.StepGraph, "_capture", lambda self: (made.append(len(self.token_B1)), capture(self)))
+    drawn("cuda", torch.float32)
+    assert len(made) > len(SPECS)
+    assert len(set(made)) > 1
+
+
+def test_a_model_that_no_graph_can_hold_says_so_and_is_sampled_all_the_same(monkeypatch, caplog):
+    expected = drawn("cuda", torch.float32)
+
+    def refuse(self):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr("widen.sample.step_graph.StepGraph._capture", refuse)
+    found = drawn("cuda", torch.float32)
+    assert "without a CUDA graph" in caplog.text
+    assert sum(found[at].ids == expected[at].ids for at in expected) >= 0.9 * len(expected)
+
+
+def test_on_a_gpu_nothing_of_a_batch_stays_in_memory():
+    engine = LocalEngine(llama().to("cuda"), Words(), batch=4096)
+    settings = [Settings(decoding=Decoding(), max_tokens=64)]
+    left = []
+    for _ in range(3):
+        for drawn_batch in engine.draw(PROMPTS, settings, num=800):
+            del drawn_batch
+        gc.collect()
+        torch.cuda.synchronize()
+        left.append(torch.cuda.memory_allocated())
+    assert left[2] == left[1] < left[0] + 2**20

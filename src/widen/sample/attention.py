@@ -14,14 +14,14 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["decoding_attention", "rows_of", "select_rows"]
+__all__ = ["decoding_attention", "in_buffers", "rows_of", "select_rows", "triton_here"]
 
 NAME = "widen_decode"
 
@@ -40,7 +40,7 @@ def _row_layer() -> type[Any]:
         def take(self, source: Any, rows: Tensor, room: int) -> RowLayer:
             """Row b continues row `rows[b]` of `source`, with space for `room` tokens in all."""
             self.dtype, self.device, self.is_initialized = source.keys.dtype, source.keys.device, True
-            self.length = source.get_seq_length()
+            self.length, self.place = source.get_seq_length(), cast("Tensor | None", None)
             self._keys, self._values = (self._buffer(part, rows, room) for part in (source.keys, source.values))
             self._show()
             return self
@@ -55,13 +55,22 @@ def _row_layer() -> type[Any]:
             self.keys, self.values = self._keys[:, :, : self.length], self._values[:, :, : self.length]
 
         def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-            """Write the new token and show everything up to it."""
+            """Write the new token and show everything up to it; under `place`, write there and show the whole buffers."""
+            if self.place is not None:
+                self._keys.index_copy_(2, self.place, key_states)
+                self._values.index_copy_(2, self.place, value_states)
+                return self._keys, self._values
             end = self.length + key_states.shape[2]
             self._keys[:, :, self.length : end] = key_states
             self._values[:, :, self.length : end] = value_states
             self.length = end
             self._show()
             return self.keys, self.values
+
+        def stand_still(self, place: Tensor | None, length: int) -> None:
+            """Let a position held in memory say where the next token goes, as a CUDA graph needs it; None ends that."""
+            self.place, self.length = place, length
+            self._show()
 
         def get_seq_length(self) -> int:
             return int(self.length)
@@ -85,6 +94,11 @@ def rows_of(cache: Any, rows: Int[Tensor, " B"], *, room: int) -> Any:
     ours = copy.deepcopy(cache)
     ours.reorder_cache(rows)
     return ours
+
+
+def in_buffers(cache: Any) -> bool:
+    """Whether every layer of the cache lies in buffers made once."""
+    return all(isinstance(layer, _row_layer()) for layer in cache.layers)
 
 
 def select_rows(cache: Any, rows: Int[Tensor, " B"], *, room: int) -> None:
@@ -128,7 +142,7 @@ def _kernel_pays(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None)
 
     With fewer programs torch's kernels, which split a row among several, are faster. float64 is for checking, by torch's own.
     """
-    if query.device.type != "cuda" or query.dtype == torch.float64 or not _triton_here():
+    if query.device.type != "cuda" or query.dtype == torch.float64 or not triton_here():
         return False
     enough = key.shape[0] * key.shape[1] >= PROGRAMS
     plain_mask = mask is None or (
@@ -139,7 +153,8 @@ def _kernel_pays(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None)
 
 
 @lru_cache(maxsize=1)
-def _triton_here() -> bool:
+def triton_here() -> bool:
+    """Whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 

@@ -15,7 +15,7 @@ from typing import no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 __all__ = ["decode"]
@@ -30,11 +30,12 @@ LOWEST = tl.constexpr(-1e30)
 @triton.jit
 @no_type_check
 def _decode(
-    query, key, value, mask, out, scale, length,
+    query, key, value, mask, out, scale, lengths,
     key_b, key_k, key_s, value_b, value_k, value_s, mask_b, query_b, query_h,
     G: tl.constexpr, E: tl.constexpr, GROUP: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """One row, one key-value head."""
+    length = tl.load(lengths)  # from memory, so that a CUDA graph that was captured at one length runs at another
     row = tl.program_id(0).to(tl.int64)  # rows x positions x width passes 2^31 elements at a batch that fits
     head = tl.program_id(1)
     g, e, s = tl.arange(0, GROUP), tl.arange(0, WIDTH), tl.arange(0, STEP)
@@ -71,6 +72,7 @@ def decode(
     mask_BS: Bool[Tensor, "B S"] | None,
     *,
     scale: float,
+    length: Int[Tensor, " 1"] | None = None,
 ) -> Float[Tensor, "B H E"]:
     """softmax(scale q k) v for one new position a row.
 
@@ -78,14 +80,17 @@ def decode(
       query_BHE: query heads; those that share a key-value head are neighbours.
       key_BKSE, value_BKSE: views into larger buffers are read where they lie; their last dimension must be contiguous.
       mask_BS: False where a position is not to be seen; None sees all. A row that sees nothing gives nan, as torch's does.
+      length: int32 on the device: look at the first so many positions only; None is all S.
     """
     B, H, E = query_BHE.shape
     K, S = key_BKSE.shape[1:3]
     query_BHE = query_BHE if query_BHE.stride(-1) == 1 else query_BHE.contiguous()
     out = torch.empty((B, H, E), dtype=query_BHE.dtype, device=query_BHE.device)
     mask = None if mask_BS is None else mask_BS.contiguous().view(torch.uint8)
+    if length is None:
+        length = torch.full((1,), S, dtype=torch.int32, device=query_BHE.device)
     _decode[(B, K)](
-        query_BHE, key_BKSE, value_BKSE, mask, out, scale, S,
+        query_BHE, key_BKSE, value_BKSE, mask, out, scale, length,
         *key_BKSE.stride()[:3], *value_BKSE.stride()[:3], 0 if mask is None else mask.stride(0), *query_BHE.stride()[:2],
         G=H // K, E=E, GROUP=max(16, triton.next_power_of_2(H // K)), WIDTH=max(16, triton.next_power_of_2(E)), STEP=BLOCK,
         MASKED=mask is not None, num_warps=4, num_stages=3,

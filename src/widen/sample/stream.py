@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .attention import decoding_attention, rows_of, select_rows
+from .step_graph import StepGraph, pays, try_capture
 
 __all__ = ["Prefilled", "Stream", "prefill"]
 
@@ -58,11 +59,23 @@ class Stream:
         self._padded = not bool(mask_BS.all())
         self._position = mask_BS.sum(1, keepdim=True)
         self._length = width
+        self._graph: StepGraph | None = None
+        self._may_capture = True
+
+    @property
+    def captured(self) -> bool:
+        """Whether steps run as a CUDA graph."""
+        return self._graph is not None
 
     @torch.inference_mode()
     def step(self, token_B: Int[Tensor, " B"]) -> None:
         """Append a token a row; `logits_BV` is then that of the next."""
+        if self._graph is None and self._may_capture:
+            self._capture()
         self._length += 1
+        if self._graph is not None:
+            self.logits_BV = self._graph.run(token_B)
+            return
         known = {
             "attention_mask": self._mask[:, : self._length] if self._padded else None,
             "position_ids": self._position,
@@ -77,9 +90,20 @@ class Stream:
         self._position = self._position + 1
         self.logits_BV = out.logits[:, -1].float()
 
+    def _capture(self) -> None:
+        """Make a graph of the step where that pays; asked once for a batch."""
+        self._may_capture = False
+        if "position_ids" in self._known and pays(self.model, self.cache, steps=self._room - self._length):
+            mask_BS = self._mask.bool() if self._padded else None
+            self._graph = try_capture(self.model, self.cache, mask_BS, self._position, length=self._length)
+
     @torch.inference_mode()
     def select(self, rows: Int[Tensor, " B"]) -> None:
         """Keep these rows only."""
+        if self._graph is not None:
+            self._position = self._graph.position_B1
+            self._graph.close()
+            self._graph, self._may_capture = None, True
         select_rows(self.cache, rows, room=self._room)
         self.logits_BV, self._mask, self._position = self.logits_BV[rows], self._mask[rows], self._position[rows]
         self._padded = not bool(self._mask[:, : self._length].all())
