@@ -127,7 +127,7 @@ def _texts(name: str, experiments: Sequence[Any], command: str, options: argpars
         name,
         experiments,
         options.out,
-        command=command,
+        command=f"{command} --stages {options.stages}",
         device=options.device,
         stages=stages,
         seeds=options.seeds,
@@ -146,14 +146,28 @@ def _texts(name: str, experiments: Sequence[Any], command: str, options: argpars
     return 0
 
 
-def _lines(every: float = 5.0) -> Callable[[str, int, int], None]:
-    """Progress as lines: when something starts, ends, and every few seconds between."""
+def _lines(every: float = 5.0, clock: Callable[[], float] = time.monotonic) -> Callable[[str, int, int], None]:
+    """Progress as lines with the time left: when something starts, ends, and every few seconds between."""
+    first: dict[str, tuple[float, int]] = {}
     last: dict[str, float] = {}
 
     def at(what: str, done: int, total: int) -> None:
-        now = time.monotonic()
+        now = clock()
+        began, had = first.setdefault(what, (now, done))
         if what not in last or done == total or now - last[what] > every:
             last[what] = now
-            print(f"{what}: {done:,} of {total:,}", flush=True)
+            left = f", {_minutes((now - began) * (total - done) / (done - had))} left" if had < done < total else ""
+            print(f"{what}: {done:,} of {total:,}{left}", flush=True)
 
     return at
+
+
+def _minutes(seconds: float) -> str:
+    """As minutes and seconds.
+
+    >>> _minutes(125.2), _minutes(4000)
+    ('2:05', '1:06:40')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from widen.train.progress import Progress as Training
 
@@ -115,9 +116,16 @@ def _tabulate(
             ]
     path = Path(root) / f"{name.replace(':', '_')}.csv"
     part = path.with_name(path.name + ".part")
-    part.write_text(to_csv(cells, command=command, env=environment()), encoding="utf-8")
+    made = {content_hash(env): env for experiment, _ in scored if (env := _made_with(folder_of(root, experiment)))}
+    part.write_text(to_csv(cells, command=command, env=environment(), models=list(made.values())), encoding="utf-8")
     part.replace(path)
     return rows
+
+
+def _made_with(folder: RunFolder) -> dict[str, Any]:
+    """The machine and the versions that a model was made with, which may be others than the table's."""
+    path = folder.path / "env.json"
+    return {key: value for key, value in folder.read(path).items() if key != "schema"} if path.exists() else {}
 
 
 def folder_of(root: str | Path, experiment: TextExperiment) -> RunFolder:

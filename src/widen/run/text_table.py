@@ -133,10 +133,17 @@ def _mean(points: Sequence[TextPoint], score: str) -> Mean:
     return Mean(value=value, half_width=half_width, low=low, high=high)
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]], *, command: str, env: Mapping[str, object]) -> str:
-    """Rows as CSV under the union of their columns, after comment lines that say how they were made."""
+def to_csv(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    command: str,
+    env: Mapping[str, object],
+    models: Sequence[Mapping[str, object]] = (),
+) -> str:
+    """Rows as CSV under the union of their columns, after comment lines that say how they, and the models, were made."""
     out = io.StringIO()
     out.write(f"# command: {command}\n# made with: {dict(env)}\n")
+    out.writelines(f"# models made with: {dict(model)}\n" for model in models)
     out.write(
         "# half_width: 95 % Student interval over seeds; low, high: 95 % interval over problems or texts, averaged over seeds;\n"
         "# matched_temperature: where NLL has the same population optimum; gain_*: less NLL's there, half_width by Welch over\n"

@@ -1,0 +1,15 @@
+"""Progress of recipes on texts, as lines."""
+
+from widen.cli.run import _lines
+
+
+def test_progress_says_how_long_is_left_at_the_rate_so_far(capsys):
+    times = iter([0.0, 3.0, 10.0, 20.0])
+    at = _lines(clock=lambda: next(times))
+    for done in (100, 130, 200, 1100):  # 100 were there when it began; 100 more took 10 s, so 900 take 90
+        at("sample", done, 1100)
+    assert capsys.readouterr().out.splitlines() == [
+        "sample: 100 of 1,100",
+        "sample: 200 of 1,100, 1:30 left",
+        "sample: 1,100 of 1,100",
+    ]
