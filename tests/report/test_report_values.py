@@ -142,6 +142,13 @@ def test_one_name_for_two_settings_is_told_apart_by_what_differs():
     ]
 
 
+def test_a_model_and_the_start_that_it_grew_from_are_told_apart_by_the_start():
+    start = {"model": "smollm2", "epochs": 2.0, "batch_size": 64}
+    grown = plain_run("nll", folder="grown", **start, after=start | {"loss": "nll", "after": None})
+    names = [line.name for line in group([plain_run("nll", folder="start", **start, after=None), grown])]
+    assert names == ["nll (from the start)", "nll (after nll)"]
+
+
 def test_the_papers_percent_become_fractions(lines):
     published = lines["c-Div 1.4"].published
     assert (published.precision, published.recall) == pytest.approx((0.542, 0.619))

@@ -145,11 +145,14 @@ def _mean(points: Sequence[ScorePoint]) -> LinePoint:
 
 
 def _difference(run: RunData, rivals: Sequence[RunData]) -> str:
-    """The keys of the model in which the runs differ, with this run's values."""
+    """The keys of the model in which the runs differ, with this run's values; another start counts as one, by its loss."""
     flat = [_flat(seedless(other.experiment.get("model", {}))) for other in rivals]
     mine = _flat(seedless(run.experiment.get("model", {})))
     keys = sorted(key for key in mine if any(other.get(key) != mine[key] for other in flat))
-    return ", ".join(f"{key.rpartition('.')[2]}={mine[key]}" for key in keys[:3]) or "another setting"
+    own = [f"{key.rpartition('.')[2]}={mine[key]}" for key in keys if key.partition(".")[0] != "after"]
+    if len({json.dumps(other.experiment.get("model", {}).get("after"), sort_keys=True) for other in rivals}) > 1:
+        own.insert(0, f"after {mine['after.loss']}" if "after.loss" in mine else "from the start")
+    return ", ".join(own[:3]) or "another setting"
 
 
 def _flat(value: Any, where: str = "") -> dict[str, Any]:
