@@ -12,6 +12,7 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 ROOMS = [
     "cli",
     "data",
+    "integrations",
     "kernels",
     "losses",
     "metrics",
@@ -40,7 +41,8 @@ def test_every_module_imports_alone():
     names = [module_name(p) for p in SOURCES if p.name != "__main__.py"]
     code = f"""
 import importlib, os, sys
-import numpy, scipy.special, torch, rich, safetensors  # loaded once; every forked child starts from here, without widen
+# loaded once; every forked child starts from here, without widen
+import numpy, scipy.special, torch, rich, safetensors, transformers.trainer, trl
 failed = []
 for name in {names!r}:
     pid = os.fork()
@@ -78,7 +80,7 @@ def test_rooms_are_reached_as_attributes():
 def test_an_unknown_room_is_refused_with_the_list_of_rooms():
     import widen
 
-    with pytest.raises(AttributeError, match="rooms: data, kernels, losses"):
+    with pytest.raises(AttributeError, match="rooms: data, integrations, kernels, losses"):
         widen.lossses  # noqa: B018
 
 

@@ -1,0 +1,93 @@
+"""Stops a run whose loss is not a finite number, before the optimizer step spreads it over every weight, and says where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from widen.train import distributed
+
+if TYPE_CHECKING:
+    from .ledger import Micro
+
+__all__ = ["NonFiniteLossError", "refuse_non_finite"]
+
+_SHOWN = 3  # sequences named in the message
+_TOKENS = 24  # token ids shown of each
+_SCANNED = 200_000  # rows of the dataset that are compared; more would take minutes
+
+
+class NonFiniteLossError(ArithmeticError):
+    """A loss was nan or infinite; the weights are those of the step before."""
+
+
+def refuse_non_finite(pending: Sequence[Micro], bad_R: Sequence[float], *, step: int, dataset: Any, loss: str) -> None:
+    """Raise on *every* rank if a micro-batch of any rank was not finite, so that no rank waits for one that has stopped.
+
+    Args:
+      pending: this rank's micro-batches.
+      bad_R: a rank's first bad micro-batch, counted from 1; 0 for none.
+      step: the optimizer step that is not made.
+      dataset: searched for the rows that hold the bad sequences.
+      loss: as it is shown.
+    """
+    ranks = [rank for rank, bad in enumerate(bad_R) if bad]
+    if not ranks:
+        return
+    head = f"step {step} is not made: the loss ({loss}) is not finite"
+    here = int(bad_R[distributed.rank()])
+    if not here:
+        raise NonFiniteLossError(f"{head} on rank {ranks[0]}, which names the batch")
+    micro = pending[here - 1]
+    where = f" on rank {distributed.rank()}" if len(bad_R) > 1 else ""
+    found = "; ".join(_named(tokens, dataset) for tokens in _bad_sequences(micro))
+    raise NonFiniteLossError(
+        f"{head} ({float(micro.loss)}) in micro-batch {here} of {len(pending)}{where}. It comes from {found}. "
+        "The weights are those of the step before. Look at these rows; if they are sound, lower the learning rate, give the loss a cap, "
+        "or start from more NLL steps ('nll:steps=N then ...')"
+    )
+
+
+def _bad_sequences(micro: Micro) -> Iterator[list[int]]:
+    """Token ids, up to the last target, of the first sequences with a log-probability or a weight that is not finite.
+
+    Of all sequences where every token is finite and their sum alone is not.
+    """
+    at = micro.sequences
+    bad_N = at.mask_N & ~(micro.logq_N.isfinite() & micro.w_N.isfinite())
+    numbers = at.sequence_N[bad_N if bool(bad_N.any()) else at.mask_N].unique()[:_SHOWN]
+    # sequence_N names the sequence of the next token; here that of the token itself. A row begins a new one.
+    own_N = torch.cat([torch.zeros_like(at.sequence_N[:1]), at.sequence_N[:-1]])
+    columns = micro.tokens_BC.shape[1]
+    own_N[columns::columns] += 1
+    tokens_N = micro.tokens_BC.flatten()
+    for number in numbers.tolist():
+        last = int(((at.sequence_N == number) & at.mask_N).nonzero()[-1]) + 1
+        yield tokens_N[: last + 1][own_N[: last + 1] == number].tolist()
+
+
+def _named(tokens: list[int], dataset: Any) -> str:
+    """The dataset row that holds these tokens, and the tokens."""
+    shown = ", ".join(map(str, tokens[:_TOKENS])) + (", ..." if len(tokens) > _TOKENS else "")
+    row = _row_of(tokens, dataset)
+    return f"{'no dataset row that could be found' if row is None else f'row {row} of the dataset'} (token ids {shown})"
+
+
+def _row_of(tokens: list[int], dataset: Any) -> int | None:
+    """Index of the first row whose ``input_ids`` hold the tokens one after the other; a row may hold other sequences too."""
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        return None
+    wanted = _joined(tokens)
+    for row in range(min(len(dataset), _SCANNED)):
+        ids = dataset[row].get("input_ids") if hasattr(dataset[row], "get") else None
+        if ids is None:
+            return None
+        if wanted in _joined(ids.tolist() if hasattr(ids, "tolist") else ids):
+            return row
+    return None
+
+
+def _joined(ids: Sequence[int]) -> str:
+    return " " + " ".join(map(str, ids)) + " "

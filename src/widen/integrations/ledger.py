@@ -1,0 +1,121 @@
+"""What one optimizer step adds up over its micro-batches and ranks: scores for the window, sums for the log, and whether all was finite.
+
+The host divides a loss by the targets of the whole step; all that a loss needs beyond that is settled here, once a step, before the
+optimizer moves: one gather of a dozen numbers a rank, and one of the sequence scores where the loss wants them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from widen.losses import State, Weight, starvation
+from widen.losses.stats import STARVED
+from widen.train import distributed
+
+from .figures import Sums, sums_of, threshold
+from .guard import refuse_non_finite
+from .sequences import Sequences
+
+__all__ = ["SCALES", "Ledger", "Micro"]
+
+SCALES = ("raw", "mean_one")
+"""Weights as the loss gives them, or divided by the mean weight of the optimizer step before."""
+
+
+class Micro(NamedTuple):
+    """One micro-batch of the step under way: what the guard and the log need of it."""
+
+    loss: Tensor
+    logq_N: Tensor
+    w_N: Tensor
+    sums: Tensor
+    sequences: Sequences
+    tokens_BC: Tensor
+
+
+class Ledger:
+    """The loss's memory: its state, the scale of its weights, the micro-batches of this step and the sums of the logging window.
+
+    ``mean_one`` divides every weight by the mean weight over all targets of the *previous* optimizer step, all micro-batches and
+    ranks. It is one number for the whole step, so accumulation and ranks change nothing; this step's own mean is known only after its
+    last micro-batch has been through the backward. The first step divides by 1.
+    """
+
+    def __init__(self, weight: Weight, *, weight_scale: str = "raw") -> None:
+        if weight_scale not in SCALES:
+            raise ValueError(f"weight_scale={weight_scale!r}; legal: {' or '.join(map(repr, SCALES))}")
+        self.weight, self.weight_scale = weight, weight_scale
+        self.reset()
+
+    def reset(self) -> None:
+        """As before the first step."""
+        self.state: State = self.weight.init()
+        self.mean_weight = 1.0
+        self.pending: list[Micro] = []
+        self.window = Sums()
+        self._starved = False
+
+    @property
+    def divisor(self) -> float:
+        """What the weights of this step are divided by."""
+        return self.mean_weight if self.weight_scale == "mean_one" else 1.0
+
+    def add(
+        self, loss: Tensor, logq_N: Tensor, w_N: Tensor, entropy_N: Tensor, top1_N: Tensor, sequences: Sequences, tokens_BC: Tensor
+    ) -> None:  # fmt: skip
+        """Note one micro-batch."""
+        sums = sums_of(w_N, logq_N, entropy_N, top1_N, sequences)
+        self.pending.append(Micro(loss.detach(), logq_N, w_N, sums, sequences, tokens_BC))
+
+    def settle(self, *, step: int, dataset: Any) -> None:
+        """End the step: stop if a loss was not finite, let the loss observe, move the sums into the window.
+
+        Args:
+          step: number of the optimizer step about to be made, from 1.
+          dataset: where the guard looks up the rows of a bad batch.
+        """
+        table = self._gather()
+        refuse_non_finite(self.pending, table[:, 0].tolist(), step=step, dataset=dataset, loss=str(self.weight))
+        scores = self.weight.seen(self.state)
+        if self.weight.score_columns:  # the same on every rank, so that all or none gather
+            scores = distributed.gather_scores(scores, rows=int(table[:, 1].max()))
+        self.state = self.weight.observe(scores, self.state)
+        made = sum((Sums(*row) for row in table[:, 2:].tolist()), Sums())
+        if made.tokens and made.weight:  # a step in which nothing counts says nothing about the scale
+            self.mean_weight = made.weight / made.tokens
+        self.window = self.window + made
+        self.pending = []
+
+    def logged(self) -> dict[str, float]:
+        """Figures of the logging window, which starts anew."""
+        window, self.window = self.window, Sums()
+        figures = window.logged()
+        if figures and (delta := threshold(self.weight, self.state, window.mean_length)) is not None:
+            figures["threshold"] = delta
+        return figures
+
+    def warning(self) -> str | None:
+        """A sentence, once, when almost nothing is trained."""
+        window = self.window
+        if self._starved or window.zeros < (1 - STARVED) * window.tokens:  # looked at on the host, at every step
+            return None
+        text = starvation(self.weight, window.weights, mean_length=window.mean_length)
+        self._starved |= text is not None
+        return text
+
+    def _gather(self) -> Tensor:
+        """A row a rank: first bad micro-batch (0: none), number of scores, sums."""
+        device = self.pending[0].loss.device if self.pending else torch.device("cpu")
+        bad, sums = torch.zeros((), device=device), torch.zeros(len(Sums()), dtype=torch.float64, device=device)
+        if self.pending:
+            finite = torch.stack([micro.loss for micro in self.pending]).isfinite()
+            bad = torch.where(finite.all(), 0, (~finite).int().argmax() + 1)
+            parts = torch.stack([micro.sums for micro in self.pending])
+            sums = parts.sum(0)
+            sums[3] = parts[:, 3].max()
+        rows = len(self.weight.seen(self.state))
+        line = torch.cat([torch.stack([bad.double(), bad.double() * 0 + rows]), sums])
+        return distributed.gather_scores(line[None], rows=1).cpu()

@@ -1,0 +1,73 @@
+"""The loss's state in the host's checkpoints: ``widen_loss.safetensors`` and ``widen_loss.json``; nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors.torch import load_file, save_file
+
+from widen.losses import Weight
+from widen.models.checkpoint import state_from, state_tensors
+
+if TYPE_CHECKING:
+    from .ledger import Ledger
+
+__all__ = ["load_state", "save_state"]
+
+SCHEMA = 1
+"""Version of ``widen_loss.json``; a change in meaning raises it."""
+
+_TENSORS, _FACTS = "widen_loss.safetensors", "widen_loss.json"
+
+
+def save_state(folder: str | Path, ledger: Ledger, *, step: int) -> None:
+    """Write both files into the checkpoint folder, the tensors first; each in one move."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_tensors(ledger.state).items()}
+    save_file(tensors, folder / f"{_TENSORS}.part")
+    os.replace(folder / f"{_TENSORS}.part", folder / _TENSORS)
+    facts = {
+        "schema": SCHEMA,
+        "step": step,
+        "loss": name_of(ledger.weight),
+        "weight_scale": ledger.weight_scale,
+        "mean_weight": ledger.mean_weight,
+    }
+    (folder / f"{_FACTS}.part").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    os.replace(folder / f"{_FACTS}.part", folder / _FACTS)
+
+
+def load_state(folder: str | Path, ledger: Ledger) -> None:
+    """Put a checkpoint's state into ``ledger``; refused where it belongs to another loss, or is missing though the loss has one."""
+    folder = Path(folder)
+    if not (folder / _FACTS).exists():
+        if ledger.weight_scale == "raw" and not state_tensors(ledger.weight.init()):
+            return
+        raise ValueError(
+            f"{folder} has no {_FACTS}: it was not written by a trainer with `loss`, and {ledger.weight} (weight_scale="
+            f"{ledger.weight_scale!r}) cannot go on without its state. To start from these weights, load them as the model instead"
+        )
+    facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+    if facts.get("schema") != SCHEMA:
+        raise ValueError(
+            f"{folder / _FACTS} has schema {facts.get('schema')!r}; this version of widen reads schema {SCHEMA}"
+        )
+    for name, here in (("loss", name_of(ledger.weight)), ("weight_scale", ledger.weight_scale)):
+        if facts[name] != here:
+            raise ValueError(
+                f"{folder} was trained with {name}={facts[name]!r} and is resumed with {name}={here!r}; give the same, or load its weights "
+                "as the model of a new run"
+            )
+    ledger.state = state_from(ledger.weight.init(), load_file(folder / _TENSORS))
+    ledger.mean_weight = float(facts["mean_weight"])
+
+
+def name_of(weight: Weight) -> str:
+    """Its spec string; the name of its class where it has none (an object's own address would differ in every process)."""
+    kind = type(weight)
+    shown = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
+    return str(weight) if shown else f"{kind.__module__}.{kind.__qualname__}"

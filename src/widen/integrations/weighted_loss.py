@@ -1,0 +1,180 @@
+"""The mixin: what any ``transformers.Trainer`` subclass needs to train with a loss of this package and keep everything else.
+
+The host counts the targets of the whole optimizer step, multiplies by the number of ranks, accumulates, clips and logs. Its own
+``compute_loss`` is called with a stand-in for the model, which asks the real one for our loss; so what the host does around a
+loss stays the host's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from transformers import TrainerCallback
+from transformers.utils import logging
+
+from widen.losses import Weight, parse
+
+from .evaluation import Evaluation
+from .fused_head import Request, add_fused_head, ask
+from .head_check import check_head
+from .ledger import Ledger
+from .refuse import refuse_arguments, refuse_model
+from .sequences import read_sequences
+from .state import load_state, save_state
+
+if TYPE_CHECKING:
+    from transformers import Trainer as _Host
+else:
+    _Host = object
+
+__all__ = ["WeightedLoss"]
+
+logger = logging.get_logger(__name__)
+
+
+class WeightedLoss(_Host):
+    """Mix into a trainer, to the left: ``class Mine(WeightedLoss, TheirTrainer)``.
+
+    Args:
+      loss: a spec string (``"cdiv:alpha=1.4"``, ``"nll:steps=500 then truncr:drop=0.1"``) or a weight object.
+      weight_scale: ``raw``, or ``mean_one``: weights divided by their mean over the whole optimizer step before (`Ledger`).
+      *args, **kwargs: the host's own.
+    """
+
+    loss_is_scaled_for_ga: bool | None = True  # every loss is a sum over the targets of the *whole* step's count
+
+    def __init__(self, *args: Any, loss: str | Weight, weight_scale: str = "raw", **kwargs: Any) -> None:
+        self.ledger = Ledger(parse(loss), weight_scale=weight_scale)
+        self._evaluation = Evaluation()
+        self._head_is_checked = False
+        super().__init__(*args, **kwargs)
+        refuse_arguments(self)
+        self._adopt(self.model)
+        # The count of targets is passed on whether or not the model's own forward would have taken it.
+        self.model_accepts_loss_kwargs = True
+        self.add_callback(_Settle(self))
+
+    def _adopt(self, model: Any) -> None:
+        """Check a model and give it the fused head."""
+        refuse_model(model)
+        add_fused_head(model)
+
+    def call_model_init(self, trial: Any = None) -> Any:
+        """A model made anew, by ``model_init``, is taught too."""
+        model = super().call_model_init(trial)
+        self._adopt(model)
+        return model
+
+    # ---- the loss
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
+    ) -> Any:  # fmt: skip
+        """In training our loss; in evaluation NLL, whatever the loss."""
+        kwargs: dict[str, Any] = {"return_outputs": return_outputs, "num_items_in_batch": num_items_in_batch}
+        if not model.training:
+            return super().compute_loss(self._watched(model, inputs), inputs, **kwargs)
+        if num_items_in_batch is None:
+            raise ValueError(
+                "the trainer did not count the targets of the step (num_items_in_batch is None): without it micro-batches of unequal "
+                "length would weigh alike. The collator must give 'labels'"
+            )
+        before = len(self.ledger.pending)
+        loss = super().compute_loss(self._weighted(model, inputs, num_items_in_batch), inputs, **kwargs)
+        if len(self.ledger.pending) != before + 1:
+            raise RuntimeError(
+                f"{type(self).__name__}.compute_loss did not take the loss from the model: `loss` would not be what is trained"
+            )
+        return loss
+
+    def _weighted(self, model: Any, inputs: dict[str, Any], num_items: Tensor | int) -> Callable[..., Any]:
+        """A stand-in for the model that answers with our loss."""
+        if not self._head_is_checked:
+            check_head(model, inputs["input_ids"])
+            self._head_is_checked = True
+
+        def answer(**kwargs: Any) -> Any:
+            ledger, sequences = self.ledger, read_sequences(inputs)
+            request = Request(ledger.weight, ledger.state, sequences, num_items * ledger.divisor)
+            outputs = ask(model, kwargs, request)
+            seen = request.seen
+            assert seen is not None
+            ledger.state = request.state
+            ledger.add(seen.loss, seen.logq_N, seen.w_N, seen.entropy_N, seen.is_top1_N, sequences, inputs["input_ids"])
+            # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
+            return outputs._replace(loss=outputs.loss + (seen.loss - outputs.loss.detach()))
+
+        return answer
+
+    def _watched(self, model: Any, inputs: dict[str, Any]) -> Callable[..., Any]:
+        """A stand-in for the model in evaluation, which notes the NLL of each row."""
+        return self._evaluation.watch(model, inputs)
+
+    # ---- the step
+
+    def _end_of_step(self) -> None:
+        """Called when all gradients of a step are in, before the optimizer moves; also for a last, incomplete accumulation."""
+        self.ledger.settle(step=self.state.global_step + 1, dataset=self.train_dataset)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """The host's, with our figures beside the training loss."""
+        if "loss" in logs:
+            if (text := self.ledger.warning()) is not None:
+                logger.warning(text)
+            logs |= self._figures(self.ledger.logged())
+        super().log(logs, start_time)
+
+    def _figures(self, figures: dict[str, float]) -> dict[str, float]:
+        """What of our figures goes into the host's log as it is."""
+        return figures
+
+    # ---- evaluation: NLL per token
+
+    def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
+        """The host's; where only the loss is wanted the logits are never built."""
+        self._evaluation.begin(loss_only=prediction_loss_only, gather=self.accelerator.gather_for_metrics)
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """The host's, with ``eval_loss`` the NLL per target token; the host's own is a mean of batch means."""
+        self._evaluation = Evaluation()
+        output = super().evaluation_loop(*args, **kwargs)
+        prefix = kwargs.get("metric_key_prefix", args[4] if len(args) > 4 else "eval")
+        nll = self._evaluation.nll
+        if nll is not None and output.metrics is not None:
+            output.metrics[f"{prefix}_loss"] = nll
+        return output
+
+    # ---- what is kept
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """The loss's state goes first: a checkpoint that is whole for the host is whole for us."""
+        if self.args.should_save:
+            folder = f"{self._get_output_dir(trial=trial)}/checkpoint-{self.state.global_step}"
+            save_state(folder, self.ledger, step=self.state.global_step)
+        super()._save_checkpoint(model, trial)
+
+    def _inner_training_loop(
+        self, batch_size: Any = None, args: Any = None, resume_from_checkpoint: Any = None, **kwargs: Any
+    ) -> Any:
+        """Where every run begins, resumed or not: the state of the loss is that of the checkpoint, or new."""
+        refuse_arguments(self)
+        self.ledger.reset()
+        if resume_from_checkpoint is not None:
+            load_state(resume_from_checkpoint, self.ledger)
+        return super()._inner_training_loop(
+            batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
+        )
+
+
+class _Settle(TrainerCallback):
+    """The host says when a step's gradients are complete."""
+
+    def __init__(self, trainer: WeightedLoss) -> None:
+        self.trainer = trainer
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """All micro-batches of this rank are through the backward."""
+        self.trainer._end_of_step()
