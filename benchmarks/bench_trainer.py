@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 import transformers
 from transformers import Trainer, TrainerCallback, TrainingArguments
+
 from widen.integrations.transformers import Trainer as WidenTrainer
 
 HEAD_ONLY = {
