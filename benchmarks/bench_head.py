@@ -50,12 +50,15 @@ LOSSES = ["cdiv:alpha=1.4", "cdiv:alpha=1.3", "gold", "dft", "tailr:gamma=1e-5",
 class Bench:
     """Times candidates in rounds, keeps what was measured, writes it after every table."""
 
+    heading = "LM head + loss"
+    most_rounds = 25
+
     def __init__(self, device: torch.device, out: Path, deadline: float) -> None:
         self.cuda, self.out, self.deadline, self.begun = device.type == "cuda", out, deadline, time.monotonic()
         name = torch.cuda.get_device_name(device) if self.cuda else f"cpu-{platform.machine()}"
         self.stem = "head_" + name.lower().replace(" ", "-").replace("/", "-")
         self.result: dict[str, Any] = {
-            "command": " ".join(["python", *sys.argv]), "machine": name, "torch": torch.__version__,
+            "heading": self.heading, "command": " ".join(["python", *sys.argv]), "machine": name, "torch": torch.__version__,
             "cuda": torch.version.cuda, "python": platform.python_version(), "versions": versions(), "tables": {}, "notes": [],
         }  # fmt: skip
 
@@ -133,7 +136,7 @@ class Bench:
         self.sync()
         times: dict[str, list[float]] = {name: [] for name in runs}
         start, shuffle = time.monotonic(), random.Random(0)
-        while len(times["roof"]) < 6 or (time.monotonic() - start < seconds and len(times["roof"]) < 25):
+        while len(times["roof"]) < 6 or (time.monotonic() - start < seconds and len(times["roof"]) < self.most_rounds):
             clocks = {name: self.clock(runs[name]) for name in shuffle.sample(list(runs), len(runs))}
             self.sync()
             for name, read in clocks.items():
@@ -186,13 +189,15 @@ def markdown_rows(rows: dict[str, Any]) -> list[str]:
 def markdown(result: dict[str, Any]) -> str:
     found = ", ".join(f"{k} {v}" for k, v in result["versions"].items())
     lines = [
-        f"# LM head + loss on {result['machine']}", "",
+        f"# {result['heading']} on {result['machine']}", "",
         f"`{result['command']}`; torch {result['torch']} (CUDA {result['cuda']}), Python {result['python']}, {found}; "
         f"{result.get('seconds', 0)} s in all. Forward and backward of head and loss, medians of rounds in shuffled order; the ratio is to "
-        "the three products of the same round (quartiles in brackets); workspace is the peak above inputs and returned gradients.", "",
+        "the roof of the same round (quartiles in brackets), which is the three products unless the table says otherwise; workspace is "
+        "the peak above inputs and returned gradients.", "",
     ]  # fmt: skip
     for title, table in result["tables"].items():
-        lines += [f"## {title}", "", "| | ms | ratio to the three products | workspace, MB |", "|---|---|---|---|"]
+        roof = table.get("roof", "the three products")
+        lines += [f"## {title}", "", f"| | ms | ratio to {roof} | workspace, MB |", "|---|---|---|---|"]
         lines += [*markdown_rows(table["rows"]), ""]
     if result.get("targets"):
         lines += ["## Targets", "", "| target | limit | measured | met |", "|---|---|---|---|"]
@@ -291,7 +296,8 @@ def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch
         del head
     head = fresh(main)
     rooms = [
-        rows * main.vocabulary * dtype.itemsize for rows in ((256, 512, 1024, 2048, 4096) if bench.cuda else (64,))
+        rows * main.vocabulary * dtype.itemsize
+        for rows in ((256, 512, 1024, 2048, 4096, 8192) if bench.cuda else (64,))
     ]
     least = {f"widen NLL, {rooms[0] / MB:.0f} MB": lambda: head.weighted("nll", workspace=rooms[0])}
     curve = {f"widen c-Div, {b / MB:.0f} MB": lambda b=b: head.weighted("cdiv:alpha=1.4", workspace=b) for b in rooms}

@@ -123,14 +123,14 @@ def chunked(shape, dtype, impl, softcap=None):
     return max(1, rows * 2 // 3) * row_ops(impl).scratch_bytes(vocabulary, dtype, softcap)
 
 
-def check_walk(vocabulary, dtype, device="cpu"):
+def check_walk(vocabulary, dtype, device="cpu", rows=37):
     """The Triton walk against float64 on the very logits that it reads, so that no rounding of the product is in the way."""
-    problem = Problem.make((37, vocabulary, 16), dtype, device, ignored=0.0)
+    problem = Problem.make((rows, vocabulary, 16), dtype, device, ignored=0.0)
     head, target = problem.head.detach(), problem.target
     plan = plan_for("triton", head, dtype, None, None, None)
-    z_CV = logits_(plan.buffer(37, head), problem.hidden.detach(), head, None)
+    z_CV = logits_(plan.buffer(rows, head), problem.hidden.detach(), head, None)
     logp_CV = z_CV.double().log_softmax(1)
-    stats = RowStats.empty(37, head)
+    stats = RowStats.empty(rows, head)
     plan.ops.describe(z_CV, target, stats, softcap=None, residual=True)
     logq_C = logp_CV.gather(1, target[:, None])[:, 0]
     entropy_C = torch.special.entr(logp_CV.exp()).sum(1)
@@ -142,6 +142,8 @@ def check_walk(vocabulary, dtype, device="cpu"):
     # A step of bfloat16 is 2^-7 of a number, and the interpreter cuts where a device rounds.
     rtol = 2**-7 if dtype == torch.bfloat16 else 2e-5
     torch.testing.assert_close(z_CV, residual_CV, rtol=rtol, atol=1e-6, check_dtype=False)
+    whole_CP = z_CV.as_strided((rows, z_CV.stride(0)), (z_CV.stride(0), 1))
+    assert not whole_CP[:, vocabulary:].any()  # the padding of a row stays 0
 
 
 def check(shape, dtype, impl, *, device="cpu", softcap=None, **kw):

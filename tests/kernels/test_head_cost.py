@@ -7,7 +7,8 @@ import torch
 from head_oracle import Gate, Power, Problem
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from widen.kernels.plan import Plan, chunks, default_workspace, plan_for
+from widen.kernels.chunk_walk import ChunkWalk
+from widen.kernels.plan import LEAD, Lead, Plan, chunks, default_workspace, plan_for, row_ops
 
 PRODUCTS = {"aten.mm", "aten.addmm"}
 
@@ -45,15 +46,18 @@ def cost(loss_of):
 
 
 @pytest.mark.parametrize(
-    ("learn", "weighted", "logprob"),
-    [(("hidden", "head"), 3, 4), (("hidden",), 2, 3), (("head",), 2, 3)],
+    ("learn", "products"),
+    [(("hidden", "head"), 3), (("hidden",), 2), (("head",), 2)],
     ids=["both", "frozen head", "frozen hidden states"],
 )
-def test_a_gradient_that_nobody_asks_for_costs_no_product(problem, learn, weighted, logprob):
+@pytest.mark.parametrize("kept", [1, 1 / 2, 1 / 4])
+def test_a_gradient_that_nobody_asks_for_costs_no_product(problem, learn, products, kept):
+    """And `linear_logprob` computes no logits twice but those of the chunks that it does not keep."""
     for name, x in problem.leaves.items():
         x.requires_grad_(name in learn)
-    assert cost(lambda: problem.weighted(Power(), impl="chunked", bias=False).loss) == weighted
-    assert cost(lambda: -problem.logprob(impl="chunked", bias=False).sum()) == logprob
+    asked = {"impl": "chunked", "bias": False, "workspace": int(kept * N) * V * 8}
+    assert cost(lambda: problem.weighted(Power(), **asked).loss) == products
+    assert cost(lambda: -problem.logprob(**asked).sum()) == products + 1 - kept
 
 
 def test_under_no_grad_there_is_one_product(problem):
@@ -67,7 +71,7 @@ def test_under_no_grad_there_is_one_product(problem):
 def test_ignored_rows_cost_nothing(problem):
     problem.target[:48] = -100
     assert cost(lambda: problem.weighted(Power(), impl="chunked", bias=False).loss) == 3 / 4
-    assert cost(lambda: -problem.logprob(impl="chunked", bias=False).sum()) == 4 / 4
+    assert cost(lambda: -problem.logprob(impl="chunked", bias=False).sum()) == 3 / 4
 
 
 def test_rows_of_weight_zero_cost_no_backward_product(problem):
@@ -127,8 +131,10 @@ def test_one_buffer_serves_both_walks(weight, ignored, monkeypatch):
     assert made == [22]  # 64 rows in three chunks
 
 
-@pytest.mark.parametrize(("memory", "expected"), [(24, 512), (39, 512), (40, 1024), (141, 1024)])
-def test_a_device_of_40_gb_gets_a_gigabyte_for_logits(memory, expected, monkeypatch):
+@pytest.mark.parametrize(
+    ("memory", "expected"), [(24, 512), (39, 512), (40, 1024), (79, 1024), (80, 2048), (150, 2048)]
+)
+def test_a_device_of_40_gb_gets_a_gigabyte_for_logits_and_one_of_80_two(memory, expected, monkeypatch):
     seen = SimpleNamespace(total_memory=memory * 10**9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: seen)
     assert default_workspace(torch.device("cuda", 0)) == expected * 2**20
@@ -142,3 +148,34 @@ def test_chunks_are_even_and_whole_tiles():
     assert plan.rows(700, 1000, room=140) == 128
     narrow = plan_for("chunked", torch.empty(1000, 4), torch.float32, None, 90 * 1000 * 8, None)
     assert [narrow.rows(n, 1000) for n in (90, 100, 271)] == [90, 50, 68]
+
+
+def plan_with(lead, impl="triton"):
+    return Plan(
+        ops=row_ops(impl), dtype=torch.bfloat16, softcap=None, workspace=2048 * 2**20, accumulate=None, lead=lead
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "vocabulary", "hidden", "lead"),
+    [(8192, 128256, 4096, 1024), (32768, 128256, 4096, 2048), (8192, 128256, 3072, 1024), (8192, 50304, 2048, 0),
+     (32768, 49152, 576, 0), (1000, 128256, 4096, 0)],
+    ids=["Llama-3.1-8B", "Llama-3.1-8B, 32k", "Llama-3.2-3B", "OLMo-1B", "SmolLM2-135M, 32k", "few rows"],
+)  # fmt: skip
+def test_logits_are_launched_early_where_that_was_measured_to_help(tokens, vocabulary, hidden, lead):
+    """An eighth of the rows, in whole tiles and at most a quarter of a chunk; none where they are few multiplications."""
+    pytest.importorskip("triton")
+    plan, head = plan_with(LEAD), torch.empty(vocabulary, hidden, dtype=torch.bfloat16, device="meta")
+    assert plan.lead_rows(tokens, plan.rows(tokens, vocabulary), head) == lead
+
+
+def test_no_lead_is_planned_where_rows_cannot_be_found_without_a_wait():
+    assert plan_for("chunked", torch.empty(50, 4), torch.float32, None, None, None).lead is None
+
+
+def test_a_lead_that_cannot_be_launched_is_an_error(problem):
+    plan = plan_with(Lead(one_in=1, least=0), "chunked")
+    walk = ChunkWalk(torch.empty(1024, D, dtype=torch.bfloat16), problem.head.bfloat16(), None, plan)
+    row_N, _ = plan.ops.pick(problem.target, V, -100)
+    with pytest.raises(ValueError, match="a lead of 256 rows needs row operations that find them without a wait"):
+        walk.begin(row_N)

@@ -6,6 +6,7 @@ from head_oracle import (
     DTYPES,
     IDS,
     SHAPES,
+    SLACK,
     Gate,
     Power,
     Problem,
@@ -13,10 +14,11 @@ from head_oracle import (
     check,
     check_walk,
     chunked,
+    distance,
     through_weighted,
 )
 
-from widen.kernels import linear_logprob, weighted_linear_nll
+from widen.kernels import chunk_walk, linear_logprob, plan, rows_torch, weighted_linear_nll
 
 rows_triton = pytest.importorskip("widen.kernels.rows_triton", exc_type=ImportError)
 pytestmark = pytest.mark.gpu
@@ -179,6 +181,18 @@ def test_peak_memory_is_the_workspace_and_little_more():
     assert peak(lambda: problem.weighted(Power(), impl="eager").loss) > 2 * n * v
 
 
+def test_between_forward_and_backward_the_last_chunk_is_held_and_nothing_else():
+    n, v, d, workspace = 8192, 32000, 256, 64 * 2**20
+    problem = Problem.make((n, v, d), torch.bfloat16, "cuda", ignored=0.0)
+    problem.gradients(problem.logprob(impl="triton", workspace=workspace).sum())  # warm up
+    start = torch.cuda.memory_allocated()
+    loss = problem.logprob(impl="triton", workspace=workspace).sum()
+    held = torch.cuda.memory_allocated() - start
+    assert workspace // 2 < held < workspace + 64 * n
+    torch.autograd.grad(loss, list(problem.leaves.values()), retain_graph=True)
+    assert torch.cuda.memory_allocated() - start < 64 * n
+
+
 COMPILE_STEPS = ["weighted", "logprob"]
 
 
@@ -205,3 +219,81 @@ def test_torch_compile_around_the_head_changes_nothing(which):
     plain = torch.autograd.grad(step(problem.hidden), leaves)
     compiled = torch.autograd.grad(torch.compile(step)(problem.hidden), leaves)
     torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture
+def leading(monkeypatch):
+    """Rows are launched early however little there is to multiply; the lengths of the leads."""
+    monkeypatch.setattr(plan, "LEAD", plan.Lead(one_in=4, least=0))
+    seen, begin = [], chunk_walk.ChunkWalk.begin
+
+    def spied(self, row_N):
+        begin(self, row_N)
+        seen.append(self.lead)
+
+    monkeypatch.setattr(chunk_walk.ChunkWalk, "begin", spied)
+    return seen
+
+
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+@pytest.mark.parametrize(("shape", "lead"), [((2048, 5003, 576), 256), ((1000, 50257, 96), 128)], **IDS)
+def test_error_is_no_worse_than_eager_with_a_lead(shape, lead, dtype, leading):
+    check(shape, dtype, "triton", device="cuda")
+    assert set(leading) == {lead}
+
+
+@pytest.mark.parametrize("counted", [0, 1, 100, 2000, 4096])
+@pytest.mark.parametrize("weight", [Power(), Gate()], ids=["dense", "gated"])
+def test_a_lead_changes_nothing_however_few_rows_count(counted, weight, leading, monkeypatch):
+    problem = Problem.make((4096, 503, 64), torch.float32, "cuda", ignored=0.0)
+    problem.target[torch.randperm(4096, device="cuda")[counted:]] = -100
+    results = []
+    for lead in (plan.LEAD, None):
+        monkeypatch.setattr(plan, "LEAD", lead)
+        out = problem.weighted(weight, impl="triton", workspace=3000 * 512 * 4)
+        results.append((*out[:4], *torch.autograd.grad(out.loss, list(problem.leaves.values()))))
+    assert leading == [512, 0]
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 17, 128, 129, 515])
+@pytest.mark.parametrize("vocabulary", [1, 3, 17, 130])
+@pytest.mark.usefixtures("leading")
+def test_small_sizes_are_those_of_eager(tokens, vocabulary, monkeypatch):
+    monkeypatch.setattr(plan, "_TILE", 1)  # a lead from four rows on
+    problem = Problem.make((tokens, vocabulary, 24), torch.float32, "cuda")
+    weight_N = torch.rand(tokens, device="cuda")
+    for workspace in (None, max(1, tokens // 3) * rows_triton.scratch_bytes(vocabulary, torch.float32, None)):
+        results = []
+        for impl in ("triton", "eager"):
+            out = problem.weighted(Power(), impl=impl, workspace=workspace)
+            logq_N = problem.logprob(impl=impl, workspace=workspace)
+            loss = out.loss + (weight_N * logq_N).mean()
+            results.append((*out[:4], logq_N, *torch.autograd.grad(loss, list(problem.leaves.values()))))
+        for a, b in zip(*results, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], **IDS)
+def test_the_rows_that_count_are_found_in_one_launch(dtype):
+    for size in (0, 1, 2, 15, 16, 17, 127, 128, 4095, 4096, 4097, 9001, 100_003):
+        target = torch.randint(-2, 52, (size,), device="cuda").to(dtype)
+        target[torch.rand(size, device="cuda") < 0.3] = -100
+        row_N, counts = rows_triton.pick(target, 50, -100)
+        assert counts.tolist() == rows_torch.pick(target, 50, -100)[1].tolist()
+        assert torch.equal(row_N[: counts[0]], (target != -100).nonzero()[:, 0])
+        assert not row_N[counts[0] :].any()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+def test_kept_logits_give_the_gradient_that_recomputed_ones_give(share, dtype):
+    """The second backward over one graph computes all logits again."""
+    problem = Problem.make((1000, 5003, 96), dtype, "cuda")
+    weight_N = (torch.rand(1000, device="cuda") < share).float()
+    loss = (weight_N * problem.logprob(impl="triton", workspace=300 * 5008 * dtype.itemsize)).sum()
+    leaves = list(problem.leaves.values())
+    kept, recomputed = (torch.autograd.grad(loss, leaves, retain_graph=True) for _ in range(2))
+    for a, b in zip(kept, recomputed, strict=True):
+        assert distance(a, b) < 2 * SLACK[dtype]

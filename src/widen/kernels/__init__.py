@@ -1,8 +1,8 @@
 """Hidden states -> log Q, without the N x V logits. The vocabulary is touched here and nowhere else; no loss is known here.
 
 Read ``eager.py`` first: six lines say what is computed. ``logprob.py`` serves every loss, ``weighted.py`` those whose weight
-looks at one token, in one pass; ``rows_torch.py`` and ``rows_triton.py`` are the same row operations twice; ``gradients.py`` has the
-products and ``plan.py`` the decisions.
+looks at one token, in one pass; ``rows_torch.py`` and ``rows_triton.py`` are the same row operations twice; ``targets.py`` finds the
+rows that count, ``chunk_walk.py`` goes through them, ``gradients.py`` has the products and ``plan.py`` the decisions.
 """
 
 from .logprob import linear_logprob

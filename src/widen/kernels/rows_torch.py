@@ -23,6 +23,13 @@ def scratch_bytes(vocabulary: int, dtype: torch.dtype, softcap: float | None) ->
     return vocabulary * (dtype.itemsize + copies * real.itemsize)
 
 
+def pick(target_N: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor | None, Tensor]:
+    """How many targets count, and how many of those lie outside the vocabulary. Which they are cannot be told without a wait."""
+    keep_N = target_N != ignore_index
+    wrong_N = keep_N & ((target_N < 0) | (target_N >= vocabulary))
+    return None, torch.stack((keep_N.sum(), wrong_N.sum()))
+
+
 def _capped(z_CV: Tensor, softcap: float | None) -> tuple[Tensor, Tensor | None]:
     """Logits in float32 or better after the soft cap, and its slope; without a cap they share memory with ``z_CV`` if they can."""
     real_CV = z_CV.to(real_dtype(z_CV.dtype))

@@ -192,6 +192,40 @@ def _multiply(x_ptr, factor_ptr, size, PROGRAMS: tl.constexpr, BLOCK: tl.constex
             tl.store(x_ptr + at, (x * factor).to(x_ptr.dtype.element_ty), mask=at < size)
 
 
+@triton.jit
+@no_type_check
+def _pick(target_ptr, row_ptr, counts_ptr, size, vocabulary, ignore, BLOCK: tl.constexpr):
+    """The rows whose target counts, end to end, then zeros; how many there are, and how many lie outside the vocabulary."""
+    inside = tl.arange(0, BLOCK)
+    count = 0
+    wrong = 0
+    for start in range(0, size, BLOCK):
+        at = start + inside
+        target = tl.load(target_ptr + at, mask=at < size, other=0).to(tl.int64)
+        keep = (at < size) & (target != ignore)
+        place = count + tl.cumsum(keep.to(tl.int32), axis=0) - 1
+        tl.store(row_ptr + place, at.to(tl.int64), mask=keep)
+        count += tl.sum(keep.to(tl.int32), axis=0)
+        wrong += tl.sum((keep & ((target < 0) | (target >= vocabulary))).to(tl.int32), axis=0)
+    for start in range(count, size, BLOCK):
+        at = start + inside
+        tl.store(row_ptr + at, tl.zeros((BLOCK,), tl.int64), mask=at < size)
+    tl.store(counts_ptr, count.to(tl.int64))
+    tl.store(counts_ptr + 1, wrong.to(tl.int64))
+
+
+def pick(target_N: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor | None, Tensor]:
+    """The rows whose target counts, without a wait for how many there are; and that number, and how many are out of range.
+
+    One program in one launch: the same in PyTorch is eight, and the first product waits for all of them.
+    """
+    row_N, counts = target_N.new_empty(len(target_N), dtype=torch.int64), target_N.new_zeros(2, dtype=torch.int64)
+    if len(target_N):
+        target_N = target_N.contiguous()
+        _pick[(1,)](target_N, row_N, counts, len(target_N), vocabulary, ignore_index, BLOCK=4096, num_warps=16)
+    return row_N, counts
+
+
 def _launch_walk(
     z_CV: Tensor, target_C: Tensor, stats: RowStats, softcap: float | None, *, full: bool, residual: bool
 ) -> None:

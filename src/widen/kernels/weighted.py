@@ -12,14 +12,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .chunk_walk import ChunkWalk
 from .eager import eager_logp, eager_logq, eager_stats
-from .gradients import Gradients, Wanted, add_recomputed, logits_
-from .plan import Impl, Plan, RowOps, TargetRows, beside, check_shapes, chunks, plan_for, product_dtype
+from .gradients import SPARSE, Gradients, Wanted, add_recomputed
+from .plan import Impl, Plan, RowOps, check_shapes, computing_on, plan_for, product_dtype, row_ops
 from .stats import HeadLoss, RowStats, TokenLocalWeight
-
-_SPARSE = 0.6
-"""Below this share of rows with a weight, computing their logits again (one product more on them) is cheaper than two products on
-all rows: 1 + 3 a < 3 for a < 2/3."""
+from .targets import Answer, TargetRows
 
 
 def weighted_linear_nll(
@@ -44,7 +42,7 @@ def weighted_linear_nll(
 
     For weights that look at one token (NLL, c-Div, TaiLr, lambda-PR, a five-line class of yours): per chunk the logits, their
     log-sum-exp and softmax - onehot in place, ``weight.at`` in PyTorch, and two products. A weight of 0 costs no backward
-    product: where the first chunk shows that under 60 % of the rows count, only those are computed again, in full chunks.
+    product: where the first rows show that under 60 % of them count, only those are computed again, in full chunks.
 
     The gradient is ready when the forward ends and is handed over by ``backward``, times the upstream gradient, once: a second
     backward through the same loss is refused. dW is summed over chunks in the products' dtype, one rounding a chunk;
@@ -94,12 +92,16 @@ def _weighted_linear_nll(
 ) -> HeadLoss:  # fmt: skip
     check_shapes(hidden_ND, head_VD, target_N, bias_V)
     _check_weight(weight)
-    asked = TargetRows(target_N, len(head_VD), ignore_index)
     plan = plan_for(impl, head_VD, product_dtype(hidden_ND, head_VD, bias_V), softcap, workspace, accumulate)
-    one_pass = None if plan is None else _OnePass(hidden_ND, head_VD, bias_V, plan)
+    told = Answer(num_tokens) if isinstance(num_tokens, Tensor) else None
+    with computing_on(hidden_ND):
+        asked = TargetRows(target_N, len(head_VD), ignore_index, row_ops("chunked") if plan is None else plan.ops)
+    one_pass = None if plan is None else _OnePass(hidden_ND, head_VD, bias_V, plan, asked)
     row_T = asked.rows()
-    targets = _Targets(row_T, *(x if row_T is None else x[row_T] for x in (target_N.long(), position_N, length_N)))
-    count = _count(num_tokens, len(targets.target_T))
+    targets = _Targets(
+        row_T, *(x if row_T is None else x[row_T] for x in (target_N.long().contiguous(), position_N, length_N))
+    )
+    count = _count(float(num_tokens if told is None else told.read()), len(targets.target_T))
     if one_pass is None:
         logp_TV = eager_logp(hidden_ND if row_T is None else hidden_ND[row_T], head_VD, bias_V, softcap)
         stats, logq_T = eager_stats(logp_TV, targets.target_T), eager_logq(logp_TV, targets.target_T)
@@ -107,7 +109,7 @@ def _weighted_linear_nll(
             w_T = weigh(weight, stats.logq_C, targets.position_T, targets.length_T)
         loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, logq_T)).sum() / count
     else:
-        with torch.no_grad(), beside(hidden_ND):
+        with torch.no_grad(), computing_on(hidden_ND):
             stats, w_T, gradients = one_pass.run(weight, targets, count)
             loss = -torch.where(w_T == 0, 0.0, w_T * stats.logq_C).sum() / count
         loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, one_pass.plan.ops)  # type: ignore[no-untyped-call]
@@ -129,18 +131,21 @@ class _Targets(NamedTuple):
 class _OnePass:
     """Head, weights and gradients of one call. All memory is taken when it is made, before the device says which rows count."""
 
-    def __init__(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, plan: Plan) -> None:
+    def __init__(
+        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, plan: Plan, asked: TargetRows
+    ) -> None:
         self.plan, self.hidden_ND = plan, hidden_ND
         self.wanted = Wanted.of(hidden_ND, head_VD, bias_V)
         narrow = torch.float32 if plan.dtype == torch.float16 else plan.dtype
         wide = torch.promote_types(narrow, plan.accumulate or narrow)
         self.dtype = torch.float32 if plan.dtype == torch.float16 else head_VD.dtype
-        with torch.no_grad(), beside(hidden_ND):
+        with torch.no_grad(), computing_on(hidden_ND):
             self.head, self.bias = head_VD.to(plan.dtype), None if bias_V is None else bias_V.to(plan.dtype)
             self.gradients = Gradients(hidden_ND, self.head, self.wanted, ops=plan.ops, hold=(narrow, wide), alpha=1.0)
             self.stats = RowStats.empty(len(hidden_ND), self.head)
             self.w_N = torch.empty_like(self.stats.logq_C)
-            self.buffer = plan.buffer(plan.rows(len(hidden_ND), len(head_VD)), self.head)
+            self.logits = ChunkWalk(hidden_ND, self.head, self.bias, plan)
+            self.logits.begin(asked.row_N)
 
     def run(
         self, weight: TokenLocalWeight, targets: _Targets, count: float
@@ -154,10 +159,10 @@ class _OnePass:
             active = w_T.nonzero()[:, 0]
             row_T = active if targets.row_T is None else targets.row_T[active]
             add_recomputed(
-                self.gradients, self.hidden_ND, self.head, self.bias, self.plan, buffer=self.buffer,
+                self.gradients, self.hidden_ND, self.head, self.bias, self.plan, buffer=self.logits.buffer,
                 row_T=row_T, target_T=targets.target_T[active], lse_T=stats.lse_C[active], coefficient_T=w_T[active],
             )  # fmt: skip
-        del self.buffer  # dW may need a copy in another dtype now
+        del self.logits  # dW may need a copy in another dtype now
         dx, dw, db = self.gradients.finished()
         return stats, w_T, (dx, None if dw is None else dw.to(self.dtype), db)
 
@@ -165,18 +170,22 @@ class _OnePass:
         """Fill ``stats`` and ``w_T`` chunk by chunk, adding gradients on the way; False where that is left to a second walk."""
         plan, total = self.plan, len(w_T)
         dense = any(self.wanted)
-        for chunk in chunks(total, plan.rows(total, len(self.head), len(self.buffer))):
-            row = chunk if targets.row_T is None else targets.row_T[chunk]
-            hidden_CD = self.hidden_ND[row].to(plan.dtype)
-            z_CV = logits_(self.buffer[: len(hidden_CD)], hidden_CD, self.head, self.bias)
-            plan.ops.describe(z_CV, targets.target_T[chunk], stats.part(chunk), softcap=plan.softcap, residual=dense)
-            w_T[chunk] = weigh(weight, stats.logq_C[chunk], targets.position_T[chunk], targets.length_T[chunk])
-            if chunk.start == 0 and dense:
-                # The one wait for the device: the other chunks follow the first one's example. Not hidden behind the logits of
-                # the second chunk, since those would need a buffer of their own, and half the rows cost more than the wait.
-                dense = int(w_T[chunk].count_nonzero()) >= _SPARSE * len(hidden_CD)
+        sample = None
+        for part in self.logits.parts(total, targets.row_T):
+            at, chunk = part.at, part.chunk
+            plan.ops.describe(part.z, targets.target_T[at], stats.part(at), softcap=plan.softcap, residual=dense)
+            w_T[at] = weigh(weight, stats.logq_C[at], targets.position_T[at], targets.length_T[at])
+            if dense and sample is None:
+                sample, least = Answer(w_T[at].count_nonzero()), SPARSE * at.stop
+            if not part.ends:
+                continue
+            if dense and chunk.start == 0 and sample is not None:
+                # The other rows follow the example of the first part. With a lead its answer is there before the rest of the
+                # chunk is computed. Not hidden behind the logits of a second chunk, since those would need a buffer of their own,
+                # and half the rows cost more than the wait.
+                dense = sample.read() >= least
             if dense:
-                self.gradients.add(z_CV, hidden_CD, row, w_T[chunk])
+                self.gradients.add(part.z_CV, part.hidden_CD, part.row, w_T[chunk])
         return dense or total == 0
 
 
@@ -236,8 +245,7 @@ def _check_weight(weight: TokenLocalWeight) -> None:
         )
 
 
-def _count(num_tokens: float | Tensor, targets: int) -> float:
-    count = float(num_tokens)
+def _count(count: float, targets: int) -> float:
     if not count > 0 and targets:
         raise ValueError(
             f"num_tokens={count:g} with {targets} targets in this call; legal: the targets of the whole step, above 0"
