@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from widen.metrics.exact import ExactPoint
 
@@ -84,7 +84,7 @@ def interval(values: Sequence[float]) -> tuple[float, float | None]:
     if n < 2:
         return mean, None
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
-    return mean, float(student.ppf(0.975, n - 1)) * deviation / math.sqrt(n)
+    return mean, float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
 
 
 def best_recall(rows: Sequence[Row], *, precision: float) -> dict[str, Row | None]:

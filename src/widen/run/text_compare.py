@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from widen.metrics.interval import RESAMPLES
 from widen.metrics.passes import normalised, pass_at_k
@@ -47,7 +47,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
     if a + b == 0:
         return 0.0
     freedom = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
-    return float(student.ppf(0.975, freedom)) * math.sqrt(a + b)
+    return float(stdtrit(freedom, 0.975)) * math.sqrt(a + b)
 
 
 def _over_problems(mine: Sequence[TextPoint], theirs: Sequence[TextPoint]) -> dict[str, tuple[float, float]]:
