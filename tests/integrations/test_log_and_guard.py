@@ -260,3 +260,9 @@ def test_a_cap_bounds_every_weight():
     trainer = train(Trainer, WAYS["1x4"], loss="cdiv:alpha=1.4,cap=2")[1]
     assert max(entry["weight_max"] for entry in trainer.state.log_history if "loss" in entry) == pytest.approx(2.0)
     assert math.isclose(trainer.ledger.weight.cap, 2.0)
+
+
+def test_an_evaluation_set_without_a_target_has_no_nll(tmp_path):
+    """0, which the host gives, would win every comparison of checkpoints."""
+    data = [{"input_ids": row["input_ids"], "labels": [-100] * len(row["input_ids"])} for row in rows(4)]
+    assert math.isnan(evaluated(Trainer, data))

@@ -222,3 +222,57 @@ def test_arguments_of_the_loss(tmp_path):
         make(tmp_path, loss="cdiv:alfa=1.4")
     with pytest.raises(TypeError, match=r"loss"):
         Trainer(model=tiny_model(), args=arguments(tmp_path), train_dataset=rows(), data_collator=pad)
+
+
+def bert():
+    """A decoder whose head is a transform before the linear layer: at this initialisation its log-probabilities are nearly uniform."""
+    shape = {
+        "vocab_size": 48,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    torch.manual_seed(0)
+    return transformers.BertLMHeadModel(transformers.BertConfig(**shape, is_decoder=True, max_position_embeddings=64))
+
+
+def test_a_head_with_a_transform_before_it():
+    with pytest.raises(ValueError, match=r"does more than a linear head"):
+        train(Trainer, WAYS["4x1"], loss=LOSS, model=bert())
+
+
+def test_a_wrong_head_in_evaluation_alone(tmp_path):
+    trainer = make(tmp_path, model=bert(), eval_dataset=rows(4))
+    with pytest.raises(ValueError, match=r"does more than a linear head"):
+        trainer.evaluate()
+
+
+def test_a_wrong_head_in_trl():
+    from widen.integrations.trl import SFTTrainer
+
+    class Sharper(transformers.LlamaForCausalLM):
+        def forward(self, *args, **kwargs):
+            out = super().forward(*args, **kwargs)
+            out.logits = out.logits * 1.2
+            return out
+
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match=r"does more than a linear head"):
+        train_sft(SFTTrainer, WAYS["4x1"], loss=LOSS, model=Sharper(tiny_model().config))
+
+
+def test_a_subclass_whose_compute_loss_goes_past_ours():
+    class Mine(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            return model(**inputs).loss
+
+    with pytest.raises(RuntimeError, match=r"step 1 is not made.*Mine overrides it without calling super"):
+        train(Mine, WAYS["4x1"], loss=LOSS)
+
+
+def test_a_batch_of_embeddings_alone(tmp_path):
+    trainer = make(tmp_path)
+    batch = {"inputs_embeds": torch.zeros(1, 3, 16), "labels": torch.ones(1, 3, dtype=torch.long)}
+    with pytest.raises(ValueError, match=r"no 'input_ids'.*embeddings alone are not supported"):
+        trainer.compute_loss(trainer.model.train(), batch, num_items_in_batch=torch.tensor(2))

@@ -251,3 +251,29 @@ def test_a_micro_batch_without_targets_changes_nothing():
 
 def logged(trainer, name):
     return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def test_a_class_whose_name_the_host_does_not_know_is_divided_by_its_targets():
+    """GPT2LMHeadModel: the host would count every row's first token, which nothing predicts."""
+    shape = {"vocab_size": 48, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, bos_token_id=0, eos_token_id=1))
+    data = [row | {"labels": row["input_ids"]} for row in rows()]
+    trainer = train(Trainer, WAYS["4x1"], loss="nll", model=model, data=data)[1]
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert all(entry["loss"] == pytest.approx(entry["nll"], rel=1e-4) for entry in logs)
+
+
+@pytest.mark.parametrize("name", ["logits_soft_cap", "output_logit_soft_cap"])
+def test_a_soft_cap_is_known_by_its_other_names(name):
+    class Capped(transformers.LlamaForCausalLM):
+        def forward(self, *args, **kwargs):
+            out = super().forward(*args, **kwargs)
+            out.logits = 0.5 * torch.tanh(out.logits / 0.5)
+            return out
+
+    config = tiny_model().config
+    setattr(config, name, 0.5)
+    torch.manual_seed(0)
+    watch = train(Trainer, WAYS["4x1"], loss="nll", model=Capped(config), changes={"remove_unused_columns": False})[0]
+    assert len(watch.gradients) > 0

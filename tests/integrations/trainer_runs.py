@@ -318,13 +318,6 @@ def evaluated(trainer_class, data, size=2, **kwargs):
         return trainer.evaluate()["eval_loss"]
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    one_rank(int(sys.argv[1]), sys.argv[2], sys.argv[3])
-    torch.distributed.destroy_process_group()
-    print("done", flush=True)
-
-
 def sharded_by_accelerate(out, half):
     """On a GPU, where accelerate does shard: gradients of every loss under the trainer's own FSDP2, and the log of each."""
     from safetensors.torch import save_file
@@ -340,3 +333,10 @@ def sharded_by_accelerate(out, half):
     save_file(gradients, f"{out}/gradients.safetensors")
     with open(f"{out}/logs.json", "w") as file:
         json.dump(logs, file)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    one_rank(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    torch.distributed.destroy_process_group()
+    print("done", flush=True)

@@ -187,11 +187,15 @@ def _linear(head: nn.Module) -> nn.Linear:
 
 
 def _logit_shape(config: Any) -> tuple[float | None, float]:
-    """Soft cap and scale that the architecture puts on its logits."""
+    """Soft cap and scale that the architecture puts on its logits, by the names that architectures have for them."""
     text = config.get_text_config()
+    caps = (
+        getattr(text, name, None) for name in ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+    )
+    cap = next((float(found) for found in caps if found), None)
     for name in ("logit_scale", "output_multiplier", "lm_head_multiplier"):
         if getattr(text, name, None) is not None:
-            return getattr(text, "final_logit_softcapping", None), float(getattr(text, name))
+            return cap, float(getattr(text, name))
     divisor = getattr(text, "logits_scaling", None)
     scale = 1.0 if divisor is None else float(divisor) if text.model_type == "hyperclovax" else 1 / float(divisor)
-    return getattr(text, "final_logit_softcapping", None), scale
+    return cap, scale

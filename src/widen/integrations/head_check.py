@@ -1,14 +1,15 @@
-"""Whether hidden states and ``lm_head`` give the log-probabilities that the model itself gives: measured, once, when training begins.
+"""Whether hidden states and ``lm_head`` give the log-probabilities that the model itself gives: measured, once, before the first loss.
 
-Shapes: B rows, C columns, N places.
+Shapes: C columns of one row, N places.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from widen.losses import NLL
@@ -16,34 +17,56 @@ from widen.losses import NLL
 from .fused_head import Request, ask
 from .sequences import read_sequences
 
-__all__ = ["check_head"]
+__all__ = ["check_head", "through_our_head"]
 
 _PLACES = 16  # tokens compared; a forward of this length costs nothing
 
 
 @torch.no_grad()
-def check_head(model: Any, tokens_BC: Int[Tensor, "B C"]) -> None:
-    """Compare our log-probabilities with those of the model's own logits on a few tokens; refuse an architecture that does more.
+def check_head(
+    model: Any, inputs: dict[str, Any], through_head: Callable[[Any, Tensor], Float[Tensor, " N"]], *, half: torch.dtype | None
+) -> None:  # fmt: skip
+    """Compare the fused head's log-probabilities with those of the model's own logits on a few tokens; refuse what does more.
 
-    One short forward each way, when training begins, on every rank alike.
+    One short forward each way, on every rank alike. The difference is measured against the spread of the logits, since what a
+    wrong head leaves out (a transform, a cap, a scale) shows in proportion to it, at any initialisation; to that comes what rounding
+    may do to logits of that size. Seen: right heads below .011 of the spread, wrong ones above .1.
+
+    Args:
+      inputs: a batch; its first tokens are taken.
+      through_head: log q of each token after the first, by the fused head.
+      half: the dtype of mixed precision, or None.
     """
-    tokens = tokens_BC[:1, :_PLACES]
-    if tokens.shape[1] < 2:
+    if inputs.get("input_ids") is None:
+        raise ValueError(
+            f"the batch has no 'input_ids' (it has {', '.join(sorted(inputs))}): `loss` reads tokens; embeddings alone are not supported"
+        )
+    tokens_1C: Int[Tensor, "1 C"] = inputs["input_ids"][:1, :_PLACES]
+    if tokens_1C.shape[1] < 2:
         return
     training = model.training
     model.eval()
     try:
-        sequences = read_sequences({"labels": tokens})
-        request = Request(NLL(), (), sequences, float(tokens.shape[1] - 1))
-        ask(model, {"input_ids": tokens}, request)
-        logits = model(input_ids=tokens, use_cache=False).logits[0, :-1].float()
+        ours_N = through_head(model, tokens_1C).float()
+        logits = model(input_ids=tokens_1C, use_cache=False).logits[0, :-1]
     finally:
         model.train(training)
-    own_N = logits.log_softmax(-1).gather(-1, tokens[0, 1:, None].to(logits.device))[:, 0]
-    ours_N = cast(Any, request.seen).logq_N[:-1].to(own_N)
-    worst = float((own_N - ours_N).abs().max())
-    if not worst <= 0.05 * (1 + float(own_N.abs().max())):  # nan is refused too; bfloat16 errs by about 0.01 here
+    eps = max(torch.finfo(dtype).eps for dtype in (logits.dtype, half) if dtype is not None)
+    logits = logits.float()
+    own_N = logits.log_softmax(-1).gather(-1, tokens_1C[0, 1:, None].to(logits.device))[:, 0]
+    apart = float((own_N - ours_N.to(own_N)).square().mean().sqrt())
+    allowed = 0.03 * float(logits.std(-1).mean()) + 0.5 * eps * float(logits.abs().max())
+    if not apart <= allowed:  # nan is refused too
         raise ValueError(
-            f"model: log-probabilities from its hidden states and lm_head differ from those of its own logits by {worst:.3g}; its forward "
-            f"does more than a linear head ({type(model).__name__}), and the loss would be wrong"
+            f"model: log-probabilities from its hidden states and lm_head differ from those of its own logits by {apart:.3g} (allowed "
+            f"{allowed:.3g}); its forward does more than a linear head ({type(model).__name__}), and the loss would be wrong"
         )
+
+
+def through_our_head(model: Any, tokens_1C: Int[Tensor, "1 C"]) -> Float[Tensor, " N"]:
+    """Log q of each token after the first, as the Transformers trainer computes it."""
+    sequences = read_sequences({"labels": tokens_1C})
+    request = Request(NLL(), (), sequences, float(tokens_1C.shape[1] - 1))
+    ask(model, {"input_ids": tokens_1C}, request)
+    assert request.seen is not None
+    return request.seen.logq_N[:-1]

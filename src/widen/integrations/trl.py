@@ -37,6 +37,12 @@ class SFTTrainer(WeightedLoss, trl.SFTTrainer):
     def _adopt(self, model: Any) -> None:
         refuse_model(model)  # the head is TRL's
 
+    def _through_head(self, model: Any, tokens_1C: Tensor) -> Tensor:
+        log_probs: Tensor = model(input_ids=tokens_1C, labels=tokens_1C, fused_lm_head=True, use_cache=False)[
+            "log_probs"
+        ]
+        return log_probs[0]
+
     def _weighted(self, model: Any, inputs: dict[str, Any], num_items: Tensor | int) -> Callable[..., Any]:
         """A stand-in for the model whose log-probabilities carry their weights."""
 

@@ -7,9 +7,11 @@ loss stays the host's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 from transformers import TrainerCallback
 from transformers.utils import logging
@@ -18,7 +20,7 @@ from widen.losses import Weight, parse
 
 from .evaluation import Evaluation
 from .fused_head import Request, add_fused_head, ask
-from .head_check import check_head
+from .head_check import check_head, through_our_head
 from .ledger import Ledger
 from .refuse import refuse_arguments, refuse_model
 from .sequences import read_sequences
@@ -54,6 +56,9 @@ class WeightedLoss(_Host):
         self._adopt(self.model)
         # The count of targets is passed on whether or not the model's own forward would have taken it.
         self.model_accepts_loss_kwargs = True
+        # The host guesses by the class's name whether a first token can be a target (GPT2LMHeadModel: yes). Here none can, so that a
+        # step is divided by the targets that it has, padded or packed.
+        self._loss_shifts_labels = True
         self.add_callback(_Settle(self))
 
     def _adopt(self, model: Any) -> None:
@@ -74,6 +79,9 @@ class WeightedLoss(_Host):
     ) -> Any:  # fmt: skip
         """In training our loss; in evaluation NLL, whatever the loss."""
         kwargs: dict[str, Any] = {"return_outputs": return_outputs, "num_items_in_batch": num_items_in_batch}
+        if not self._head_is_checked:
+            check_head(model, inputs, self._through_head, half=_half(self.args))
+            self._head_is_checked = True
         if not model.training:
             return super().compute_loss(self._watched(model, inputs), inputs, **kwargs)
         if num_items_in_batch is None:
@@ -91,9 +99,6 @@ class WeightedLoss(_Host):
 
     def _weighted(self, model: Any, inputs: dict[str, Any], num_items: Tensor | int) -> Callable[..., Any]:
         """A stand-in for the model that answers with our loss."""
-        if not self._head_is_checked:
-            check_head(model, inputs["input_ids"])
-            self._head_is_checked = True
 
         def answer(**kwargs: Any) -> Any:
             ledger, sequences = self.ledger, read_sequences(inputs)
@@ -108,6 +113,10 @@ class WeightedLoss(_Host):
 
         return answer
 
+    def _through_head(self, model: Any, tokens_1C: Tensor) -> Tensor:
+        """Log q of each token after the first, by the head that trains."""
+        return through_our_head(model, tokens_1C)
+
     def _watched(self, model: Any, inputs: dict[str, Any]) -> Callable[..., Any]:
         """A stand-in for the model in evaluation, which notes the NLL of each row."""
         return self._evaluation.watch(model, inputs)
@@ -116,6 +125,11 @@ class WeightedLoss(_Host):
 
     def _end_of_step(self) -> None:
         """Called when all gradients of a step are in, before the optimizer moves; also for a last, incomplete accumulation."""
+        if not self.ledger.pending:
+            raise RuntimeError(
+                f"step {self.state.global_step + 1} is not made: none of its losses came from WeightedLoss.compute_loss; "
+                f"{type(self).__name__} overrides it without calling super(), and would train on another loss than {self.ledger.weight}"
+            )
         self.ledger.settle(step=self.state.global_step + 1, dataset=self.train_dataset)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -142,9 +156,9 @@ class WeightedLoss(_Host):
         self._evaluation = Evaluation()
         output = super().evaluation_loop(*args, **kwargs)
         prefix = kwargs.get("metric_key_prefix", args[4] if len(args) > 4 else "eval")
-        nll = self._evaluation.nll
-        if nll is not None and output.metrics is not None:
-            output.metrics[f"{prefix}_loss"] = nll
+        if output.metrics is not None and f"{prefix}_loss" in output.metrics:
+            # nan without a single target: the host's 0 would win every comparison of checkpoints
+            output.metrics[f"{prefix}_loss"] = math.nan if self._evaluation.nll is None else self._evaluation.nll
         return output
 
     # ---- what is kept
@@ -167,6 +181,11 @@ class WeightedLoss(_Host):
         return super()._inner_training_loop(
             batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
         )
+
+
+def _half(args: Any) -> torch.dtype | None:
+    """The dtype of the host's mixed precision."""
+    return torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
 
 
 class _Settle(TrainerCallback):
