@@ -5,8 +5,10 @@ They show that a recipe runs from end to end, in seconds on a CPU; their numbers
 
 from __future__ import annotations
 
-import atexit
+import contextlib
+import hashlib
 import json
+import os
 import shutil
 import tempfile
 from dataclasses import replace
@@ -45,13 +47,50 @@ TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['content'] }}]{% endfor 
 
 @lru_cache(maxsize=1)
 def folder() -> Path:
-    """A temporary folder with the model and a file for each task; it is removed when the process ends."""
-    made = Path(tempfile.mkdtemp(prefix="widen-tiny-"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    for task, records in RECORDS.items():
-        (made / f"{task}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    _make_model(made / "model")
-    return made
+    """A folder with the model and a file for each task, among the system's temporary ones.
+
+    Run folders are named by these paths, so that the place is the same every time: named by the content of this file, made once, whole or
+    not at all, whoever asks at the same moment.
+    """
+    name = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    place = Path(tempfile.gettempdir()) / f"widen-tiny-{name}"
+    if place.exists() and not os.access(place, os.W_OK):
+        place = place.with_name(f"{place.name}-{getattr(os, 'getuid', os.getpid)()}")  # the other is somebody else's
+    if not _is_whole(place):
+        _make(place)
+    return place
+
+
+def _make(place: Path) -> None:
+    part = Path(tempfile.mkdtemp(prefix="widen-tiny-part-", dir=place.parent))
+    try:
+        made = part / "new"
+        made.mkdir()
+        for task, records in RECORDS.items():
+            lines = "".join(json.dumps(record) + "\n" for record in records)
+            (made / f"{task}.jsonl").write_text(lines, encoding="utf-8")
+        _make_model(made / "model")
+        (made / "files.json").write_text(json.dumps(_digests(made)), encoding="utf-8")
+        if place.exists() and not _is_whole(place):
+            place.rename(part / "broken")  # temporary folders are cleaned file by file
+        with contextlib.suppress(OSError):
+            made.rename(place)  # another process may have been faster, with the same content
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    if not _is_whole(place):
+        raise OSError(f"the tiny model could not be written to {place}")
+
+
+def _is_whole(place: Path) -> bool:
+    try:
+        return bool(json.loads((place / "files.json").read_text(encoding="utf-8")) == _digests(place))
+    except (OSError, ValueError):
+        return False
+
+
+def _digests(place: Path) -> dict[str, str]:
+    files = sorted(file for file in place.rglob("*") if file.is_file() and file.name != "files.json")
+    return {str(file.relative_to(place)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def _make_model(path: Path) -> None:

@@ -63,6 +63,16 @@ def test_without_flags_it_is_the_papers_training(capsys):
     assert config.train == Source(task="writing_prompts")
 
 
+@pytest.mark.parametrize(("size", "micro"), [(4, 4), (12, 6), (64, 8), (13, 1)])
+def test_a_step_alone_is_cut_by_the_largest_micro_batch_up_to_eight(capsys, tmp_path, size, micro):
+    flags = ("--model", "m", "--data", "a.jsonl")
+    config = printed(capsys, *flags, "--batch-size", str(size))
+    assert (config.batch_size, config.micro_batch) == (size, micro)
+    main(["train", *flags, "--print"])
+    (tmp_path / "all.json").write_text(capsys.readouterr().out)
+    assert printed(capsys, str(tmp_path / "all.json"), "--batch-size", str(size)) == config
+
+
 def test_epochs_of_nll_before_are_one_run_for_all_losses(capsys):
     flags = ("--model", "m", "--data", "a.jsonl", "--epochs", "3", "--after-nll-epochs", "1", "--loss")
     cdiv = printed(capsys, *flags, "cdiv:alpha=1.4", "--set", "weight_scale=mean_one")
@@ -109,6 +119,8 @@ def test_a_config_file_and_the_config_of_a_run_folder_give_the_same_model(capsys
             ["--model", "m", "--data", "a.jsonl", "--epochs", "0"],
             "epochs=0.0, max_steps=-1: one of them must be above 0",
         ),
+        (["--model", "m", "--data", "a.jsonl", "--steps", "0"], "max_steps=0 (--steps): must be at least 1, or -1"),
+        (["--model", "m", "--data", "a.jsonl", "--steps", "-5"], "max_steps=-5 (--steps): must be at least 1, or -1"),
         (["--model", "m", "--data", "a.jsonl", "--lr", "0"], "lr=0.0: must be above 0"),
         (["--model", "m", "--data", "a.jsonl", "--packing", "--group-by-length"], "take one of them"),
         (["--model", "m", "--data", "a.jsonl", "--device", "tpu"], "must be cuda or cpu"),

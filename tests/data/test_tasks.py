@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.data.tasks import TASKS, Example, read, task
+from widen.data.tasks import TASKS, Example, listed, read, task
 
 MATHQA = Example("# what is 2 % of 50 ?\n", "n0 = 2.0\nanswer = n0", {"answer": 1.0})
 CONTEST = '"""\nPrint the sum.\n"""\n# A Python 3 program that reads the input and prints the answer:\n'
@@ -146,6 +146,14 @@ BAD = [
     ("mbpp", {"text": "a", "code": "b", "test_list": "assert x"}, "'test_list' must be a list of texts, got str"),
     ("mbpp", {"text": "a", "code": "b", "test_list": []}, "'test_list' is empty"),
     ("codecontests", {"description": "a", "test_list": [{"input": "1"}]}, "'test_list', entry 1: must hold"),
+    ("codecontests", {"description": "a", "test_list": "ab"}, "'test_list' is not JSON"),
+    (
+        "codecontests",
+        {"description": "a", "test_list": {"input": "1"}},
+        "'test_list' must be a list of tests, got dict",
+    ),
+    ("mbpp", {"text": "a", "code": "b"}, "no field 'test_list'; it has 'text', 'code'"),
+    ("mbpp", {"text": "a", "test_list": None}, "'test_list' is null"),
     ("codecontests", {"description": "a", "solutions": "[oops"}, "'solutions' is not JSON"),
     ("codecontests", {"description": "a", "solutions": 5}, "'solutions' must be a list of programs, got int"),
     ("codecontests", {"description": "a", "public_tests": {"input": [1], "output": []}}, "two lists of one length"),
@@ -192,7 +200,7 @@ def test_files_of_each_kind_give_the_same_examples_and_name_lines(tmp_path):
     assert found["jsonl"].examples == found["json"].examples == found["csv"].examples
     assert [example.completion for example in found["csv"].examples] == ['said "x"', "d"]
     where = {ending: one.bad[0].partition(": ")[0].rpartition(", ")[2] for ending, one in found.items()}
-    assert where == {"jsonl": "line 3", "json": "line 6", "csv": "line 4"}
+    assert where == {"jsonl": "line 3", "json": "record 2 (line 6)", "csv": "line 4"}
 
 
 def test_lines_that_cannot_be_read_are_bad_records_and_the_rest_is_read(tmp_path):
@@ -213,7 +221,70 @@ def test_an_unanswered_example_is_bad_only_where_there_is_something_to_learn(tmp
     assert len(read("jsonl", str(tmp_path / "x.jsonl")).examples) == 2
     found = read("jsonl", str(tmp_path / "x.jsonl"), answered=True)
     assert [example.prompt for example in found.examples] == ["b"]
-    assert found.bad[0].endswith("x.jsonl, line 1: there is no completion to learn")
+    reason = "x.jsonl, line 1: there is no completion to learn: no field 'completion'; it has 'prompt'"
+    assert found.bad[0].endswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "reason"),
+    [
+        (
+            "mathqa_python",
+            {"question": "x", "solution": "y"},
+            "no field 'program' or 'code'; it has 'question', 'solution'",
+        ),
+        ("alpaca", {"instruction": "x", "output": " "}, "'output' is empty"),
+        ("writing_prompts", {"prompt": "x", "story": None}, "'story' is null"),
+        ("codecontests", {"description": "x", "solutions": []}, "'solutions' is empty"),
+        (
+            "codecontests",
+            {"description": "x", "solutions": {"language": [2], "solution": ["c++"]}},
+            "'solutions' holds none that can be used",
+        ),
+    ],
+)
+def test_why_there_is_nothing_to_learn_is_said_by_field(tmp_path, name, record, reason):
+    (tmp_path / "x.jsonl").write_text(json.dumps(record))
+    (sentence,) = read(name, str(tmp_path / "x.jsonl"), answered=True).bad
+    assert sentence.endswith(f"there is no completion to learn: {reason}")
+
+
+def test_what_is_wrong_with_many_records_in_the_same_way_is_said_once(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"prompt": "a", "completion": "b"}\n' * 20 + "oops\n")
+    text = listed(read("alpaca", str(tmp_path / "x.jsonl")).bad)
+    assert text.count("no field 'instruction'; it has 'prompt', 'completion' (and 19 more records like it)") == 1
+    assert text.count("\n") == 1
+    kinds = listed([f"x.jsonl, line {i}: fault {i}" for i in range(13)])
+    assert kinds.count("\n") == 10
+    assert kinds.endswith("  and 3 more")
+
+
+def test_a_record_of_a_list_on_one_line_is_known_by_its_number(tmp_path):
+    (tmp_path / "x.json").write_text('[{"text": "a"}, {"text": 1}, {"text": 2}]')
+    where = [
+        sentence.partition("x.json, ")[2].partition(":")[0] for sentence in read("jsonl", str(tmp_path / "x.json")).bad
+    ]
+    assert where == ["record 2 (line 1)", "record 3 (line 1)"]
+
+
+def test_an_empty_cell_is_no_answer_and_a_missing_one_is_counted(tmp_path):
+    (tmp_path / "x.csv").write_text("question,program,answer\nwhat is 1 ?,answer = 1,\nwhat is 2 ?\n")
+    found = read("mathqa_python", str(tmp_path / "x.csv"))
+    assert [example.facts for example in found.examples] == [{}]
+    assert found.bad[0].endswith("1 column where the header has 3")
+
+
+def test_a_task_whose_records_hold_lists_is_not_read_from_csv(tmp_path):
+    (tmp_path / "x.csv").write_text("text,code,test_list\na,b,c\n")
+    with pytest.raises(
+        ValueError, match=r"x\.csv: records of 'mbpp' hold lists, which a \.csv cannot: give \.jsonl or"
+    ):
+        read("mbpp", str(tmp_path / "x.csv"))
+
+
+def test_tests_of_contests_may_be_json_inside_text():
+    asked = {"description": "a", "test_list": json.dumps([{"input": "1", "output": "2"}])}
+    assert task("codecontests").example(asked).facts == {"inputs": ["1"], "outputs": ["2"]}
 
 
 def test_limit_takes_the_first_records_and_facts_can_be_left_behind(tmp_path):

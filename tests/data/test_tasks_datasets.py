@@ -71,6 +71,20 @@ def test_without_a_source_the_tasks_own_data_set_is_asked_for(name, monkeypatch)
     ]
 
 
+def test_a_folder_that_is_no_data_set_is_refused_without_asking_datasets(tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: pytest.fail("asked"))
+    (tmp_path / "notes.md").write_text("x")
+    with pytest.raises(ValueError, match=r"is no data set: there is no file in it that ends in \.jsonl"):
+        read("jsonl", str(tmp_path))
+    monkeypatch.setattr("widen.data.tasks.records.MANY", 5)
+    for i in range(6):
+        (tmp_path / f"{i}.jsonl").write_text("{}")
+    with pytest.raises(ValueError, match="is no data set: it holds more than 5 files"):
+        read("jsonl", str(tmp_path))
+
+
 def test_a_hub_name_that_cannot_be_reached_is_one_sentence():
     with pytest.raises(ValueError, match="cannot load 'no-such/data-set', split 'train', as a data set") as refused:
         read("alpaca", "no-such/data-set")

@@ -12,12 +12,13 @@ BOS, EOS = 0, 1
 class Letters:
     """A tokenizer with a token a letter, and one token for "ab", which a joined text would fuse."""
 
-    def __init__(self, first=True, bos=BOS, eos=EOS):
-        self.first, self.bos_token_id, self.eos_token_id = first, bos, eos
+    def __init__(self, first=True, bos=BOS, eos=EOS, last=False):
+        self.first, self.last, self.bos_token_id, self.eos_token_id = first, last, bos, eos
 
     def __call__(self, text, add_special_tokens=True):
         ids = [2 if piece == "ab" else ord(piece) for piece in self._pieces(text)]
-        return type("Encoded", (), {"input_ids": [BOS] * (self.first and add_special_tokens) + ids})
+        ids = [BOS] * (self.first and add_special_tokens) + ids + [EOS] * (self.last and add_special_tokens)
+        return type("Encoded", (), {"input_ids": ids})
 
     def _pieces(self, text):
         at = 0
@@ -82,6 +83,13 @@ def test_at_any_length_the_mask_is_exact_and_something_is_left_to_learn(prompt, 
     assert len(whole.input_ids) - len(one.input_ids) == one.prompt_cut + one.completion_cut
     if len(whole.input_ids) <= room:
         assert one == whole
+
+
+@pytest.mark.parametrize("prompt", ["x", ""])
+def test_a_tokenizer_that_ends_every_text_is_refused_and_an_end_in_the_prompt_itself_is_not(prompt):
+    with pytest.raises(ValueError, match=r"adds its end token to every text.*add_eos_token to false"):
+        made(prompt, "y", tokenizer=Letters(last=True))
+    assert made(f"x{chr(EOS)}", "y").input_ids == [BOS, ord("x"), EOS, ord("y"), EOS]
 
 
 def test_a_tokenizer_without_an_end_and_a_length_without_room_are_refused():

@@ -44,6 +44,13 @@ def test_recipes_share_the_models_they_have_in_common():
     assert gold.key == half.key
 
 
+def test_fewer_seeds_are_the_first_of_each_setting_whatever_their_numbers():
+    plain = mulmod.losses()[0]
+    seeds = [replace(plain, model=replace(plain.model, seed=seed)) for seed in (7, 5, 9)]
+    other = replace(plain, name="other", model=replace(plain.model, loss="gold", seed=9))
+    assert recipe._first_seeds([*seeds, other], 2) == [*seeds[:2], other]
+
+
 def test_a_second_run_trains_and_scores_nothing(root, monkeypatch):
     experiments = mulmod.tiny(mulmod.temperature())[:1]
     recipe.run("x", experiments, root, command="a test")

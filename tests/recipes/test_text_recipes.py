@@ -4,19 +4,21 @@ import gc
 import json
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from widen.cli.__main__ import main
 from widen.report.figures import write_figures
 from widen.report.load import find_runs, load
-from widen.run import recipe
+from widen.run import recipe, text_stages
 from widen.run.finetune import FineTune
 from widen.run.text_experiment import KnnScore, ProgramScore, SupportScore, TextExperiment, text_experiment
 from widen.run.text_stages import run_texts
 from widen.run.value import to_json
-from widen_recipes import alpaca, codecontests, decoding, mathqa, mathqa_gain, sparsity, writing_prompts
+from widen_recipes import alpaca, codecontests, decoding, mathqa, mathqa_gain, sparsity, tiny_texts, writing_prompts
 
 SPECS = [
     spec
@@ -270,3 +272,30 @@ def test_train_and_sample_run_where_rich_datasets_trl_and_plotly_are_missing_and
     assert "c-Div 1.4" in out
     assert "[0.822]" in out  # what the paper prints
     assert (tmp_path / "runs" / "mine.csv").exists()
+
+
+def test_the_tiny_model_is_at_the_same_place_for_every_process_and_mended_where_it_is_broken(tmp_path, monkeypatch):
+    """Run folders are named by that place: a second `widen run` of a tiny recipe finds what the first one made."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    code = "from widen_recipes import tiny_texts as t, alpaca; print(t.folder(), alpaca.tiny(alpaca.stories())[1].model.key)"
+    two = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = {one.communicate()[0] for one in two}
+    assert len(said) == 1
+    place = Path(said.pop().split()[0])
+    assert list(tmp_path.iterdir()) == [place]
+    (place / "alpaca.jsonl").unlink()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tiny_texts.folder.cache_clear()
+    try:
+        assert tiny_texts.folder() == place
+        assert (place / "alpaca.jsonl").exists()
+    finally:
+        tiny_texts.folder.cache_clear()
+
+
+def test_a_second_run_of_a_tiny_recipe_makes_nothing_again(root, monkeypatch):
+    rows = run_texts("x", tiny("alpaca:stories"), root, command="a test")
+    tiny_texts.folder.cache_clear()
+    for name in ("sample", "score_knn", "_train"):
+        monkeypatch.setattr(text_stages, name, lambda *a, **k: pytest.fail("it was made again"))
+    assert run_texts("x", tiny("alpaca:stories"), root, command="a test") == rows

@@ -229,6 +229,51 @@ def test_a_run_does_not_go_on_with_other_data_under_the_same_name(base, tmp_path
         run(config, tmp_path / "runs")
 
 
+def test_a_finished_run_and_what_was_trained_first_are_refused_with_other_data_under_the_same_name(base, tmp_path):
+    """Same bytes, or other bytes with the same examples: nothing to do. Without the file, as on another machine: as it is."""
+    data = tmp_path / "sums.jsonl"
+    save_sums(data)
+    config = replace(base, train=replace(base.train, path=str(data)), max_steps=1)
+    root, gold = tmp_path / "runs", replace(config, loss="gold", after=config)
+    folder = run(config, root)
+    text = data.read_text()
+    data.write_text(text.replace('"question"', '"id": 1, "question"'))
+    assert run(config, root).path == folder.path
+    save_sums(data, count=23)
+    for changed in (config, gold):
+        with pytest.raises(
+            ValueError, match=r"sums\.jsonl: its training data changed since; .*another --out, or remove"
+        ):
+            run(changed, root)
+    assert str(folder.path) in _refusal(config, root)
+    assert not folder_of(root, gold).path.exists()
+    data.write_text("")
+    assert "its training data changed" in _refusal(config, root)
+    data.unlink()
+    assert run(config, root).path == folder.path
+    data.write_text(text)
+    assert run(gold, root).checkpoint.exists()
+
+
+def test_runs_that_kept_no_digest_of_their_file_are_compared_by_their_tokens(base, tmp_path):
+    data = tmp_path / "sums.jsonl"
+    save_sums(data)
+    config = replace(base, train=replace(base.train, path=str(data)), max_steps=1)
+    folder = run(config, tmp_path / "runs")
+    kept = json.loads((folder.path / "inputs.json").read_text())
+    del kept["sources"]
+    (folder.path / "inputs.json").write_text(json.dumps(kept))
+    assert run(config, tmp_path / "runs").path == folder.path
+    save_sums(data, count=23)
+    assert "its training data changed" in _refusal(config, tmp_path / "runs")
+
+
+def _refusal(config, root):
+    with pytest.raises(ValueError) as refused:
+        run(config, root)
+    return str(refused.value)
+
+
 def test_bad_records_are_listed_before_anything_is_written_or_left_out_and_counted(base, tmp_path):
     good = (tmp_path / "sums.jsonl", save_sums(tmp_path / "sums.jsonl"))[0].read_text()
     bad = "".join('{"question": "what", "program": 3}\n' for _ in range(12))
@@ -238,12 +283,50 @@ def test_bad_records_are_listed_before_anything_is_written_or_left_out_and_count
         run(config, tmp_path / "runs")
     text = str(refused.value)
     assert "13 of 37 records cannot be learnt from (--skip-bad leaves them out)" in text
-    assert "sums.jsonl, line 25: 'program' must be text, got int" in text
-    assert "and 3 more" in text
+    assert "sums.jsonl, line 25: 'program' must be text, got int (and 11 more records like it)" in text
+    assert "line 37: there is no completion to learn: no field 'program' or 'code'; it has 'question'" in text
     assert not (tmp_path / "runs").exists()
     folder = run(replace(config, model=base.model, max_steps=1), tmp_path / "runs", skip_bad=True)
     assert (inputs(folder).examples, inputs(folder).left_out) == (24, 13)
     assert "13 bad records left out" in str(inputs(folder))
+
+
+def test_examples_longer_than_the_models_positions_are_refused_and_a_larger_limit_alone_is_not(base, tmp_path):
+    short = save_model(tmp_path / "short", max_position_embeddings=16)
+    config = replace(base, model=short, max_steps=1)
+    with pytest.raises(
+        ValueError, match=r"max_length=80: the longest example has \d+ tokens.*16 positions; take --max-length 16"
+    ):
+        run(config, tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+    run(replace(config, max_length=16), tmp_path / "runs")
+    run(replace(base, max_length=4096, max_steps=1), tmp_path / "runs")
+
+
+def test_tokens_that_the_model_has_no_embedding_for_are_refused(base, tmp_path):
+    small = save_model(tmp_path / "small", vocab_size=200)
+    with pytest.raises(ValueError, match=r"has the token .* with number 3\d\d, and the model an embedding of 200"):
+        run(replace(base, model=small), tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_padding_token_beyond_the_embedding_is_refused(base, tmp_path):
+    from tiny_pretrained import make_tokenizer
+
+    tokenizer = make_tokenizer()
+    tokenizer.add_special_tokens({"pad_token": "<new>"})
+    model = save_model(tmp_path / "model", vocab_size=len(tokenizer) - 1)
+    tokenizer.save_pretrained(model)
+    with pytest.raises(ValueError, match=r"has the token '<new>' with number \d+, and the model an embedding of"):
+        run(replace(base, model=model), tmp_path / "runs")
+
+
+def test_a_folder_without_a_tokenizer_is_said_to_have_none(base, tmp_path):
+    model = save_model(tmp_path / "model")
+    for file in (tmp_path / "model").glob("*token*"):
+        file.unlink()
+    with pytest.raises(ValueError, match=r"model': the folder holds no tokenizer \(tokenizer\.json"):
+        run(replace(base, model=model), tmp_path / "runs")
 
 
 def test_the_bad_data_of_a_later_stage_stops_the_first_one_too(base, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from widen.data.tasks import Example
 from widen.metrics.passes import pass_scores
 from widen.run.experiment import Experiment
-from widen.run.finetune import FineTune, Source
+from widen.run.finetune import FineTune, Lora, Source
 from widen.run.recipe import on_texts
 from widen.run.text_compare import gains
 from widen.run.text_experiment import (
@@ -173,6 +173,35 @@ def test_a_loss_is_set_against_nll_at_the_matched_temperature_and_nowhere_else()
     assert rows[0].cells()["gain_pass@1"] == 1.0
     elsewhere = replace(nll, prompts=Source(task="codecontests", path="test.jsonl"))
     assert not summarise("m:f", [(ONE, [passed("t=0.5", [4, 4])]), (elsewhere, at)])[0].gains
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"epochs": 3.0},
+        {"lora": Lora()},
+        {"lr": 1e-4},
+        {"after": None},
+        {"train": Source(task="mathqa_python", path="less.jsonl")},
+        {"model": "elsewhere/m"},
+    ],
+)
+def test_a_loss_is_set_against_nll_that_was_trained_alike_and_against_no_other(other):
+    """Another NLL, first in the table: the one that differs in the loss alone is taken; without that one there is no gain."""
+    alike = replace(TUNED, loss="nll", save_steps=7, micro_batch=4, seed=5)
+    mine = (ONE, [passed("t=0.5", [4, 4])])
+    wrong = (replace(ONE, name="other", model=replace(alike, **other)), [passed("t=0.7", [0, 0])])
+    right = (replace(ONE, name="NLL", model=alike, decoding=("t=0.7",)), [passed("t=0.7", [4, 0])])
+    assert summarise("m:f", [wrong, mine, right])[1].versus == "NLL, t=0.7"
+    assert summarise("m:f", [wrong, mine, right])[1].gains["pass@1"].value == 0.5
+    assert not summarise("m:f", [wrong, mine])[1].gains
+
+
+def test_the_scale_of_the_weights_goes_with_the_loss():
+    scaled = replace(ONE, model=replace(TUNED, weight_scale="mean_one"))
+    nll = replace(ONE, name="NLL", model=replace(TUNED, loss="nll"))
+    points = [passed("t=0.5", [4, 4])], [passed("t=0.7", [4, 0])]
+    assert summarise("m:f", [*zip((scaled, nll), points, strict=True)])[0].versus == "NLL, t=0.7"
 
 
 def test_gains_are_paired_by_problem_and_have_an_interval_over_seeds():

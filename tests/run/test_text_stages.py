@@ -301,7 +301,7 @@ def test_bad_records_are_named_and_left_out_only_if_asked(place, tmp_path):
     path = tmp_path / "some.jsonl"
     path.write_text('{"question": "1 + 1 ?", "answer": 2}\n{"question": 3}\n')
     one = experiment(place, prompts=Source(task="mathqa_python", path=str(path)))
-    with pytest.raises(ValueError, match=r"(?s)1 records .*--skip-bad.*line 2"):
+    with pytest.raises(ValueError, match=r"(?s)1 record .*--skip-bad.*line 2"):
         run(tmp_path / "runs", one, stages=("sample",))
     run(tmp_path / "runs", one, stages=("sample",), skip_bad=True)
 
@@ -310,8 +310,55 @@ def test_fewer_seeds_take_the_first_ones(place, tmp_path):
     several = [experiment(place, seed=seed) for seed in range(3)]
     run(tmp_path, *several, stages=("sample",), seeds=1)
     assert len(list(folder_of(tmp_path, several[0]).samples("").parent.glob("*.jsonl"))) == 2
+    chosen = text_stages._chosen("m:f", [*several[1:], replace(several[2], num_samples=3)], 1)
+    assert [(one.seed, one.num_samples) for one in chosen] == [
+        (1, 2),
+        (2, 3),
+    ]  # the first of each setting, whatever its number
     with pytest.raises(ValueError, match="no experiments are left"):
-        run(tmp_path, *several[1:], seeds=1)
+        run(tmp_path)
+
+
+def test_prompts_that_changed_are_not_passed_off_as_those_that_were_asked(place, tmp_path):
+    """What is on disk is of the file as it was; a file rewritten with the same records is the same."""
+    path = tmp_path / "test.jsonl"
+    text = (place / "mathqa_python.jsonl").read_text()
+    path.write_text(text)
+    one = experiment(place, prompts=Source(task="mathqa_python", path=str(path)))
+    path.write_text(text.replace("plus", "times"))
+    asked_of(one, tmp_path / "runs")
+    path.write_text(text)  # nothing was sampled yet
+    assert "plus" in asked_of(one, tmp_path / "runs")[0].example.prompt
+    run(tmp_path / "runs", one, stages=("sample",))
+    path.write_text(text.replace("{", "{ ", 1))
+    run(tmp_path / "runs", one, stages=("sample",))
+    path.write_text(text.replace("plus", "and"))
+    with pytest.raises(
+        ValueError, match=r"test\.jsonl has changed since.*take another --out, or remove .*runs to begin"
+    ):
+        run(tmp_path / "runs", one, stages=("score",))
+    path.write_text("no records\n")
+    with pytest.raises(ValueError, match="has changed since"):
+        run(tmp_path / "runs", one, stages=("score",))
+    next((tmp_path / "runs" / "prompts").glob("*.source.json")).unlink()  # as earlier versions left it
+    path.write_text(text)
+    run(tmp_path / "runs", one, stages=("sample",))
+    path.unlink()
+    assert asked_of(one, tmp_path / "runs")
+
+
+def test_a_model_whose_training_data_changed_has_no_place_in_a_table(place, tmp_path):
+    data = tmp_path / "train.jsonl"
+    text = (place / "mathqa_python.jsonl").read_text()
+    data.write_text(text)
+    source = Source(task="mathqa_python", path=str(data))
+    model = FineTune(model=str(place / "model"), train=source, precision="fp32", max_length=128, max_steps=1)
+    one = experiment(place, model=model)
+    run(tmp_path / "runs", one, stages=("train", "sample"))
+    data.write_text(text.replace("plus", "and"))
+    for stage in ("train", "sample", "score"):
+        with pytest.raises(ValueError, match=r"train\.jsonl: its training data changed since"):
+            run(tmp_path / "runs", one, stages=(stage,))
 
 
 def test_out_of_memory_means_half_the_rows_and_a_sentence(place, tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ def add_arguments(group: Any) -> None:
     )
     group.add_argument("--batch-size", type=int, metavar="N", help="sequences a step, over all devices (default: 8)")
     group.add_argument(
-        "--micro-batch", type=int, metavar="N", help="sequences that a device takes at once (default: 8)"
+        "--micro-batch", type=int, metavar="N", help="sequences that a device takes at once (default: 8 or less)"
     )
     group.add_argument("--lr", type=float, help="learning rate (default: the paper's 1e-6)")
     group.add_argument("--schedule", help="of the rate (default: constant_with_warmup)")
@@ -110,8 +110,7 @@ def main(options: argparse.Namespace) -> int:
     if options.print:
         print(json.dumps(to_json(config), indent=2))
         return 0
-    if is_trained(folder_of(options.out, config)):
-        print("trained before: nothing is left to do")
+    before = is_trained(folder_of(options.out, config))
     first = int(os.environ.get("RANK", 0)) == 0
     console = Console(quiet=not first)
     with bars() if first else nullcontext((None, None)) as (on_training, _):
@@ -128,6 +127,8 @@ def main(options: argparse.Namespace) -> int:
         except (OutOfMemoryError, ArithmeticError) as error:
             print(f"widen train: {_sentence(config, error)}", file=sys.stderr)
             return 1
+    if before:
+        console.print("trained before: nothing is left to do")
     console.print(f"run folder: {folder.path}", soft_wrap=True)
     console.print(f"next: widen sample {folder.checkpoint} --prompts FILE", soft_wrap=True)
     return 0
@@ -147,6 +148,7 @@ def make_config(options: argparse.Namespace) -> FineTune:
     changes = {key: json.dumps(value) for key, value in flags.items() if value is not None}
     for key, text in (changes | pairs(options.set, example="lora.alpha=64")).items():
         set_key(data, key, text)
+    _set_micro_batch(options, data)
     if options.eval is not None:
         data["evaluate"] = {"task": data["train"].get("task", "jsonl"), "split": "validation", **data["evaluate"]}
     config = from_json(FineTune, data)
@@ -157,6 +159,14 @@ def make_config(options: argparse.Namespace) -> FineTune:
         )
         config = replace(config, after=before)
     return config
+
+
+def _set_micro_batch(options: argparse.Namespace, data: dict[str, Any]) -> None:
+    """A step of another size than the default is cut by the largest micro-batch up to the default that divides it, unless one is given."""
+    given = options.micro_batch is not None or any(pair.startswith("micro_batch=") for pair in options.set)
+    size, most = data.get("batch_size", 8), data.get("micro_batch", 8)
+    if not given and isinstance(size, int) and isinstance(most, int) and size >= 1 and most >= 1:
+        data["micro_batch"] = next(micro for micro in range(min(most, size), 0, -1) if size % micro == 0)
 
 
 def pairs(given: list[str], *, example: str) -> dict[str, str]:

@@ -96,7 +96,7 @@ class FineTune:
       packing: sequences of a micro-batch laid end to end without padding, each attending to itself alone.
       group_by_length: batches of examples of similar length: less padding, another order.
       gradient_checkpointing: keep less for the backward pass and compute it again.
-      epochs, max_steps: how long; max_steps, where it is positive, decides alone.
+      epochs, max_steps: how long; max_steps decides alone unless it is -1.
       batch_size: sequences an optimizer step, over all devices and micro-batches.
       micro_batch: sequences that a device takes at once; accumulation follows from both and the number of devices.
       lr, schedule, warmup_steps, weight_decay, max_grad_norm: the optimizer; see `SCHEDULES`.
@@ -155,7 +155,9 @@ class FineTune:
             )
         if not self.lr > 0:
             raise ValueError(f"lr={self.lr}: must be above 0")
-        if self.max_steps < 1 and not self.epochs > 0:
+        if self.max_steps < 1 and self.max_steps != -1:
+            raise ValueError(f"max_steps={self.max_steps} (--steps): must be at least 1, or -1 to go by epochs")
+        if self.max_steps == -1 and not self.epochs > 0:
             raise ValueError(f"epochs={self.epochs}, max_steps={self.max_steps}: one of them must be above 0")
         if self.packing and self.group_by_length:
             raise ValueError("packing and group_by_length: packed sequences have no padding to save, take one of them")

@@ -12,12 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from widen.data.tasks import IGNORED, Encoded, Example, encode, read
+from widen.data.tasks import IGNORED, Encoded, Example, encode, listed, read
 
 from .finetune import Source
-
-SHOWN = 10
-"""Bad records that are named; the others are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +38,7 @@ class DataFacts:
         3 examples, 9 target tokens of 30, the longest 12; 1 bad record left out; 2 completions cut at max_length
         """
         parts = [
-            f"{self.examples:,} examples, {self.targets:,} target tokens of {self.tokens:,}, the longest {self.longest:,}"
+            f"{_count(self.examples, 'example')}, {self.targets:,} target tokens of {self.tokens:,}, the longest {self.longest:,}"
         ]
         parts += [f"{_count(self.left_out, 'bad record')} left out"] if self.left_out else []
         parts += [f"{_count(self.prompts_cut, 'prompt')} cut to leave room"] if self.prompts_cut else []
@@ -73,6 +70,11 @@ class TokenData:
             total.update(len(ids).to_bytes(8, "little") + ids.tobytes())
         return total.hexdigest()[:16]
 
+    @property
+    def largest(self) -> int:
+        """The largest token id."""
+        return max((int(ids.max()) for ids in self.ids), default=0)
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -86,12 +88,9 @@ def read_all(source: Source, *, skip_bad: bool) -> tuple[list[Example], int]:
     """The examples of a source and how many bad records were left out; refused where some are bad, unless they may be skipped."""
     found = read(source.task, source.path, split=source.split, limit=source.limit, answered=True, facts=False)
     if found.bad and not skip_bad:
-        listed = "\n  ".join(
-            found.bad[:SHOWN] + ([f"and {len(found.bad) - SHOWN} more"] if len(found.bad) > SHOWN else [])
-        )
         total = len(found.bad) + len(found.examples)
         raise ValueError(
-            f"{len(found.bad)} of {total} records cannot be learnt from (--skip-bad leaves them out):\n  {listed}"
+            f"{len(found.bad)} of {total} records cannot be learnt from (--skip-bad leaves them out):\n{listed(found.bad)}"
         )
     if not found.examples:
         raise ValueError(f"{source.path or source.task} holds no example to learn from" + _first(found.bad))
@@ -140,4 +139,4 @@ def _count(n: int, what: str) -> str:
 
 
 def _first(bad: Sequence[str]) -> str:
-    return f"; the first of {len(bad)} bad records: {bad[0]}" if bad else ""
+    return f"; the first of {_count(len(bad), 'bad record')}: {bad[0]}" if bad else ""

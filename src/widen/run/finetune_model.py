@@ -36,12 +36,16 @@ def load_tokenizer(model: str) -> Any:
     return _loaded(lambda: AutoTokenizer.from_pretrained(resolved(model)), what="tokenizer", model=model)
 
 
-def first_token(model: str) -> int | None:
-    """What the model's own settings say that a text begins with."""
+def settings_of(model: str) -> Any:
+    """The model's own settings: its sizes, known before its weights are there."""
     from transformers import AutoConfig
 
-    config = _loaded(lambda: AutoConfig.from_pretrained(resolved(model)), what="settings", model=model)
-    found = getattr(config, "bos_token_id", None)
+    return _loaded(lambda: AutoConfig.from_pretrained(resolved(model)), what="settings", model=model)
+
+
+def first_token(settings: Any) -> int | None:
+    """What the model's own settings say that a text begins with."""
+    found = getattr(settings, "bos_token_id", None)
     return found if isinstance(found, int) else None
 
 
@@ -77,13 +81,16 @@ def _can_be_saved(loaded: Any, model: str) -> None:
 
 
 def _loaded(load: Callable[[], Any], *, what: str, model: str) -> Any:
-    """What transformers raises for a wrong name runs over many lines; the first says what is wrong."""
+    """What transformers raises for a wrong name runs over many lines; the first says what is wrong, unless it announces a list."""
     try:
         return load()
     except (OSError, ValueError, KeyError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        place = "" if Path(model).exists() else " (there is no folder of that name here)"
-        raise ValueError(f"cannot load the {what} of {model!r}{place}: {lines[0]}") from None
+        folder = Path(resolved(model))
+        place = "" if folder.exists() else " (there is no folder of that name here)"
+        if what == "tokenizer" and folder.is_dir() and not any(folder.glob("*token*")):
+            lines = ["the folder holds no tokenizer (tokenizer.json, tokenizer_config.json): save one beside the model"]
+        raise ValueError(f"cannot load the {what} of {model!r}{place}: {lines[0].rstrip(': ')}") from None
 
 
 def adapted(model: Any, lora: Lora) -> Any:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from .finetune import FineTune, Source
-from .finetune_data import DataFacts, TokenData, read_all, tokenise
-from .finetune_model import first_token, load_tokenizer
+from .finetune_data import TokenData, read_all, tokenise
+from .finetune_model import first_token, load_tokenizer, settings_of
 from .folder import RunFolder
-from .value import from_json, to_json
 
-__all__ = ["Place", "Prepared", "chain", "folder_of", "inputs", "place_of", "prepare", "same_inputs"]
+__all__ = ["Place", "Prepared", "chain", "folder_of", "place_of", "prepare"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +94,9 @@ def prepare(
     for source in filter(None, (config.train, config.evaluate)):
         once(source, partial(read_all, source, skip_bad=skip_bad))
     tokenizer = once(("tokenizer", config.model), partial(load_tokenizer, config.model))
-    first = once(("first", config.model), partial(first_token, config.model))
-    return Prepared(
+    settings = once(("settings", config.model), partial(settings_of, config.model))
+    first = first_token(settings)
+    made = Prepared(
         config=config,
         folder=folder_of(root, config),
         start=str(folder_of(root, config.after).checkpoint) if config.after else config.model,
@@ -105,29 +105,23 @@ def prepare(
         evaluate=tokens(config.evaluate) if config.evaluate else None,
         about=about,
     )
+    for data in filter(None, (made.train, made.evaluate)):
+        _fits(config, settings.get_text_config(), tokenizer, data)
+    return made
 
 
-def same_inputs(folder: RunFolder, one: Prepared, weights: str) -> None:
-    """Record what the run is made from, or refuse to go on with something else under the same names."""
-    found = {
-        "weights": weights,
-        "train": to_json(one.train.facts),
-        "evaluate": to_json(one.evaluate.facts) if one.evaluate else None,
-    }
-    path = folder.path / "inputs.json"
-    if not path.exists():
-        folder.write(path, found)
-        return
-    before = folder.read(path)
-    names = {"weights": "the weights it starts from", "train": "its training data", "evaluate": "its held-out data"}
-    changed = [text for key, text in names.items() if before.get(key) != found[key]]
-    if changed:
+def _fits(config: FineTune, settings: Any, tokenizer: Any, data: TokenData) -> None:
+    """Refuse data that the model has no position or no embedding for: torch would only say that an index is out of range."""
+    positions = getattr(settings, "max_position_embeddings", None)
+    if isinstance(positions, int) and 0 < positions < data.facts.longest:
         raise ValueError(
-            f"{folder.path} was begun with other content under the same names: {' and '.join(changed)} changed; "
-            "restore it, or remove the folder to begin again"
+            f"max_length={config.max_length}: the longest example has {data.facts.longest} tokens, and {config.model} has "
+            f"{positions} positions; take --max-length {positions}, which cuts what is longer"
         )
-
-
-def inputs(folder: RunFolder) -> DataFacts:
-    """The counts of what a run was trained on."""
-    return from_json(DataFacts, folder.read(folder.path / "inputs.json")["train"])
+    size, largest = getattr(settings, "vocab_size", None), max(data.largest, tokenizer.pad_token_id or 0)
+    if isinstance(size, int) and largest >= size:
+        token = tokenizer.convert_ids_to_tokens(largest)
+        raise ValueError(
+            f"the tokenizer of {config.model} has the token {token!r} with number {largest}, and the model an embedding of {size}: "
+            "take the tokenizer that the model was made with, or resize its embedding (resize_token_embeddings) and save it"
+        )

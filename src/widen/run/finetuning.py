@@ -10,6 +10,7 @@ accelerate's own; the loss is ours.
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -21,8 +22,10 @@ from widen.train.log import Log
 from .environment import environment
 from .finetune import FineTune, decisive
 from .finetune_data import DataFacts
+from .finetune_inputs import inputs, same_data, same_inputs
 from .finetune_model import adapted, load_model, merged, save_whole, weights_digest, write_model
-from .finetune_prepare import Place, Prepared, chain, folder_of, inputs, place_of, prepare, same_inputs
+from .finetune_packing import refuse_mixing
+from .finetune_prepare import Place, Prepared, chain, folder_of, place_of, prepare
 from .finetune_trainer import arguments, trainer_of
 from .finetune_watch import alone, drop_others, newest_whole, step_after, watcher
 from .folder import RunFolder
@@ -47,7 +50,8 @@ def fine_tune(
 ) -> RunFolder:
     """Train ``config.after`` and then ``config`` itself; each in its own folder under ``root``, each skipped where it is finished.
 
-    Every record of every source is read, checked and tokenised before a weight is loaded.
+    What is finished must have been trained on what its sources hold now, where they can be read. Every record of every other source is
+    read, checked and tokenised before a weight is loaded.
 
     Args:
       device: "cuda" or "cpu"; None takes a GPU if there is one.
@@ -59,11 +63,13 @@ def fine_tune(
     Returns:
       The folder of ``config``.
     """
-    folder = folder_of(root, config)
+    folder, cache = folder_of(root, config), dict[Any, Any]()
     if is_trained(folder):
+        same_data(config, root, cache)
         return folder
     place = place_of(device, config)
-    cache: dict[Any, Any] = {}
+    if config.after is not None:
+        same_data(config.after, root, cache)
     waiting = [
         prepare(one, root, skip_bad=skip_bad, cache=cache, about=(about or {}) if one is config else {})
         for one in chain(config)
@@ -80,18 +86,13 @@ def fine_tune(
 
 def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) -> None:
     """Train one model, from its newest whole checkpoint if there is one, and write it."""
-    from transformers import set_seed
-
     config, folder = one.config, one.folder
+    resume = folder.path / "resume"
+    args = arguments(one, place, resume)
+    model = _start(one, args)
     if place.main:
         experiment = {"name": config.loss, **one.about, "model": decisive(to_json(config))}
         folder.claim(experiment, {**environment(), "processes": place.world}, decides=("model",))
-    resume = folder.path / "resume"
-    args = arguments(one, place, resume)
-    set_seed(config.seed)  # the adapter's first values
-    model = load_model(one.start, precision=config.precision)
-    model.config.use_cache = False  # a cache would also keep attention from seeing where packed sequences begin
-    if place.main:
         same_inputs(folder, one, weights_digest(model))
     if config.lora is not None:
         model = adapted(model, config.lora)
@@ -120,6 +121,20 @@ def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) 
     _write(one, trainer, place)
     del trainer, model
     gc.collect()
+
+
+def _start(one: Prepared, args: Any) -> Any:
+    """The model that training starts from; one that would mix packed sequences is refused."""
+    from transformers import set_seed
+
+    set_seed(one.config.seed)  # the adapter's first values
+    model = load_model(one.start, precision=one.config.precision)
+    model.config.use_cache = False  # a cache would also keep attention from seeing where packed sequences begin
+    if one.config.packing:
+        if "ACCELERATE_USE_FSDP" not in os.environ:  # a model that FSDP spreads may be too large for one device
+            model.to(args.device)
+        refuse_mixing(model, [ids.tolist() for ids in one.train.ids[:2]])
+    return model
 
 
 def _write(one: Prepared, trainer: Any, place: Place) -> None:

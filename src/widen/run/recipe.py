@@ -88,7 +88,7 @@ def run(
     """
     experiments = list({(experiment.name, experiment.key): experiment for experiment in experiments}.values())
     if seeds is not None:
-        experiments = [experiment for experiment in experiments if experiment.model.seed < seeds]
+        experiments = _first_seeds(experiments, seeds)
     if not experiments:
         raise ValueError(f"{name}: no experiments are left to run")
     folders = train_all(experiments, root, device=device, progress=on_training)
@@ -98,3 +98,16 @@ def run(
     part.write_text(to_csv(rows, command=command, env=dict(environment())), encoding="utf-8")
     part.replace(path)
     return rows
+
+
+def _first_seeds(experiments: Sequence[Experiment], seeds: int) -> list[Experiment]:
+    """The experiments of the first so many seeds of each setting (a row of the table), as the recipe lists them."""
+    kept, of_setting = [], dict[Any, list[int]]()
+    for one in experiments:
+        model = one.model
+        taken = of_setting.setdefault((one.name, str(model.loss), model.data.under_representation), [])
+        if model.seed not in taken:
+            taken.append(model.seed)
+        if model.seed in taken[:seeds]:
+            kept.append(one)
+    return kept

@@ -1,6 +1,7 @@
 """What a model is asked and what the right answers are, kept beside the runs: whoever scores the samples needs nothing else.
 
 <root>/prompts/<task>-<hash>.jsonl      {"id": ..., "prompt": ..., "completion": ..., "facts": {...}}   one example a line
+<root>/prompts/<task>-<hash>.source.json    {"digest": ...}      of the file they were read from
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from widen.data.tasks import Example, read
+from widen.data.tasks import Example, Read, listed, read
 from widen.sample.prompts import Prompt
 
+from .source_digest import source_digest
 from .text_experiment import TextExperiment
 from .value import content_hash
 
@@ -26,26 +28,60 @@ class Asked(NamedTuple):
 
 
 def asked_of(experiment: TextExperiment, root: str | Path, *, skip_bad: bool = False) -> list[Asked]:
-    """The examples of an experiment: from the file beside the runs, or else from their source, and then they are kept there."""
-    path = prompts_path(experiment, root)
+    """The examples of an experiment: from the file beside the runs, or else from their source, and then they are kept there.
+
+    A source that is here must still hold what was kept; on another machine what was kept is enough.
+    """
+    path, source = prompts_path(experiment, root), experiment.prompts
     if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        records = [json.loads(line) for line in lines]
-        return [Asked(r["id"], Example(r["prompt"], r["completion"], r["facts"])) for r in records]
-    source, limits = experiment.prompts, [experiment.prompts.limit, experiment.num_prompts]
-    limit = min((number for number in limits if number is not None), default=None)
-    found = read(source.task, source.path, split=source.split, limit=limit)
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        kept = [Asked(r["id"], Example(r["prompt"], r["completion"], r["facts"])) for r in records]
+        if _same_source(experiment, path, kept):
+            return kept
+    digest, found = source_digest(source.path), _read(experiment)
     if found.bad and not skip_bad:
-        shown = "\n  ".join(found.bad[:10])
-        raise ValueError(
-            f"{len(found.bad)} records of the prompts cannot be used (--skip-bad leaves them out):\n  {shown}"
-        )
+        number = f"{len(found.bad)} record{'s' * (len(found.bad) > 1)}"
+        raise ValueError(f"{number} of the prompts cannot be used (--skip-bad leaves them out):\n{listed(found.bad)}")
     if not found.examples:
         raise ValueError(f"the prompts of {experiment.name!r} hold no examples")
-    wrapped = [one._replace(prompt=experiment.template.replace("{prompt}", one.prompt)) for one in found.examples]
-    asked = named(wrapped, chat=experiment.chat)
-    _keep(path, asked)
+    asked = _wrapped(experiment, found.examples)
+    _write(path, _lines(asked))
+    _note(path, digest)
     return asked
+
+
+def _read(experiment: TextExperiment) -> Read:
+    source, limits = experiment.prompts, [experiment.prompts.limit, experiment.num_prompts]
+    limit = min((number for number in limits if number is not None), default=None)
+    return read(source.task, source.path, split=source.split, limit=limit)
+
+
+def _wrapped(experiment: TextExperiment, examples: Sequence[Example]) -> list[Asked]:
+    wrapped = [one._replace(prompt=experiment.template.replace("{prompt}", one.prompt)) for one in examples]
+    return named(wrapped, chat=experiment.chat)
+
+
+def _same_source(experiment: TextExperiment, path: Path, kept: Sequence[Asked]) -> bool:
+    """Samples and scores on disk are of the prompts that were kept: refuse to call them those of a file that has changed.
+
+    Where nothing was sampled yet, the file may change; then this is False.
+    """
+    digest, note = source_digest(experiment.prompts.path), _note_path(path)
+    if digest is None or (note.exists() and json.loads(note.read_text(encoding="utf-8")).get("digest") == digest):
+        return True
+    try:
+        same = _lines(_wrapped(experiment, _read(experiment).examples)) == _lines(kept)
+    except (ValueError, OSError):
+        same = False  # it could be read then
+    if not same and not any(path.parent.parent.glob("*/samples/*")):
+        return False
+    if not same:
+        raise ValueError(
+            f"{experiment.prompts.path} has changed since its prompts were kept in {path}, and the samples and scores beside them are of "
+            f"the earlier ones: restore it, take another --out, or remove {path.parent.parent} to begin again"
+        )
+    _note(path, digest)
+    return True
 
 
 def prompts_path(experiment: TextExperiment, root: str | Path) -> Path:
@@ -83,13 +119,26 @@ def prompts_for(asked: Sequence[Asked], tokenizer: Any | None) -> list[Prompt]:
     return prompts
 
 
-def _keep(path: Path, asked: Sequence[Asked]) -> None:
+def _note_path(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.source.json")
+
+
+def _note(path: Path, digest: str | None) -> None:
+    """Which content of the source the prompts were read from, so that an unchanged one is not read again."""
+    if digest is not None:
+        _write(_note_path(path), json.dumps({"digest": digest}) + "\n")
+
+
+def _lines(asked: Sequence[Asked]) -> str:
+    records = ({"id": one.id, **one.example._asdict(), "facts": dict(one.example.facts)} for one in asked)
+    return "".join(json.dumps(record, ensure_ascii=True) + "\n" for record in records)
+
+
+def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     with part.open("w", encoding="utf-8") as file:
-        for one in asked:
-            record = {"id": one.id, **one.example._asdict(), "facts": dict(one.example.facts)}
-            file.write(json.dumps(record, ensure_ascii=True) + "\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)

@@ -29,7 +29,7 @@ from .text_programs import Judges, score_programs
 from .text_prompts import Asked, asked_of
 from .text_sampling import Models, Notice, missing, sample
 from .text_support import measure_support, score_support, size_quantiles, sizes_path
-from .text_table import TextRow, summarise, to_csv
+from .text_table import TextRow, setting_key, summarise, to_csv
 from .value import content_hash, to_json
 
 STAGES = ("train", "sample", "score")
@@ -95,6 +95,7 @@ def run_texts(
     chosen = _chosen(name, experiments, seeds)
     _check_names(chosen)
     asked = {id(one): asked_of(one, root, skip_bad=skip_bad) for one in chosen}
+    _same_data(chosen, root)
     if "train" in stages or "sample" in stages:
         _make(chosen, asked, root, ways, stages)
     if "score" not in stages:
@@ -134,10 +135,16 @@ def folder_of(root: str | Path, experiment: TextExperiment) -> RunFolder:
 
 
 def _chosen(name: str, experiments: Sequence[TextExperiment], seeds: int | None) -> list[TextExperiment]:
-    """Each experiment once, of the first so many seeds of its setting."""
+    """Each experiment once, of the first so many seeds of its setting, as the recipe lists them."""
     once = {content_hash(one): one for one in reversed(experiments)}
     order = dict.fromkeys(content_hash(one) for one in experiments)
-    kept = [once[key] for key in order if seeds is None or _seed(once[key]) < seeds]
+    kept, of_setting = [], dict[str, list[int]]()
+    for one in (once[key] for key in order):
+        taken = of_setting.setdefault(setting_key(one), [])
+        if _seed(one) not in taken:
+            taken.append(_seed(one))
+        if seeds is None or _seed(one) in taken[:seeds]:
+            kept.append(one)
     if not kept:
         raise ValueError(f"{name}: no experiments are left to run")
     return kept
@@ -157,6 +164,16 @@ def _check_names(experiments: Sequence[TextExperiment]) -> None:
             f"this recipe takes its model and data from {', '.join(unset)}: set {'them' if len(unset) > 1 else 'it'} to a path "
             "(see the top of the recipe's module)"
         )
+
+
+def _same_data(experiments: Sequence[TextExperiment], root: str | Path) -> None:
+    """Refuse numbers of models whose training data has changed since; where it is not here they are taken as they are."""
+    from .finetune_inputs import same_data
+
+    cache: dict[Any, Any] = {}
+    for model in {one.folder_name: one.model for one in experiments}.values():
+        if isinstance(model, FineTune):
+            same_data(model, root, cache)
 
 
 def _make(

@@ -10,11 +10,12 @@ from typing import Any
 
 from widen.sample.decoding import Decoding
 
+from .finetune import FineTune, decisive
 from .table import interval
 from .text_compare import gains
 from .text_experiment import TextExperiment
 from .text_points import Mean, TextPoint
-from .value import content_hash
+from .value import content_hash, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class TextRow:
       matched_temperature: where NLL has this setting's population optimum.
       values: by the name of the score.
       published: what the paper prints, by the same names, and ``where``.
-      versus: the decoding of NLL at the matched temperature, where the recipe has it.
+      versus: NLL, trained alike but for the loss, at the matched temperature, where the recipe has it.
       gains: values less NLL's there.
     """
 
@@ -80,7 +81,13 @@ def summarise(recipe: str, scored: Sequence[tuple[TextExperiment, Sequence[TextP
             groups.setdefault((setting_key(experiment), point.decoding), []).append((experiment, point))
     rows = [_row(recipe, members) for members in groups.values()]
     seeds = [[point for _, point in members] for members in groups.values()]
-    return [_against_nll(row, mine, rows, seeds) for row, mine in zip(rows, seeds, strict=True)]
+    nll = {
+        (lossless_key(members[0][0]), row.decoding): (row, points)
+        for members, row, points in reversed(list(zip(groups.values(), rows, seeds, strict=True)))
+        if row.loss == "nll"
+    }
+    trained = [lossless_key(members[0][0]) for members in groups.values()]
+    return [_against_nll(row, mine, nll, key) for row, mine, key in zip(rows, seeds, trained, strict=True)]
 
 
 def _row(recipe: str, members: Sequence[tuple[TextExperiment, TextPoint]]) -> TextRow:
@@ -104,16 +111,35 @@ def _row(recipe: str, members: Sequence[tuple[TextExperiment, TextPoint]]) -> Te
 
 
 def _against_nll(
-    row: TextRow, mine: Sequence[TextPoint], rows: Sequence[TextRow], seeds: Sequence[Sequence[TextPoint]]
+    row: TextRow,
+    mine: Sequence[TextPoint],
+    nll: Mapping[tuple[str, str], tuple[TextRow, Sequence[TextPoint]]],
+    key: str,
 ) -> TextRow:
-    """The row with its gains over NLL at the matched temperature, where the table has that."""
+    """The row with its gains over NLL at the matched temperature, where the table has NLL trained and asked in the same way."""
     wanted = Decoding.parse(f"t={row.matched_temperature:g}").spec
     if row.loss in ("", "nll") or row.decoding != Decoding.parse(f"t={row.temperature:g}").spec:
         return row
-    for other, theirs in zip(rows, seeds, strict=True):
-        if (other.loss, other.decoding, other.task, other.model) == ("nll", wanted, row.task, row.model):
-            return replace(row, versus=f"{other.name}, {wanted}", gains=gains(mine, theirs))
-    return row
+    if (key, wanted) not in nll:
+        return row
+    other, theirs = nll[key, wanted]
+    return replace(row, versus=f"{other.name}, {wanted}", gains=gains(mine, theirs))
+
+
+def lossless_key(experiment: TextExperiment) -> str:
+    """What experiments share that differ in the loss alone, besides seeds, decoding, names and what decides memory and not the result.
+
+    The scale of the weights goes with the loss: NLL's are all 1, so that it has none.
+    """
+    model = experiment.model
+    if isinstance(model, FineTune):
+        plain = {"loss": "nll", "weight_scale": "raw", "seed": 0, "micro_batch": model.batch_size, "evaluate": None}
+        unsaid = {"packing": False, "gradient_checkpointing": False}
+        trained: Any = decisive(to_json(model)) | plain | unsaid
+    else:
+        trained = model
+    shell = replace(experiment, name="", model="", decoding=("t=1",), seed=0, published=(), not_in_paper={})
+    return content_hash(trained, shell)
 
 
 def setting_key(experiment: TextExperiment) -> str:

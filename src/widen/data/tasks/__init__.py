@@ -10,6 +10,6 @@ No torch here; `datasets` is loaded only where a source is a data set.
 from .catalogue import TASKS, task
 from .definition import Example, Task
 from .encoding import IGNORED, Encoded, encode
-from .reading import Read, read
+from .reading import Read, listed, read
 
-__all__ = ["IGNORED", "TASKS", "Encoded", "Example", "Read", "Task", "encode", "read", "task"]
+__all__ = ["IGNORED", "TASKS", "Encoded", "Example", "Read", "Task", "encode", "listed", "read", "task"]

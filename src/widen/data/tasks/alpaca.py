@@ -39,4 +39,10 @@ def example(record: Mapping[str, Any]) -> Example:
     )
 
 
-TASK = Task(name="alpaca", hub="tatsu-lab/alpaca", columns=("instruction", "input", "output"), make=example)
+TASK = Task(
+    name="alpaca",
+    hub="tatsu-lab/alpaca",
+    columns=("instruction", "input", "output"),
+    completion=("output",),
+    make=example,
+)

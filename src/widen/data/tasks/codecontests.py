@@ -80,7 +80,12 @@ def _tests(record: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
             raise ValueError(f"{name!r} must hold two lists of one length, 'input' and 'output'")
         yield from ((_said(i), _said(o)) for i, o in zip(inputs, outputs, strict=True))
-    for number, test in enumerate(record.get("test_list") or [], start=1):
+    listed = record.get("test_list")
+    if isinstance(listed, str):
+        listed = _json(listed, "test_list") if listed.strip() else None
+    if listed is not None and not isinstance(listed, list):
+        raise ValueError(f"'test_list' must be a list of tests, got {type(listed).__name__}")
+    for number, test in enumerate(listed or [], start=1):
         if not isinstance(test, Mapping) or "input" not in test or "output" not in test:
             raise ValueError(f"'test_list', entry {number}: must hold 'input' and 'output'")
         yield _said(test["input"]), _said(test["output"])
@@ -113,5 +118,6 @@ TASK = Task(
         *("description", "question", "prompt", "solutions", "solution", "canonical_solution", "code"),
         *("public_tests", "private_tests", "generated_tests", "input_output", "test_list"),
     ),
+    completion=("solutions", "solution", "canonical_solution", "code"),
     make=example,
 )

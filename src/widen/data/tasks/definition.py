@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,19 +31,33 @@ class Task:
       name: as on the command line.
       hub: its data set on the hub, ``owner/name`` or ``owner/name:config``; None where there is none.
       columns: the fields that it reads; other columns of a data set are not even decoded.
+      completion: those of them that hold what is learnt.
       make: the example of a record; raises ValueError that says what is wrong with it.
+      csv: whether a table of texts can hold its records.
     """
 
     name: str
     hub: str | None
     columns: tuple[str, ...]
+    completion: tuple[str, ...]
     make: Callable[[Mapping[str, Any]], Example]
+    csv: bool = True
 
     def example(self, record: Any) -> Example:
         """The example of one record; ValueError says what is wrong with it."""
         if not isinstance(record, Mapping):
             raise ValueError(f"expected an object with fields, got {type(record).__name__}")
         return self.make(record)
+
+    def unanswered(self, record: Mapping[str, Any]) -> str:
+        """Why an example of this record has no completion."""
+        name = next((name for name in self.completion if name in record), None)
+        if name is None:
+            return f"there is no completion to learn: {_missing(record, self.completion)}"
+        value = record[name]
+        blank = not value.strip() if isinstance(value, str) else not value
+        state = "is null" if value is None else "is empty" if blank else "holds none that can be used"
+        return f"there is no completion to learn: {name!r} {state}"
 
 
 def text_of(record: Mapping[str, Any], *names: str, empty: bool = False, default: str | None = None) -> str:
@@ -66,8 +80,7 @@ def text_of(record: Mapping[str, Any], *names: str, empty: bool = False, default
         if default is not None:
             return default
         null = [f"{name!r} is null" for name in names if name in record]
-        missing = f"no field {' or '.join(map(repr, names))}; it has {', '.join(map(repr, record)) or 'none'}"
-        raise ValueError(null[0] if null else missing)
+        raise ValueError(null[0] if null else _missing(record, names))
     text = record[name]
     if not isinstance(text, str):
         raise ValueError(f"{name!r} must be text, got {type(text).__name__}")
@@ -85,6 +98,8 @@ def texts_of(record: Mapping[str, Any], name: str, *, default: list[str] | None 
     value = record.get(name)
     if value is None and default is not None:
         return default
+    if value is None:
+        raise ValueError(f"{name!r} is null" if name in record else _missing(record, (name,)))
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
         raise ValueError(f"{name!r} must be a list of texts, got {_kind(value)}")
     return list(value)
@@ -105,6 +120,10 @@ def number_of(value: Any, name: str) -> float:
     if found != found or found in (float("inf"), float("-inf")):
         raise ValueError(f"{name!r} must be a finite number, got {value!r}")
     return found
+
+
+def _missing(record: Mapping[str, Any], names: Sequence[str]) -> str:
+    return f"no field {' or '.join(map(repr, names))}; it has {', '.join(map(repr, record)) or 'none'}"
 
 
 def _kind(value: Any) -> str:

@@ -52,6 +52,12 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
     if end is None:
         raise ValueError("the tokenizer has no end token: a model trained without one never learns to stop")
     prompt = list(tokenizer(example.prompt).input_ids)
+    if prompt[-1:] == [end] and _adds_end(tokenizer, end):
+        # Sampling feeds the prompt in the same way: taking the token off here alone would train on other prompts than are asked.
+        raise ValueError(
+            "the tokenizer adds its end token to every text, so that each prompt would end before its completion: set add_eos_token to "
+            "false in its tokenizer_config.json, or take the end off the post_processor in its tokenizer.json"
+        )
     if not prompt:
         known = (token for token in (tokenizer.bos_token_id, first_token) if token is not None)
         prompt = [next(known, end)]
@@ -63,3 +69,8 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
     kept = completion[: max_length - len(prompt)]
     labels = [IGNORED] * len(prompt) + kept
     return Encoded(prompt + kept, labels, prompt_cut, len(completion) - len(kept))
+
+
+def _adds_end(tokenizer: Any, end: int) -> bool:
+    whole, bare = list(tokenizer("a").input_ids), list(tokenizer("a", add_special_tokens=False).input_ids)
+    return whole[-1:] == [end] and bare[-1:] != [end]

@@ -23,4 +23,4 @@ def example(record: Mapping[str, Any]) -> Example:
     return Example(text_of(record, "prompt", empty=True), text_of(record, "completion", empty=True, default=""), {})
 
 
-TASK = Task(name="jsonl", hub=None, columns=("prompt", "completion", "text"), make=example)
+TASK = Task(name="jsonl", hub=None, columns=("prompt", "completion", "text"), completion=("completion",), make=example)

@@ -28,7 +28,9 @@ def example(record: Mapping[str, Any]) -> Example:
         raise ValueError("the question is empty")
     program = text_of(record, "program", "code", empty=True, default="")
     answer = record.get("answer")
-    facts = {} if answer is None else {"answer": number_of(answer, "answer")}
+    # A table of texts has an empty cell where JSON has no answer.
+    unknown = answer is None or (isinstance(answer, str) and not answer.strip())
+    facts = {} if unknown else {"answer": number_of(answer, "answer")}
     return Example(f"# {question}\n", program.replace("\r\n", "\n").strip(), facts)
 
 
@@ -36,5 +38,6 @@ TASK = Task(
     name="mathqa_python",
     hub="dtruong46me/mathqa-python",
     columns=("question", "prompt", "text", "program", "code", "answer"),
+    completion=("program", "code"),
     make=example,
 )

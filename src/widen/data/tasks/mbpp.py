@@ -38,5 +38,7 @@ TASK = Task(
     name="mbpp",
     hub="google-research-datasets/mbpp:full",
     columns=("text", "prompt", "code", "test_list", "test_setup_code", "test_imports"),
+    completion=("code",),
     make=example,
+    csv=False,
 )

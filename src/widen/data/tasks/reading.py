@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .catalogue import task
 from .definition import Example
 from .records import records
 
-__all__ = ["Read", "read"]
+__all__ = ["Read", "listed", "read"]
+
+SHOWN = 10
+"""Kinds of bad records that are named; the others are counted."""
 
 
 class Read(NamedTuple):
@@ -52,6 +56,8 @@ def read(
     known = task(task_name)
     if not source and known.hub is None:
         raise ValueError(f"the task {task_name!r} has no data set of its own: give a file")
+    if source.lower().endswith(".csv") and not known.csv:
+        raise ValueError(f"{source}: records of {task_name!r} hold lists, which a .csv cannot: give .jsonl or .json")
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: must be at least 1")
     found = Read([], [])
@@ -61,7 +67,7 @@ def read(
                 raise ValueError(record.fault)
             example = known.example(record.fields)
             if answered and not example.completion.strip():
-                raise ValueError("there is no completion to learn")
+                raise ValueError(known.unanswered(record.fields))
         except ValueError as error:
             found.bad.append(f"{record.where}: {error}")
         else:
@@ -69,3 +75,22 @@ def read(
         if count == limit:
             break
     return found
+
+
+def listed(bad: Sequence[str]) -> str:
+    """Sentences about bad records, a line each; what is wrong with many in the same way is said once, of the first.
+
+    >>> print(listed(["x.jsonl, line 1: 'prompt' is empty", "x.jsonl, line 2: 'prompt' is empty", "x.jsonl, line 4: not JSON"]))
+      x.jsonl, line 1: 'prompt' is empty (and 1 more record like it)
+      x.jsonl, line 4: not JSON
+    """
+    kinds: dict[str, list[str]] = {}
+    for sentence in bad:
+        kinds.setdefault(sentence.partition(": ")[2], []).append(sentence)
+    lines = []
+    for same in list(kinds.values())[:SHOWN]:
+        more = len(same) - 1
+        lines.append(same[0] + (f" (and {more} more record{'s' * (more > 1)} like it)" if more else ""))
+    if rest := sum(len(same) for same in list(kinds.values())[SHOWN:]):
+        lines.append(f"and {rest} more")
+    return "\n".join(f"  {line}" for line in lines)

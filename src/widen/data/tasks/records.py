@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,10 @@ from typing import Any, NamedTuple
 __all__ = ["Record", "records"]
 
 ENDINGS = (".jsonl", ".json", ".csv")
+DATA = (*ENDINGS, ".parquet", ".arrow", ".tsv", ".txt", ".zip")
+"""Of files in the folder of a data set."""
+MANY = 10_000
+"""Files; a data set of texts has fewer."""
 
 
 class Record(NamedTuple):
@@ -55,19 +60,19 @@ def _json_lines(path: Path) -> Iterator[Record]:
 
 
 def _json_list(path: Path) -> Iterator[Record]:
-    """One list of objects. Read an object at a time, so that each is known by the line it starts at."""
+    """One list of objects. Read an object at a time, so that each is known by its number and the line it starts at."""
     text = _text(path)
-    at, line, counted, decoder = _blank(text, 0), 1, 0, json.JSONDecoder()
+    at, line, counted, number, decoder = _blank(text, 0), 1, 0, 0, json.JSONDecoder()
     if text[at : at + 1] != "[":
         raise ValueError(f"{path}: a .json file must hold a list of records (.jsonl holds one a line)")
     at = _blank(text, at + 1)
     while text[at : at + 1] != "]":
-        line, counted = line + text.count("\n", counted, at), at
+        line, counted, number = line + text.count("\n", counted, at), at, number + 1
         try:
             fields, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg} at column {error.colno}") from None
-        yield Record(f"{path}, line {line}", fields)
+        yield Record(f"{path}, record {number} (line {line})", fields)
         at = _blank(text, at)
         if text[at : at + 1] not in (",", "]"):
             raise ValueError(f"{path}: the list is not closed after the record at line {line}")
@@ -98,7 +103,8 @@ def _csv(path: Path) -> Iterator[Record]:
         if len(row) == len(header):
             yield Record(where, dict(zip(header, row, strict=True)))
         elif row:
-            yield Record(where, None, f"{len(row)} columns where the header has {len(header)}")
+            columns = f"{len(row)} column{'s' * (len(row) > 1)}"
+            yield Record(where, None, f"{columns} where the header has {len(header)}")
 
 
 def _text(path: Path) -> str:
@@ -110,12 +116,28 @@ def _text(path: Path) -> str:
 
 def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[Record]:
     """Rows of ``owner/name`` or ``owner/name:config`` on the hub, or of a folder."""
+    if Path(source).is_dir():
+        _refuse_any_folder(Path(source))
     rows = _load(source, split)
     known = [name for name in rows.column_names if name in columns]
     if not known:
         raise ValueError(f"{source}: none of the columns {', '.join(columns)}; it has {', '.join(rows.column_names)}")
     for number, row in enumerate(rows.select_columns(known), start=1):
         yield Record(f"{source}, {split} row {number}", row)
+
+
+def _refuse_any_folder(folder: Path) -> None:
+    """`datasets` lists every file below a folder, several times over, before it says that they are no data set: minutes of silence."""
+    files, found = 0, False
+    for _, _, names in os.walk(folder):
+        files += len(names)
+        found = found or any(suffix in DATA for name in names for suffix in Path(name).suffixes)
+        if files > MANY:
+            raise ValueError(
+                f"{folder} is no data set: it holds more than {MANY:,} files; name the folder or the file of the data itself"
+            )
+    if not found:
+        raise ValueError(f"{folder} is no data set: there is no file in it that ends in {', '.join(DATA)}")
 
 
 def _load(source: str, split: str) -> Any:

@@ -26,4 +26,10 @@ def _lines(text: str) -> str:
     return "\n".join(part.strip() for part in text.split("<newline>")).strip()
 
 
-TASK = Task(name="writing_prompts", hub="euclaise/writingprompts", columns=("prompt", "story"), make=example)
+TASK = Task(
+    name="writing_prompts",
+    hub="euclaise/writingprompts",
+    columns=("prompt", "story"),
+    completion=("story",),
+    make=example,
+)

@@ -1,0 +1,91 @@
+"""What a run was made from, written down when it begins and looked at whenever it is used: names stay, what is behind them may not.
+
+inputs.json     {"weights": digest, "train": counts and digest of tokens, "evaluate": ..., "sources": digests of the files}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .finetune import FineTune, Source
+from .finetune_data import DataFacts, read_all, tokenise
+from .finetune_model import first_token, load_tokenizer, settings_of
+from .finetune_prepare import Prepared, chain, folder_of
+from .folder import RunFolder
+from .source_digest import source_digest
+from .value import from_json, to_json
+
+__all__ = ["inputs", "same_data", "same_inputs"]
+
+NAMES = {"weights": "the weights it starts from", "train": "its training data", "evaluate": "its held-out data"}
+
+
+def inputs(folder: RunFolder) -> DataFacts:
+    """The counts of what a run was trained on."""
+    return from_json(DataFacts, folder.read(folder.path / "inputs.json")["train"])
+
+
+def same_inputs(folder: RunFolder, one: Prepared, weights: str) -> None:
+    """Record what the run is made from, or refuse to go on with something else under the same names."""
+    found: dict[str, Any] = {
+        "weights": weights,
+        "train": to_json(one.train.facts),
+        "evaluate": to_json(one.evaluate.facts) if one.evaluate else None,
+    }
+    path = folder.path / "inputs.json"
+    if not path.exists():
+        read = {key: source_digest(source.path) for key, source in _sources(one.config).items()}
+        folder.write(path, {**found, "sources": read})
+        return
+    before = folder.read(path)
+    if changed := [text for key, text in NAMES.items() if before.get(key) != found[key]]:
+        raise ValueError(
+            f"{folder.path} was begun with other content under the same names: {' and '.join(changed)} changed; "
+            "restore it, or remove the folder to begin again"
+        )
+
+
+def same_data(config: FineTune, root: str | Path, cache: dict[Any, Any]) -> None:
+    """Refuse to use ``config``, or what it starts from, where its data is here and is not what it was trained on.
+
+    Args:
+      cache: what several calls share is read once.
+    """
+    for one in chain(config):
+        folder = folder_of(root, one)
+        path = folder.path / "inputs.json"
+        if not path.exists():
+            continue
+        before = folder.read(path)
+        for key, source in _sources(one).items():
+            if _changed(one, source, before.get(key), (before.get("sources") or {}).get(key), cache):
+                raise ValueError(
+                    f"{folder.path} was trained with other content of {source.path or source.task}: {NAMES[key]} changed since; "
+                    "restore it, take another --out, or remove the folder to train again"
+                )
+
+
+def _sources(config: FineTune) -> dict[str, Source]:
+    return {"train": config.train} | ({"evaluate": config.evaluate} if config.evaluate else {})
+
+
+def _changed(config: FineTune, source: Source, facts: Any, digest: str | None, cache: dict[Any, Any]) -> bool:
+    """Whether a source gives other tokens than it did. The same bytes do not; others may, and only then are they read."""
+    now = source_digest(source.path)
+    if now is None or now == digest:
+        return False
+    key = ("again", source, config.model, config.max_length)
+    if key not in cache:
+        try:
+            examples, left_out = read_all(source, skip_bad=True)
+        except (ValueError, OSError):
+            return True  # it could be read then
+        try:
+            tokenizer, first = load_tokenizer(config.model), first_token(settings_of(config.model))
+        except (ValueError, OSError, ImportError):
+            return digest is not None  # without the model nothing but the bytes can be compared
+        cache[key] = tokenise(
+            examples, tokenizer, max_length=config.max_length, first_token=first, left_out=left_out
+        ).facts
+    return bool(to_json(cache[key]) != facts)
