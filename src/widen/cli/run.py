@@ -75,16 +75,11 @@ def main(options: argparse.Namespace) -> int:
 
 def _load(path: str) -> Any:
     """An experiment of either kind."""
-    import json
-
     from widen.run.experiment import load
     from widen.run.text_experiment import is_text_experiment, load_text
+    from widen.run.value import read_config
 
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return load(path)  # which says what is wrong with it
-    return load_text(path) if is_text_experiment(data) else load(path)
+    return load_text(path) if is_text_experiment(read_config(path)) else load(path)
 
 
 def _integers(name: str, experiments: Sequence[Any], command: str, options: argparse.Namespace) -> int:

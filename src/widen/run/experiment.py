@@ -16,7 +16,7 @@ from typing import Any
 from widen.losses import parse
 from widen.train.settings import Configuration
 
-from .value import content_hash, from_json, to_json
+from .value import content_hash, from_json, read_config, to_json
 
 TEMPERATURES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0)
 """Twenty temperatures over the paper's [0.1, 5]."""
@@ -114,13 +114,7 @@ def _content(start: str | None) -> str | None:
 
 def load(path: str | Path) -> Experiment:
     """The experiment of a config file."""
-    path = Path(path)
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"config file {path} is not there") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
+    data = read_config(path)
     if isinstance(data, dict) and "experiment" in data:
         data = data["experiment"]  # the config.json of a run folder
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from widen.losses import parse
 
-from .value import content_hash, from_json, to_json
+from .value import content_hash, from_json, read_config, to_json
 
 PRECISIONS = {
     "bf16": "bfloat16 autocast, float32 weights and optimizer",
@@ -191,13 +191,7 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_finetune(path: str | Path) -> FineTune:
     """The fine-tuning of a config file, or of the config.json of its run folder."""
-    path = Path(path)
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"config file {path} is not there") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
+    data = read_config(path)
     try:
         return from_json(FineTune, unwrapped(data))
     except ValueError as error:

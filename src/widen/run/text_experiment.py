@@ -6,7 +6,6 @@ taken as it is. Several seeds of one setting share a name; several experiments m
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from widen.losses.cdiv import CDiv
 from widen.sample.decoding import Decoding, Settings
 
 from .finetune import FineTune, Source
-from .value import content_hash, from_json
+from .value import content_hash, from_json, read_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +112,7 @@ class TextExperiment:
       >>> one = TextExperiment(name="as it is", model="gpt2", prompts=source, decoding=("t=0.50",))
       >>> one.decoding, one.loss
       (('t=0.5',), '')
+      >>> import json
       >>> text_experiment(json.loads(json.dumps(to_json(one)))) == one
       True
     """
@@ -202,7 +202,8 @@ def is_text_experiment(data: Any) -> bool:
 
 def load_text(path: str | Path) -> TextExperiment:
     """The text experiment of a config file."""
+    data = read_config(path)
     try:
-        return text_experiment(json.loads(Path(path).read_text(encoding="utf-8")))
+        return text_experiment(data)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

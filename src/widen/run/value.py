@@ -11,6 +11,7 @@ import math
 import types
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -93,6 +94,16 @@ def _expect(kind: type, data: Any, where: str) -> Any:
 
 def _at(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
+
+
+def read_config(path: str | Path) -> Any:
+    """The JSON of a config file; a file that is not there or not JSON is said so by its name."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"config file {path} is not there") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
 
 
 def content_hash(*parts: Any) -> str:
