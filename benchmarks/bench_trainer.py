@@ -1,19 +1,22 @@
 """The Trainer of transformers on a real model: its stock loss, Liger, and ours through the fused head; tokens per second and peak memory.
 
     python benchmarks/bench_trainer.py --model PATH --data gain_train.jsonl        8,192 tokens a step on the GPU, bfloat16 autocast
-    python benchmarks/bench_trainer.py --device cpu --steps 4 --tokens 256         the shape of it, with a small random model
+    python benchmarks/bench_trainer.py --device cpu --turns 3 --tokens 256         the shape of it, with a small random model
 
-Variants run in turns, round after round, in one process; each starts from the same weights, sees the same blocks of tokens in the same
-order and logs at every step. A round's first steps are left out of the timing. "Liger's head" is Liger's fused cross entropy alone;
-"Liger, all" has its norm, rotary and MLP kernels too, and so have the last two, with our head in the place of Liger's.
+Every variant is a process of its own, as Liger replaces classes for the whole process that it is used in. All start from the same
+weights, see the same blocks of tokens in the same order and log at every step. They take turns of a few steps, in an order that is
+drawn anew each time, while the others stand still: a step of a small model is bound by the host, and a host is a tenth faster or slower
+from one second to the next. The first step of a turn is not counted; a ratio is the median over turns of a variant over the stock loss
+of the same turn. "Liger's head" is Liger's fused cross entropy alone; "Liger, all" has its norm, rotary and MLP kernels too, and so have
+the last two, with our head in the place of Liger's.
 """
 
 import argparse
-import gc
 import importlib.util
 import json
-import math
+import multiprocessing
 import platform
+import random
 import statistics
 import tempfile
 import time
@@ -50,19 +53,29 @@ VARIANTS = {
 }
 
 
-class Clock(TrainerCallback):
-    """Seconds of every optimizer step and what was logged at it."""
+class Turns(TrainerCallback):
+    """Stops after every turn until it is this process's turn again; seconds of every step and what was logged at it."""
 
-    def __init__(self):
-        self.seconds, self.logs, self.last = [], [], None
+    def __init__(self, pipe, size):
+        self.pipe, self.size, self.seconds, self.logs, self.last = pipe, size, [], [], 0.0
+
+    def wait(self):
+        self.pipe.send(self.seconds)
+        self.seconds = []
+        self.pipe.recv()
+        self.last = time.perf_counter()
+
+    def on_train_begin(self, *_, **__):
+        self.wait()
 
     def on_step_end(self, *_, **__):
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         now = time.perf_counter()
-        if self.last is not None:
-            self.seconds.append(now - self.last)
+        self.seconds.append(now - self.last)
         self.last = now
+        if len(self.seconds) == self.size:
+            self.wait()
 
     def on_log(self, *_, logs=None, **__):
         if logs and "loss" in logs:
@@ -71,7 +84,7 @@ class Clock(TrainerCallback):
 
 def blocks(options, vocab):
     """Rows of `length` tokens: the texts of a file one after the other, or random tokens where there is no file."""
-    needed = options.steps * options.tokens
+    needed = options.turns * options.turn * options.tokens
     if options.data:
         tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
         records = [json.loads(line) for line in Path(options.data).read_text().splitlines()]
@@ -98,94 +111,98 @@ def make_model(options):
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=500, **sizes))
 
 
-def one_round(name, options, folder):
-    """Train `steps` steps from the start; seconds of each step, what was logged, and the peak of memory."""
+def train(name, options, pipe):
+    """One variant, in a process of its own: its last message is what it logged and the peak of its memory."""
+    transformers.logging.set_verbosity_error()
     kind, loss, liger = VARIANTS[name]
-    clock, model = Clock(), make_model(options)
-    arguments = TrainingArguments(
-        output_dir=folder, max_steps=options.steps, per_device_train_batch_size=options.tokens // options.length,
-        learning_rate=1e-5, warmup_steps=5, logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, seed=0,
-        bf16=options.device == "cuda", use_cpu=options.device == "cpu", max_grad_norm=1.0,
-        use_liger_kernel=liger is not None, liger_kernel_config=liger or None,
-    )  # fmt: skip
-    extra = {} if loss is None else {"loss": loss}
-    rows = blocks(options, model.config.vocab_size)
-    if options.device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    from transformers.models.llama import modeling_llama
-
-    rotary = modeling_llama.apply_rotary_pos_emb  # Liger replaces it for every model of the process
-    try:
+    turns, model = Turns(pipe, options.turn), make_model(options)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder, max_steps=options.turns * options.turn, per_device_train_batch_size=options.tokens // options.length,
+            learning_rate=1e-5, warmup_steps=5, logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, seed=0,
+            bf16=options.device == "cuda", use_cpu=options.device == "cpu", max_grad_norm=1.0, torch_compile=options.compile,
+            use_liger_kernel=liger is not None, liger_kernel_config=liger or None,
+        )  # fmt: skip
         trainer = kind(
-            model=model, args=arguments, train_dataset=rows, data_collator=collate, callbacks=[clock], **extra
-        )
+            model=model, args=arguments, train_dataset=blocks(options, model.config.vocab_size), data_collator=collate,
+            callbacks=[turns], **({} if loss is None else {"loss": loss}),
+        )  # fmt: skip
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-    finally:
-        modeling_llama.apply_rotary_pos_emb = rotary
-    peak = torch.cuda.max_memory_allocated() / 2**30 if options.device == "cuda" else math.nan
-    del trainer, model
-    gc.collect()
-    return clock.seconds[options.skip :], clock.logs, peak
+    pipe.send((turns.logs, torch.cuda.max_memory_allocated() / 2**30 if options.device == "cuda" else None))
 
 
 def compare(options):
+    """Seconds of every counted step of every variant, turn by turn, and what each logged."""
     names = [n for n, (_, _, liger) in VARIANTS.items() if liger is None or importlib.util.find_spec("liger_kernel")]
     if len(names) < len(VARIANTS):
         print("liger_kernel is not installed: its variants are left out")
-    found = {name: {"seconds": [], "rounds": [], "nll": [], "peak": 0.0} for name in names}
-    began = time.perf_counter()
-    for number in range(options.rounds):
-        for name in names:
-            with tempfile.TemporaryDirectory() as folder:
-                seconds, logs, peak = one_round(name, options, folder)
-            row = found[name]
-            row["seconds"] += seconds
-            row["nll"] = [float(log.get("nll", log["loss"])) for log in logs]
-            row["loss"] = [float(log["loss"]) for log in logs]
-            row["peak"] = max(row["peak"], 0.0 if math.isnan(peak) else peak)
-            row["rounds"].append(statistics.median(seconds))
-            print(f"round {number + 1}: {name}: {statistics.median(seconds):.4f} s a step, {peak:.2f} GiB", flush=True)
-        if time.perf_counter() - began > options.seconds:
-            break
+    context = multiprocessing.get_context("spawn")
+    pipes, began, shuffle = {}, time.perf_counter(), random.Random(0)
+    found = {name: {"turns": []} for name in names}
+    for name in names:
+        pipes[name], theirs = context.Pipe()
+        context.Process(target=train, args=(name, options, theirs), daemon=True).start()
+        theirs.close()  # so that a process that dies is an EOFError here
+    for name in names:
+        pipes[name].recv()
+    print(f"{len(names)} processes are ready after {time.perf_counter() - began:.0f} s", flush=True)
+    for turn in range(options.turns):
+        for name in shuffle.sample(names, len(names)):
+            pipes[name].send("go")
+            seconds = pipes[name].recv()
+            if turn >= options.skip:
+                found[name]["turns"].append(statistics.median(seconds[1:]))
+        if turn % 5 == 4 or turn == 0:
+            shown = ", ".join(f"{n} {1e3 * row['turns'][-1]:.0f}" for n, row in found.items() if row["turns"])
+            print(f"turn {turn + 1} of {options.turns}, {time.perf_counter() - began:.0f} s: {shown}", flush=True)
+    for name, row in found.items():
+        pipes[name].send("go")
+        logs, row["peak"] = pipes[name].recv()
+        row["loss"] = [float(log["loss"]) for log in logs]
     return found
+
+
+def ratios(found, name):
+    """The stock loss's time over a variant's, turn by turn: above 1 the variant is faster."""
+    return [stock / own for own, stock in zip(found[name]["turns"], found["stock loss"]["turns"], strict=True)]
 
 
 def report(options, found):
     machine = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or platform.machine()
-    stock = statistics.median(found["stock loss"]["seconds"])
     data = f" --data {Path(options.data).name}" if options.data else ""
     model = options.name or options.model or "(a random one)"
     precision = "bfloat16 autocast on float32 weights" if options.device == "cuda" else "float32"
     lines = [
-        "# The Trainer of transformers, with its own loss, Liger's and ours",
+        "# The Trainer of transformers, with its own loss, Liger's and ours" + (", compiled" if options.compile else ""),
         "",
-        f"Command: `python benchmarks/bench_trainer.py --model {model}{data} --steps {options.steps} --rounds {options.rounds}`. "
-        f"Machine: {machine}. torch {torch.__version__}, transformers {transformers.__version__}, "
-        f"Python {platform.python_version()}. Date: {time.strftime('%Y-%m-%d')}.",
+        f"Command: `python benchmarks/bench_trainer.py --model {model}{data} --turns {options.turns} --turn {options.turn}"
+        f"{' --compile' if options.compile else ''}`. Machine: {machine}. torch {torch.__version__}, transformers "
+        f"{transformers.__version__}, Python {platform.python_version()}. Date: {time.strftime('%Y-%m-%d')}.",
         "",
-        f"{options.tokens:,} tokens a step ({options.tokens // options.length} rows of {options.length}), {precision}, AdamW; "
-        f"the first {options.skip + 1} steps of each round are not timed.",
+        f"{options.tokens:,} tokens a step ({options.tokens // options.length} rows of {options.length}), {precision}, AdamW. "
+        f"{options.turns - options.skip} turns of {options.turn} steps each are counted, after {options.skip} that are not; the "
+        "speed is that of the stock loss's turn over the variant's, with the middle half of the turns in brackets.",
         "",
-        "| variant | ms a step (median) | middle half | median of each round | tokens/s | against stock | peak GiB |",
-        "|---|---|---|---|---|---|---|",
-    ]
+        "| variant | ms a step (median) | tokens/s | speed against stock | peak GiB |",
+        "|---|---|---|---|---|",
+    ]  # fmt: skip
     for name, row in found.items():
-        middle = statistics.median(row["seconds"])
-        low, _, high = statistics.quantiles(row["seconds"], n=4)
-        rounds = ", ".join(f"{x * 1e3:.0f}" for x in row["rounds"])
-        peak = f"{row['peak']:.2f}" if row["peak"] else ""
-        spread, rate = f"{low * 1e3:.1f}-{high * 1e3:.1f}", f"{options.tokens / middle:,.0f}"
-        lines.append(f"| {name} | {middle * 1e3:.1f} | {spread} | {rounds} | {rate} | {stock / middle:.2f}x | {peak} |")
-    ours, theirs = found["widen, nll"]["loss"], found["stock loss"]["loss"]
-    worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-    lines += ["", f"Loss curve of widen's NLL against the stock loss over {len(ours)} steps: largest difference {worst:.2e} "
-              f"(the stock loss goes from {theirs[0]:.4f} to {theirs[-1]:.4f})."]  # fmt: skip
+        middle, speed = statistics.median(row["turns"]), ratios(found, name)
+        low, _, high = statistics.quantiles(speed, n=4)
+        peak = "" if row["peak"] is None else f"{row['peak']:.2f}"
+        lines.append(
+            f"| {name} | {middle * 1e3:.1f} | {options.tokens / middle:,.0f} | {statistics.median(speed):.3f}x "
+            f"({low:.3f}-{high:.3f}) | {peak} |"
+        )
+    theirs = found["stock loss"]["loss"]
+    lines += ["", f"Loss curves over {len(theirs)} steps; the stock loss goes from {theirs[0]:.4f} to {theirs[-1]:.4f}. Largest "
+              "difference from it:"]  # fmt: skip
     for name, row in found.items():
-        if row is not found["stock loss"] and "cdiv" not in name and name != "widen, nll":
+        if name != "stock loss" and "cdiv" not in name:
             gap = max(abs(a - b) for a, b in zip(row["loss"], theirs, strict=True))
-            lines[-1] += f" {name}: {gap:.2e}."
+            lines[-1] += f" {name} {gap:.2e};"
+    lines[-1] = lines[-1].rstrip(";") + "."
     return "\n".join(lines) + "\n"
 
 
@@ -195,20 +212,23 @@ def main():
     parser.add_argument("--name", default="", help="how the result file calls the model")
     parser.add_argument("--data", default="", help=".jsonl whose values are the text; random tokens unless given")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
-    parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--skip", type=int, default=5, help="steps of a round that are not timed")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=25)
+    parser.add_argument(
+        "--turn", type=int, default=4, help="steps of a turn, the first of which is not counted; at least 2"
+    )
+    parser.add_argument("--skip", type=int, default=3, help="turns that are not counted")
+    parser.add_argument("--compile", action="store_true", help="torch_compile=True for every variant")
     parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
     parser.add_argument("--length", type=int, default=512, help="tokens a row")
-    parser.add_argument("--seconds", type=float, default=120, help="no further round after this")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
-    options.length, options.skip = min(options.length, options.tokens), min(options.skip, options.steps - 3)
-    transformers.logging.set_verbosity_error()
+    options.length, options.skip = min(options.length, options.tokens), min(options.skip, options.turns - 2)
+    options.turn = max(options.turn, 2)
     found = compare(options)
     text = report(options, found)
     name = torch.cuda.get_device_name().lower().replace(" ", "-") if options.device == "cuda" else "cpu"
     options.out.mkdir(parents=True, exist_ok=True)
+    name += "_compiled" if options.compile else ""
     (options.out / f"trainer_{name}.md").write_text(text)
     (options.out / f"trainer_{name}.json").write_text(json.dumps(found, indent=1))
     print(text)

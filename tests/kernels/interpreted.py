@@ -154,14 +154,18 @@ def test_a_lead_changes_nothing_however_few_rows_count(counted, monkeypatch):
 
 
 @pytest.mark.usefixtures("leading")
-def test_the_lead_is_multiplied_before_the_host_asks_which_rows_count(monkeypatch):
-    done = []
+def test_the_lead_is_multiplied_before_the_host_asks_and_the_first_chunk_before_any_row_is_looked_at(monkeypatch):
+    done, describe = [], rows_triton.describe
     monkeypatch.setattr(chunk_walk, "logits_", lambda z, *a: done.append(len(z)) or gradients.logits_(z, *a))
+    monkeypatch.setattr(
+        rows_triton, "describe", lambda z, *a, **kw: done.append(f"{len(z)} walked") or describe(z, *a, **kw)
+    )
     ask = targets.TargetRows.rows
     monkeypatch.setattr(targets.TargetRows, "rows", lambda self: done.append("asked") or ask(self))
     problem = Problem.make((32, 57, 12), torch.float32, ignored=0.0)
     problem.weighted(Power(), impl="triton", workspace=20 * 64 * 4)
-    assert done == [4, "asked", 12, 16]  # two chunks of 16; a lead is a quarter of the first at most
+    # two chunks of 16; a lead is a quarter of the first at most
+    assert done == [4, "asked", 12, "4 walked", "12 walked", 16, "16 walked"]
     done.clear()
     problem.logprob(impl="triton", workspace=20 * 64 * 4)
     assert done == ["asked", 16, 16]

@@ -53,8 +53,7 @@ class Evaluation:
                 outputs = model(**kwargs)
                 self.note(-_token_nll(outputs.logits, target_BC), target_BC)
                 return outputs
-            # NLL asks for no position and no length, so every place may count as one sequence.
-            sequences = Sequences(target_BC.flatten(), torch.zeros_like(target_BC).flatten())
+            sequences = Sequences(target_BC)  # NLL asks for no position and no length: packed or not is the same to it
             count = kwargs.get("num_items_in_batch")
             request = Request(NLL(), (), sequences, sequences.mask_N.sum().clamp(min=1) if count is None else count)
             outputs = ask(model, kwargs, request)

@@ -74,15 +74,17 @@ def sums_of(
 ) -> Float[Tensor, " k"]:
     """The sums of one micro-batch on its device, in the order of `Sums`.
 
-    One reduction for all of them: a step of a small model is bound by the kernels that the host can launch.
+    In as few operations as it takes: a step of a small model is bound by the kernels that the host can launch.
     """
-    mask_N, w_N = sequences.mask_N, w_N.double()
-    rows = [torch.ones_like(w_N), w_N, w_N.square(), w_N, w_N == 0, -logq_N, entropy_N, top1_N]
-    seen_kN = torch.where(mask_N, torch.stack([row.double() for row in rows]), 0.0)
-    sums = torch.cat([seen_kN.sum(1), sequences.number.double()[None]])
-    if len(w_N):
-        sums[3] = seen_kN[3].max()
-    return sums
+    mask_N = sequences.mask_N
+    each_4N = torch.stack([w_N, -logq_N, entropy_N, top1_N.to(w_N.dtype)])
+    each_4N = torch.where(mask_N, each_4N, 0.0).double()
+    tokens, w_N = mask_N.sum(), each_4N[0]
+    weight, nll, entropy, top1 = each_4N.sum(1).unbind()
+    largest = w_N.amax() if len(w_N) else weight
+    return torch.stack(
+        [tokens, weight, w_N.dot(w_N), largest, tokens - w_N.count_nonzero(), nll, entropy, top1, sequences.number]
+    )
 
 
 def threshold(weight: Weight, state: State, mean_length: float) -> float | None:

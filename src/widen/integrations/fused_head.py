@@ -146,7 +146,9 @@ def _by_the_head(net: Any, hidden_BCD: Tensor, request: Request) -> Any:
     """Call the head's module, so that its own hooks run."""
     head = net.get_output_embeddings()
     _teach(head)
-    request.softcap, request.scale = _logit_shape(net.config)
+    if not hasattr(net, "_widen_logit_shape"):
+        net._widen_logit_shape = _logit_shape(net.config)
+    request.softcap, request.scale = net._widen_logit_shape
     return head(hidden_BCD, **{_KEYWORD: request})
 
 

@@ -6,6 +6,7 @@ optimizer moves: one gather of a dozen numbers a rank, and one of the sequence s
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -78,12 +79,12 @@ class Ledger:
           dataset: where the guard looks up the rows of a bad batch.
         """
         table = self._gather()
-        refuse_non_finite(self.pending, table[:, 0].tolist(), step=step, dataset=dataset, loss=str(self.weight))
+        refuse_non_finite(self.pending, [line[0] for line in table], step=step, dataset=dataset, loss=str(self.weight))
         scores = self.weight.seen(self.state)
         if self.weight.score_columns:  # the same on every rank, so that all or none gather
-            scores = distributed.gather_scores(scores, rows=int(table[:, 1].max()))
+            scores = distributed.gather_scores(scores, rows=int(max(line[1] for line in table)))
         self.state = self.weight.observe(scores, self.state)
-        made = sum((Sums(*row) for row in table[:, 2:].tolist()), Sums())
+        made = sum((Sums(*line[2:]) for line in table), Sums())
         if made.tokens and made.weight:  # a step in which nothing counts says nothing about the scale
             self.mean_weight = made.weight / made.tokens
         self.window = self.window + made
@@ -106,16 +107,20 @@ class Ledger:
         self._starved |= text is not None
         return text
 
-    def _gather(self) -> Tensor:
-        """A row a rank: first bad micro-batch (0: none), number of scores, sums."""
-        device = self.pending[0].loss.device if self.pending else torch.device("cpu")
-        bad, sums = torch.zeros((), device=device), torch.zeros(len(Sums()), dtype=torch.float64, device=device)
+    def _gather(self) -> list[list[float]]:
+        """A line a rank: first bad micro-batch (0: none), number of scores, sums.
+
+        One wait for the device; what can be added up on the host is, since each operation on the device costs the host more.
+        """
+        bad, sums = 0, Sums()
         if self.pending:
-            finite = torch.stack([micro.loss for micro in self.pending]).isfinite()
-            bad = torch.where(finite.all(), 0, (~finite).int().argmax() + 1)
-            parts = torch.stack([micro.sums for micro in self.pending])
-            sums = parts.sum(0)
-            sums[3] = parts[:, 3].max()
-        rows = len(self.weight.seen(self.state))
-        line = torch.cat([torch.stack([bad.double(), bad.double() * 0 + rows]), sums])
-        return distributed.gather_scores(line[None], rows=1).cpu()
+            lines = torch.stack([torch.cat([micro.loss[None], micro.sums]) for micro in self.pending]).tolist()
+            bad = next((number for number, line in enumerate(lines, 1) if not math.isfinite(line[0])), 0)
+            sums = sum((Sums(*line[1:]) for line in lines), Sums())
+        line = [float(bad), float(len(self.weight.seen(self.state))), *sums]
+        if distributed.world_size() == 1:
+            return [line]
+        device = self.pending[0].loss.device if self.pending else torch.device("cpu")
+        here = torch.tensor([line], dtype=torch.float64, device=device)
+        gathered: list[list[float]] = distributed.gather_scores(here, rows=1).tolist()
+        return gathered

@@ -23,23 +23,47 @@ __all__ = ["IGNORE", "Sequences", "read_sequences", "shifted_targets"]
 IGNORE = -100
 """The label of a token that is no target, as everywhere in transformers."""
 
+_PACKED = (
+    "cu_seq_lens_q",
+    "seq_idx",
+    "position_ids",
+)  # what a collator says of packed rows, the first that it says counts
+
 
 @dataclass(frozen=True)
 class Sequences:
     """The targets of one micro-batch, place by place, and how they stand in their sequences.
 
     Args:
-      target_N: the token after each place, or -100.
-      sequence_N: number of the sequence of that token; it only ever grows.
+      target_BC: the token after each place, or -100.
+      start_BC: True at the first token of each sequence, column 0 included; None where every row is one sequence.
     """
 
-    target_N: Int[Tensor, " N"]
-    sequence_N: Int[Tensor, " N"]
+    target_BC: Int[Tensor, "B C"]
+    start_BC: Bool[Tensor, "B C"] | None = None
 
     @cached_property
+    def target_N(self) -> Int[Tensor, " N"]:
+        """The targets, row after row."""
+        return self.target_BC.flatten()
+
+    @cached_property
+    def sequence_N(self) -> Int[Tensor, " N"]:
+        """Number of the sequence of each target; it only ever grows."""
+        rows, columns = self.target_BC.shape
+        if self.start_BC is None:
+            return torch.arange(rows, device=self.target_BC.device).repeat_interleave(columns)
+        sequence_BC = self.start_BC.flatten().cumsum(0).view(rows, columns) - 1
+        return torch.cat([sequence_BC[:, 1:], sequence_BC[:, -1:]], dim=1).flatten()  # the target is the *next* token
+
+    @cached_property
+    def _mask_BC(self) -> Bool[Tensor, "B C"]:
+        return self.target_BC != IGNORE
+
+    @property
     def mask_N(self) -> Bool[Tensor, " N"]:
         """True where a target follows."""
-        return self.target_N != IGNORE
+        return self._mask_BC.flatten()
 
     @cached_property
     def _count_N(self) -> Int[Tensor, " N"]:
@@ -49,11 +73,15 @@ class Sequences:
     @cached_property
     def length_N(self) -> Int[Tensor, " N"]:
         """L: targets of the sequence."""
+        if self.start_BC is None:
+            return self._mask_BC.sum(1, keepdim=True).expand_as(self._mask_BC).flatten()
         return self._count_N[self.sequence_N]
 
     @cached_property
     def position_N(self) -> Int[Tensor, " N"]:
         """l = 1..L at the targets; elsewhere that of the target before, and nothing reads it."""
+        if self.start_BC is None:
+            return self._mask_BC.cumsum(1).flatten()
         before_N = (self._count_N.cumsum(0) - self._count_N)[self.sequence_N]
         return self.mask_N.to(self.target_N.dtype).cumsum(0) - before_N
 
@@ -68,7 +96,7 @@ class Sequences:
     @property
     def number(self) -> Int[Tensor, ""]:
         """How many sequences have a target; on the device."""
-        return (self._count_N > 0).sum()
+        return self._mask_BC.any(1).sum() if self.start_BC is None else (self._count_N > 0).sum()
 
     def rows(self, x_N: Float[Tensor, " N"]) -> tuple[Float[Tensor, "S L"], Bool[Tensor, "S L"]]:
         """The targets' values, one sequence a row from its first target on, and where a row holds one."""
@@ -99,12 +127,11 @@ def read_sequences(inputs: Mapping[str, Any]) -> Sequences:
     """
     target_BC = shifted_targets(inputs)
     start_BC = _starts(inputs, target_BC)
-    start_BC[:, 0] = True
-    sequence_BC = start_BC.flatten().cumsum(0).view_as(target_BC) - 1
-    of_target_BC = torch.cat([sequence_BC[:, 1:], sequence_BC[:, -1:]], dim=1)  # the target is the *next* token
-    if target_BC.shape[1] > 1:
-        _refuse_targets_across_sequences(inputs, target_BC, start_BC)
-    return Sequences(target_BC.flatten(), of_target_BC.flatten())
+    if start_BC is not None:
+        start_BC[:, 0] = True
+        if target_BC.shape[1] > 1:
+            _refuse_targets_across_sequences(inputs, target_BC, start_BC)
+    return Sequences(target_BC, start_BC)
 
 
 def shifted_targets(inputs: Mapping[str, Any]) -> Int[Tensor, "B C"]:
@@ -120,25 +147,24 @@ def shifted_targets(inputs: Mapping[str, Any]) -> Int[Tensor, "B C"]:
     return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORE)], dim=1).long()
 
 
-def _starts(inputs: Mapping[str, Any], like_BC: Tensor) -> Bool[Tensor, "B C"]:
-    """True at the first token of each sequence (column 0 is added by the caller)."""
-    start_BC = torch.zeros_like(like_BC, dtype=torch.bool)
-    cu_seq_lens, seq_idx, position_ids = (inputs.get(k) for k in ("cu_seq_lens_q", "seq_idx", "position_ids"))
+def _starts(inputs: Mapping[str, Any], like_BC: Tensor) -> Bool[Tensor, "B C"] | None:
+    """True at the first token of each sequence (column 0 is added by the caller); None where nothing says that rows are packed."""
+    cu_seq_lens, seq_idx, position_ids = (inputs.get(k) for k in _PACKED)
     if cu_seq_lens is not None:  # boundaries in the row that holds everything
+        start_BC = torch.zeros_like(like_BC, dtype=torch.bool)
         inner = cu_seq_lens[:-1].long()
         start_BC.view(-1)[inner[inner < start_BC.numel()]] = True
-    elif seq_idx is not None and seq_idx.shape == like_BC.shape:
-        start_BC[:, 1:] = seq_idx.diff(dim=1) != 0
-    elif position_ids is not None and position_ids.shape == like_BC.shape:
+        return start_BC
+    if seq_idx is not None and seq_idx.shape == like_BC.shape:
+        return torch.nn.functional.pad(seq_idx.diff(dim=1) != 0, (1, 0))
+    if position_ids is not None and position_ids.shape == like_BC.shape:
         # The rule by which transformers' attention tells packed sequences apart.
-        start_BC[:, 1:] = position_ids.diff(dim=1) != 1
-    return start_BC
+        return torch.nn.functional.pad(position_ids.diff(dim=1) != 1, (1, 0))
+    return None
 
 
 def _refuse_targets_across_sequences(inputs: Mapping[str, Any], target_BC: Tensor, start_BC: Tensor) -> None:
     """The first token of a packed sequence would be predicted from another sequence's last."""
-    if all(inputs.get(key) is None for key in ("cu_seq_lens_q", "seq_idx", "position_ids")):
-        return
     leak_BC = start_BC[:, 1:] & (target_BC[:, :-1] != IGNORE)
     attention_mask = inputs.get("attention_mask")
     if attention_mask is not None and attention_mask.shape == target_BC.shape:

@@ -102,14 +102,17 @@ class WeightedLoss(_Host):
 
         def answer(**kwargs: Any) -> Any:
             ledger, sequences = self.ledger, read_sequences(inputs)
-            request = Request(ledger.weight, ledger.state, sequences, num_items * ledger.divisor)
+            count = num_items if ledger.divisor == 1 else num_items * ledger.divisor
+            request = Request(ledger.weight, ledger.state, sequences, count)
             outputs = ask(model, kwargs, request)
             seen = request.seen
             assert seen is not None
             ledger.state = request.state
             ledger.add(seen.loss, seen.logq_N, seen.w_N, seen.entropy_N, seen.is_top1_N, sequences, inputs["input_ids"])
-            # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
-            return outputs._replace(loss=outputs.loss + (seen.loss - outputs.loss.detach()))
+            if outputs.loss.dtype != seen.loss.dtype:
+                # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
+                outputs = outputs._replace(loss=outputs.loss + (seen.loss - outputs.loss.detach()))
+            return outputs
 
         return answer
 

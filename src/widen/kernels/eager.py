@@ -37,7 +37,7 @@ def eager_stats(logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"]) -> R
     """What a trainer logs, from the whole vocabulary's log-probabilities (the log-sum-exp of which is 0)."""
     logq_N = eager_logq(logp_NV, target_N)
     entropy_N = torch.special.entr(logp_NV.exp()).sum(-1)
-    top1_N = torch.zeros_like(logq_N, dtype=torch.int8)
+    top1_N = torch.zeros_like(logq_N)
     if logp_NV.numel():
-        top1_N = (logq_N >= logp_NV.amax(-1)).to(torch.int8)
+        top1_N = (logq_N >= logp_NV.amax(-1)).to(logq_N.dtype)
     return RowStats(torch.zeros_like(logq_N), logq_N, entropy_N, top1_N)

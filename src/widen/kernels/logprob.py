@@ -129,7 +129,8 @@ class _Logprob(torch.autograd.Function):
         plan = logits.plan
         stats = RowStats.empty(len(target_T), logits.head_VD)
         last = None
-        for part in logits.parts(len(target_T), row_T):
+        logits.know(len(target_T), row_T)
+        for part in logits.parts():
             plan.ops.normalise(part.z, target_T[part.at], stats.part(part.at), softcap=plan.softcap)
             last = part
         ctx.save_for_backward(hidden_ND, head_VD, bias_V, target_T, row_T, stats.lse_C)

@@ -123,7 +123,7 @@ def _walk(
     if FULL:
         moment = tl.sum(shrink * (t + (m - top) * s), axis=0)
         tl.store(entropy_ptr + row, log_total - moment / total)
-        tl.store(top1_ptr + row, (z_target >= top).to(tl.int8))
+        tl.store(top1_ptr + row, (z_target >= top).to(tl.float32))
     if RESIDUAL:
         for start in range(0, V, LANES * PACK):
             column = start + inside
@@ -219,10 +219,11 @@ def pick(target_N: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor |
 
     One program in one launch: the same in PyTorch is eight, and the first product waits for all of them.
     """
-    row_N, counts = target_N.new_empty(len(target_N), dtype=torch.int64), target_N.new_zeros(2, dtype=torch.int64)
-    if len(target_N):
-        target_N = target_N.contiguous()
-        _pick[(1,)](target_N, row_N, counts, len(target_N), vocabulary, ignore_index, BLOCK=4096, num_warps=16)
+    if len(target_N) == 0:
+        return target_N.long(), target_N.new_zeros(2, dtype=torch.int64)
+    row_N, counts = (target_N.new_empty(size, dtype=torch.int64) for size in (len(target_N), 2))
+    target_N = target_N.contiguous()
+    _pick[(1,)](target_N, row_N, counts, len(target_N), vocabulary, ignore_index, BLOCK=4096, num_warps=16)
     return row_N, counts
 
 

@@ -18,14 +18,13 @@ class RowStats(NamedTuple):
     lse_C: Float[Tensor, " C"]
     logq_C: Float[Tensor, " C"]
     entropy_C: Float[Tensor, " C"]
-    top1_C: Int[Tensor, " C"]
+    top1_C: Float[Tensor, " C"]
+    """1 where the target is the most likely token, else 0."""
 
     @classmethod
     def empty(cls, rows: int, like: Tensor) -> RowStats:
         """Room for ``rows`` rows, on the device of ``like``."""
-        real = real_dtype(like.dtype)
-        lse_C, logq_C, entropy_C = (like.new_empty(rows, dtype=real) for _ in range(3))
-        return cls(lse_C, logq_C, entropy_C, like.new_empty(rows, dtype=torch.int8))
+        return cls(*like.new_empty(len(cls._fields), rows, dtype=real_dtype(like.dtype)).unbind())
 
     def part(self, chunk: slice) -> RowStats:
         """The rows of one chunk: views, so that filling them fills the whole."""

@@ -93,29 +93,21 @@ def _weighted_linear_nll(
     check_shapes(hidden_ND, head_VD, target_N, bias_V)
     _check_weight(weight)
     plan = plan_for(impl, head_VD, product_dtype(hidden_ND, head_VD, bias_V), softcap, workspace, accumulate)
-    told = Answer(num_tokens) if isinstance(num_tokens, Tensor) else None
-    with computing_on(hidden_ND):
-        asked = TargetRows(target_N, len(head_VD), ignore_index, row_ops("chunked") if plan is None else plan.ops)
-    one_pass = None if plan is None else _OnePass(hidden_ND, head_VD, bias_V, plan, asked)
-    row_T = asked.rows()
-    targets = _Targets(
-        row_T, *(x if row_T is None else x[row_T] for x in (target_N.long().contiguous(), position_N, length_N))
-    )
-    count = _count(float(num_tokens if told is None else told.read()), len(targets.target_T))
-    if one_pass is None:
-        logp_TV = eager_logp(hidden_ND if row_T is None else hidden_ND[row_T], head_VD, bias_V, softcap)
-        stats, logq_T = eager_stats(logp_TV, targets.target_T), eager_logq(logp_TV, targets.target_T)
-        with torch.no_grad():
-            w_T = weigh(weight, stats.logq_C, targets.position_T, targets.length_T)
-        loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, logq_T)).sum() / count
+    told = Answer(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
+    if plan is None:
+        row_T = TargetRows(target_N, len(head_VD), ignore_index, row_ops("chunked")).rows()
+        targets = _Targets.of(row_T, target_N, position_N, length_N)
+        loss, stats, w_T = _eager(hidden_ND, head_VD, bias_V, softcap, weight, targets, _count(told, targets))
     else:
+        wanted = Wanted.of(hidden_ND, head_VD, bias_V)
         with torch.no_grad(), computing_on(hidden_ND):
-            stats, w_T, gradients = one_pass.run(weight, targets, count)
-            loss = -torch.where(w_T == 0, 0.0, w_T * stats.logq_C).sum() / count
-        loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, one_pass.plan.ops)  # type: ignore[no-untyped-call]
-    logq_N, w_N, entropy_N, top1_N = (
-        _spread(x, row_T, len(target_N)) for x in (stats.logq_C, w_T, stats.entropy_C, stats.top1_C)
-    )
+            asked = TargetRows(target_N, len(head_VD), ignore_index, plan.ops)
+            one_pass = _OnePass(hidden_ND, head_VD, bias_V, plan, wanted)
+            row_T = one_pass.rows(asked)
+            targets = _Targets.of(row_T, target_N, position_N, length_N)
+            loss, stats, w_T, gradients = one_pass.run(weight, targets, _count(told, targets))
+        loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, plan.ops)  # type: ignore[no-untyped-call]
+    logq_N, w_N, entropy_N, top1_N = _spread((stats.logq_C, w_T, stats.entropy_C, stats.top1_C), row_T, len(target_N))
     return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(targets.target_T))
 
 
@@ -127,30 +119,52 @@ class _Targets(NamedTuple):
     position_T: Tensor
     length_T: Tensor
 
+    @classmethod
+    def of(cls, row_T: Tensor | None, target_N: Tensor, position_N: Tensor, length_N: Tensor) -> _Targets:
+        """Those rows of what the caller gave."""
+        each = (target_N.long().contiguous(), position_N, length_N)
+        return cls(row_T, *(x if row_T is None else x[row_T] for x in each))
+
+
+def _eager(
+    hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, softcap: float | None,
+    weight: TokenLocalWeight, targets: _Targets, count: float,
+) -> tuple[Tensor, RowStats, Tensor]:  # fmt: skip
+    """Loss, stats and weights with all logits kept, and the gradient left to autograd."""
+    hidden_TD = hidden_ND if targets.row_T is None else hidden_ND[targets.row_T]
+    logp_TV = eager_logp(hidden_TD, head_VD, bias_V, softcap)
+    stats, logq_T = eager_stats(logp_TV, targets.target_T), eager_logq(logp_TV, targets.target_T)
+    with torch.no_grad():
+        w_T = weigh(weight, stats.logq_C, targets.position_T, targets.length_T)
+    loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, logq_T)).sum() / count
+    return loss, stats, w_T
+
 
 class _OnePass:
     """Head, weights and gradients of one call. All memory is taken when it is made, before the device says which rows count."""
 
-    def __init__(
-        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, plan: Plan, asked: TargetRows
-    ) -> None:
-        self.plan, self.hidden_ND = plan, hidden_ND
-        self.wanted = Wanted.of(hidden_ND, head_VD, bias_V)
+    def __init__(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, plan: Plan, wanted: Wanted) -> None:
+        self.plan, self.hidden_ND, self.wanted = plan, hidden_ND, wanted
         narrow = torch.float32 if plan.dtype == torch.float16 else plan.dtype
         wide = torch.promote_types(narrow, plan.accumulate or narrow)
         self.dtype = torch.float32 if plan.dtype == torch.float16 else head_VD.dtype
-        with torch.no_grad(), computing_on(hidden_ND):
-            self.head, self.bias = head_VD.to(plan.dtype), None if bias_V is None else bias_V.to(plan.dtype)
-            self.gradients = Gradients(hidden_ND, self.head, self.wanted, ops=plan.ops, hold=(narrow, wide), alpha=1.0)
-            self.stats = RowStats.empty(len(hidden_ND), self.head)
-            self.w_N = torch.empty_like(self.stats.logq_C)
-            self.logits = ChunkWalk(hidden_ND, self.head, self.bias, plan)
-            self.logits.begin(asked.row_N)
+        self.head, self.bias = head_VD.to(plan.dtype), None if bias_V is None else bias_V.to(plan.dtype)
+        self.gradients = Gradients(hidden_ND, self.head, wanted, ops=plan.ops, hold=(narrow, wide), alpha=1.0)
+        self.stats = RowStats.empty(len(hidden_ND), self.head)
+        self.w_N = torch.empty_like(self.stats.logq_C)
+        self.logits = ChunkWalk(hidden_ND, self.head, self.bias, plan)
+
+    def rows(self, asked: TargetRows) -> Tensor | None:
+        """Wait for the rows that count (None: all), with the device at work before and after."""
+        self.logits.begin(asked.row_N)
+        row_T = asked.rows()
+        self.logits.know(len(self.hidden_ND) if row_T is None else len(row_T), row_T)
+        return row_T
 
     def run(
         self, weight: TokenLocalWeight, targets: _Targets, count: float
-    ) -> tuple[RowStats, Tensor, tuple[Tensor | None, ...]]:
-        """Stats, weights, and the gradients of the loss by hidden states, head and bias; once."""
+    ) -> tuple[Tensor, RowStats, Tensor, tuple[Tensor | None, ...]]:
+        """Loss, stats, weights, and the gradients of the loss by hidden states, head and bias; once."""
         total = len(targets.target_T)
         self.gradients.alpha = 1.0 / count
         stats, w_T = self.stats.part(slice(total)), self.w_N[:total]
@@ -164,14 +178,15 @@ class _OnePass:
             )  # fmt: skip
         del self.logits  # dW may need a copy in another dtype now
         dx, dw, db = self.gradients.finished()
-        return stats, w_T, (dx, None if dw is None else dw.to(self.dtype), db)
+        loss = torch.where(w_T == 0, w_T, w_T * stats.logq_C).sum() / -count  # a weight of 0 times -inf is 0
+        return loss, stats, w_T, (dx, None if dw is None else dw.to(self.dtype), db)
 
     def _walk(self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor) -> bool:
         """Fill ``stats`` and ``w_T`` chunk by chunk, adding gradients on the way; False where that is left to a second walk."""
         plan, total = self.plan, len(w_T)
         dense = any(self.wanted)
         sample = None
-        for part in self.logits.parts(total, targets.row_T):
+        for part in self.logits.parts():
             at, chunk = part.at, part.chunk
             plan.ops.describe(part.z, targets.target_T[at], stats.part(at), softcap=plan.softcap, residual=dense)
             w_T[at] = weigh(weight, stats.logq_C[at], targets.position_T[at], targets.length_T[at])
@@ -180,8 +195,8 @@ class _OnePass:
             if not part.ends:
                 continue
             if dense and chunk.start == 0 and sample is not None:
-                # The other rows follow the example of the first part. With a lead its answer is there before the rest of the
-                # chunk is computed. Not hidden behind the logits of a second chunk, since those would need a buffer of their own,
+                # The other rows follow the example of the first part. With a lead its answer is there while the rest of the
+                # chunk is walked. Not hidden behind the logits of a second chunk, since those would need a buffer of their own,
                 # and half the rows cost more than the wait.
                 dense = sample.read() >= least
             if dense:
@@ -245,14 +260,19 @@ def _check_weight(weight: TokenLocalWeight) -> None:
         )
 
 
-def _count(count: float, targets: int) -> float:
-    if not count > 0 and targets:
+def _count(told: float | Answer, targets: _Targets) -> float:
+    """What the sum is divided by; 1 for a call without targets, whose sum is 0."""
+    count, number = float(told.read() if isinstance(told, Answer) else told), len(targets.target_T)
+    if not count > 0 and number:
         raise ValueError(
-            f"num_tokens={count:g} with {targets} targets in this call; legal: the targets of the whole step, above 0"
+            f"num_tokens={count:g} with {number} targets in this call; legal: the targets of the whole step, above 0"
         )
-    return count if targets else 1.0
+    return count if number else 1.0
 
 
-def _spread(x_T: Tensor, row_T: Tensor | None, total: int) -> Tensor:
+def _spread(each_T: tuple[Tensor, ...], row_T: Tensor | None, total: int) -> tuple[Tensor, ...]:
     """Back to one entry a token; 0 where the target was ignored."""
-    return x_T if row_T is None else x_T.new_zeros(total).index_copy_(0, row_T, x_T)
+    if row_T is None:
+        return each_T
+    table_kT = torch.stack(each_T)
+    return table_kT.new_zeros(len(each_T), total).index_copy_(1, row_T, table_kT).unbind()
