@@ -132,35 +132,53 @@ def train(name, options, pipe):
     pipe.send((turns.logs, torch.cuda.max_memory_allocated() / 2**30 if options.device == "cuda" else None))
 
 
+class Variant:
+    """The parent's end of a variant's process."""
+
+    def __init__(self, name, options):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        context.Process(target=train, args=(name, options, theirs), daemon=True).start()
+        theirs.close()  # so that a process that dies is an EOFError here
+        self.turns, self.loss, self.peak = [], [], None
+
+    def turn(self, *, counts):
+        self.pipe.send("go")
+        seconds = self.pipe.recv()
+        if counts:
+            self.turns.append(statistics.median(seconds[1:]))
+
+    def finish(self):
+        self.pipe.send("go")
+        logs, self.peak = self.pipe.recv()
+        self.loss = [float(log["loss"]) for log in logs]
+
+
 def compare(options):
-    """Seconds of every counted step of every variant, turn by turn, and what each logged."""
+    """Every variant that came through: seconds of its counted steps turn by turn, its losses and the peak of its memory."""
     names = [n for n, (_, _, liger) in VARIANTS.items() if liger is None or importlib.util.find_spec("liger_kernel")]
     if len(names) < len(VARIANTS):
         print("liger_kernel is not installed: its variants are left out")
-    context = multiprocessing.get_context("spawn")
-    pipes, began, shuffle = {}, time.perf_counter(), random.Random(0)
-    found = {name: {"turns": []} for name in names}
-    for name in names:
-        pipes[name], theirs = context.Pipe()
-        context.Process(target=train, args=(name, options, theirs), daemon=True).start()
-        theirs.close()  # so that a process that dies is an EOFError here
-    for name in names:
-        pipes[name].recv()
-    print(f"{len(names)} processes are ready after {time.perf_counter() - began:.0f} s", flush=True)
+    began, shuffle = time.perf_counter(), random.Random(0)
+    running = {name: Variant(name, options) for name in names}
+
+    def each(names, act):
+        for name in names:
+            try:
+                act(running[name])
+            except (EOFError, OSError):
+                print(f"{name} died (its own words are above) and is left out", flush=True)
+                del running[name]
+
+    each(names, lambda variant: variant.pipe.recv())
+    print(f"{len(running)} processes are ready after {time.perf_counter() - began:.0f} s", flush=True)
     for turn in range(options.turns):
-        for name in shuffle.sample(names, len(names)):
-            pipes[name].send("go")
-            seconds = pipes[name].recv()
-            if turn >= options.skip:
-                found[name]["turns"].append(statistics.median(seconds[1:]))
-        if turn % 5 == 4 or turn == 0:
-            shown = ", ".join(f"{n} {1e3 * row['turns'][-1]:.0f}" for n, row in found.items() if row["turns"])
+        each(shuffle.sample(list(running), len(running)), lambda v, turn=turn: v.turn(counts=turn >= options.skip))
+        if turn % 10 == 9 or turn < 2:
+            shown = ", ".join(f"{n} {1e3 * v.turns[-1]:.0f}" for n, v in running.items() if v.turns)
             print(f"turn {turn + 1} of {options.turns}, {time.perf_counter() - began:.0f} s: {shown}", flush=True)
-    for name, row in found.items():
-        pipes[name].send("go")
-        logs, row["peak"] = pipes[name].recv()
-        row["loss"] = [float(log["loss"]) for log in logs]
-    return found
+    each(list(running), Variant.finish)
+    return {name: {"turns": v.turns, "loss": v.loss, "peak": v.peak} for name, v in running.items()}
 
 
 def ratios(found, name):
