@@ -120,7 +120,7 @@ def train(name, options, pipe):
         arguments = TrainingArguments(
             output_dir=folder, max_steps=options.turns * options.turn, per_device_train_batch_size=options.tokens // options.length,
             learning_rate=1e-5, warmup_steps=5, logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, seed=0,
-            bf16=options.device == "cuda", use_cpu=options.device == "cpu", max_grad_norm=1.0, torch_compile=options.compile,
+            bf16=options.device == "cuda", use_cpu=options.device == "cpu", max_grad_norm=1.0,
             use_liger_kernel=liger is not None, liger_kernel_config=liger or None,
         )  # fmt: skip
         trainer = kind(
@@ -156,8 +156,8 @@ class Variant:
 
 def compare(options):
     """Every variant that came through: seconds of its counted steps turn by turn, its losses and the peak of its memory."""
-    names = [n for n, (_, _, liger) in VARIANTS.items() if liger is None or importlib.util.find_spec("liger_kernel")]
-    if len(names) < len(VARIANTS):
+    names = [n for n in options.only if VARIANTS[n][2] is None or importlib.util.find_spec("liger_kernel")]
+    if len(names) < len(options.only):
         print("liger_kernel is not installed: its variants are left out")
     began, shuffle = time.perf_counter(), random.Random(0)
     running = {name: Variant(name, options) for name in names}
@@ -192,10 +192,10 @@ def report(options, found):
     model = options.name or options.model or "(a random one)"
     precision = "bfloat16 autocast on float32 weights" if options.device == "cuda" else "float32"
     lines = [
-        "# The Trainer of transformers, with its own loss, Liger's and ours" + (", compiled" if options.compile else ""),
+        "# The Trainer of transformers, with its own loss, Liger's and ours" ,
         "",
         f"Command: `python benchmarks/bench_trainer.py --model {model}{data} --turns {options.turns} --turn {options.turn}"
-        f"{' --compile' if options.compile else ''}`. Machine: {machine}. torch {torch.__version__}, transformers "
+        f"`. Machine: {machine}. torch {torch.__version__}, transformers "
         f"{transformers.__version__}, Python {platform.python_version()}. Date: {time.strftime('%Y-%m-%d')}.",
         "",
         f"{options.tokens:,} tokens a step ({options.tokens // options.length} rows of {options.length}), {precision}, AdamW. "
@@ -235,7 +235,9 @@ def main():
         "--turn", type=int, default=4, help="steps of a turn, the first of which is not counted; at least 2"
     )
     parser.add_argument("--skip", type=int, default=3, help="turns that are not counted")
-    parser.add_argument("--compile", action="store_true", help="torch_compile=True for every variant")
+    parser.add_argument(
+        "--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="VARIANT", help="some of: %(choices)s"
+    )
     parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
     parser.add_argument("--length", type=int, default=512, help="tokens a row")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
@@ -246,7 +248,6 @@ def main():
     text = report(options, found)
     name = torch.cuda.get_device_name().lower().replace(" ", "-") if options.device == "cuda" else "cpu"
     options.out.mkdir(parents=True, exist_ok=True)
-    name += "_compiled" if options.compile else ""
     (options.out / f"trainer_{name}.md").write_text(text)
     (options.out / f"trainer_{name}.json").write_text(json.dumps(found, indent=1))
     print(text)

@@ -25,6 +25,7 @@ from transformers import PrinterCallback
 
 from widen.integrations.guard import NonFiniteLossError
 from widen.integrations.transformers import Trainer
+from widen.integrations.weighted_loss import WeightedLoss
 from widen.losses import parse, stats
 
 
@@ -75,6 +76,34 @@ def test_figures_are_those_of_all_tokens_of_the_window(loss):
         assert all(isinstance(value, (int, float)) for value in line.values())
         assert json.loads(json.dumps(line, allow_nan=False)) == line
     assert line["mean_token_accuracy"] == line["token_accuracy"]  # TRL's own name, over tokens and not micro-batches
+
+
+def test_the_floating_point_operations_are_the_hosts_with_the_parameters_counted_once_a_shape(monkeypatch):
+    """18 rows of unequal length, one at a time: as many shapes as lengths."""
+    theirs = train(transformers.Trainer, (1, 1, False))[1]
+    counted, count = [], transformers.LlamaForCausalLM.num_parameters
+    monkeypatch.setattr(
+        transformers.LlamaForCausalLM, "num_parameters", lambda self, **kw: counted.append(kw) or count(self, **kw)
+    )
+    ours = train(Trainer, (1, 1, False), loss="cdiv:alpha=1.4")[1]
+    assert ours.state.total_flos == theirs.state.total_flos > 0
+    shapes = {len(row["input_ids"]) for row in rows()}
+    assert len([kw for kw in counted if kw.get("exclude_embeddings")]) == len(shapes) < len(rows())
+
+
+def test_a_trainer_that_counts_its_operations_itself_is_asked_every_time():
+    class Counting(transformers.Trainer):
+        asked = 0
+
+        def floating_point_ops(self, inputs):
+            self.asked += 1
+            return self.asked
+
+    class Mine(WeightedLoss, Counting):
+        pass
+
+    trainer = train(Mine, (1, 1, False), loss="nll")[1]
+    assert (trainer.asked, trainer.state.total_flos) == (len(rows()), sum(range(1, len(rows()) + 1)))
 
 
 def test_the_threshold_of_trunc_is_logged_once_there_is_one():

@@ -66,24 +66,24 @@ class Sums(NamedTuple):
 
 
 def sums_of(
+    loss: Float[Tensor, ""],
     w_N: Float[Tensor, " N"],
     logq_N: Float[Tensor, " N"],
     entropy_N: Float[Tensor, " N"],
     top1_N: Bool[Tensor, " N"] | Float[Tensor, " N"],
     sequences: Sequences,
 ) -> Float[Tensor, " k"]:
-    """The sums of one micro-batch on its device, in the order of `Sums`.
+    """The loss of one micro-batch, then its sums in the order of `Sums`, on its device; all are 0 where no target follows.
 
     In as few operations as it takes: a step of a small model is bound by the kernels that the host can launch.
     """
-    mask_N = sequences.mask_N
-    each_4N = torch.stack([w_N, -logq_N, entropy_N, top1_N.to(w_N.dtype)])
-    each_4N = torch.where(mask_N, each_4N, 0.0).double()
-    tokens, w_N = mask_N.sum(), each_4N[0]
-    weight, nll, entropy, top1 = each_4N.sum(1).unbind()
+    weight, logq, entropy, top1 = (
+        torch.stack([w_N, logq_N, entropy_N, top1_N.to(w_N.dtype)]).sum(1, dtype=torch.float64).unbind()
+    )
+    tokens, counted = sequences.mask_N.count_nonzero(), w_N.count_nonzero()
     largest = w_N.amax() if len(w_N) else weight
     return torch.stack(
-        [tokens, weight, w_N.dot(w_N), largest, tokens - w_N.count_nonzero(), nll, entropy, top1, sequences.number]
+        [loss, tokens, weight, w_N.dot(w_N), largest, tokens - counted, -logq, entropy, top1, sequences.number]
     )
 
 

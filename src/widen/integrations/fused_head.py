@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from widen.kernels import HeadLoss, linear_logprob, weighted_linear_nll
+from widen.kernels.targets import Answer as Told
 from widen.losses import NLL, State, Weight
 
 from .sequences import IGNORE, Sequences
@@ -49,10 +50,17 @@ class Request:
     """
 
     def __init__(self, weight: Weight, state: State, sequences: Sequences, num_tokens: float | Tensor) -> None:
-        self.weight, self.state, self.sequences, self.num_tokens = weight, state, sequences, num_tokens
+        self.weight, self.state, self.sequences = weight, state, sequences
+        self._told = Told(num_tokens) if isinstance(num_tokens, Tensor) else None  # read after the layers: no wait then
+        self._num_tokens = num_tokens
         self.softcap: float | None = None
         self.scale = 1.0
         self.seen: HeadLoss | None = None
+
+    @property
+    def num_tokens(self) -> float:
+        """What the sum is divided by, as the host's number."""
+        return float(self._num_tokens if self._told is None else self._told.read())
 
     def answer(self, hidden_BCD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Answer:
         """The weighted loss of every target of the micro-batch."""
@@ -89,19 +97,18 @@ class Request:
         target_N = self.sequences.target_N.masked_fill(w_N == 0, IGNORE)
         logq_N = linear_logprob(hidden_ND, head_VD, target_N, bias=bias_V, softcap=self.softcap)
         # A sequence that is left out may hold a -inf; linear_logprob gives 0 for it, and 0 * 0 is 0.
-        count = torch.as_tensor(self.num_tokens, device=logq_N.device)
         # Only a step without targets counts 0; a count below 1 comes of the weights' scale, and is meant.
-        loss = -(w_N * logq_N).sum() / torch.where(count > 0, count, 1)
+        loss = -(w_N * logq_N).sum() / (self.num_tokens or 1.0)
         self.seen = look._replace(loss=loss.detach(), w_N=w_N)
         return loss
 
     def _one_pass(
-        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, weight: Weight, num_tokens: float | Tensor
+        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, weight: Weight, num_tokens: float
     ) -> HeadLoss:
-        at = self.sequences
+        at, needed = self.sequences, getattr(weight, "uses_position", True)
         return weighted_linear_nll(
-            hidden_ND, head_VD, at.target_N, weight, position_N=at.position_N, length_N=at.length_N, num_tokens=num_tokens,
-            bias=bias_V, softcap=self.softcap, ignore_index=IGNORE,
+            hidden_ND, head_VD, at.target_N, weight, position_N=at.position_N if needed else None,
+            length_N=at.length_N if needed else None, num_tokens=num_tokens, bias=bias_V, softcap=self.softcap, ignore_index=IGNORE,
         )  # fmt: skip
 
 

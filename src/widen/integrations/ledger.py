@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from widen.kernels.targets import Answer
 from widen.losses import State, Weight, starvation
 from widen.losses.stats import STARVED
 from widen.train import distributed
@@ -32,7 +33,8 @@ class Micro(NamedTuple):
     loss: Tensor
     logq_N: Tensor
     w_N: Tensor
-    sums: Tensor
+    line: Answer
+    """The loss, then the sums of `figures.sums_of`: asked for when they are launched, and there long before the step ends."""
     sequences: Sequences
     tokens_BC: Tensor
 
@@ -68,8 +70,8 @@ class Ledger:
         self, loss: Tensor, logq_N: Tensor, w_N: Tensor, entropy_N: Tensor, top1_N: Tensor, sequences: Sequences, tokens_BC: Tensor
     ) -> None:  # fmt: skip
         """Note one micro-batch."""
-        sums = sums_of(w_N, logq_N, entropy_N, top1_N, sequences)
-        self.pending.append(Micro(loss.detach(), logq_N, w_N, sums, sequences, tokens_BC))
+        line = Answer(sums_of(loss.detach(), w_N, logq_N, entropy_N, top1_N, sequences))
+        self.pending.append(Micro(loss.detach(), logq_N, w_N, line, sequences, tokens_BC))
 
     def settle(self, *, step: int, dataset: Any) -> None:
         """End the step: stop if a loss was not finite, let the loss observe, move the sums into the window.
@@ -110,13 +112,11 @@ class Ledger:
     def _gather(self) -> list[list[float]]:
         """A line a rank: first bad micro-batch (0: none), number of scores, sums.
 
-        One wait for the device; what can be added up on the host is, since each operation on the device costs the host more.
+        No wait for the backward; what can be added up on the host is, since each operation on the device costs the host more.
         """
-        bad, sums = 0, Sums()
-        if self.pending:
-            lines = torch.stack([torch.cat([micro.loss[None], micro.sums]) for micro in self.pending]).tolist()
-            bad = next((number for number, line in enumerate(lines, 1) if not math.isfinite(line[0])), 0)
-            sums = sum((Sums(*line[1:]) for line in lines), Sums())
+        lines = [micro.line.read() for micro in self.pending]
+        bad = next((number for number, line in enumerate(lines, 1) if not math.isfinite(line[0])), 0)
+        sums = sum((Sums(*line[1:]) for line in lines), Sums())
         line = [float(bad), float(len(self.weight.seen(self.state))), *sums]
         if distributed.world_size() == 1:
             return [line]

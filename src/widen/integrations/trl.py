@@ -89,11 +89,11 @@ class SFTTrainer(WeightedLoss, trl.SFTTrainer):
 
 
 def _by_place(x_Bc: Tensor, mask_N: Tensor) -> Tensor:
-    """One entry a place, from TRL's one fewer a row: nothing follows the last token."""
+    """One entry a place, from TRL's one fewer a row: nothing follows the last token. 0 where no target follows."""
     x_BC = torch.nn.functional.pad(x_Bc.detach().float(), (0, 1))
     if x_BC.numel() != len(mask_N):
         raise ValueError(
             f"the model returned {x_Bc.numel()} log-probabilities for {len(mask_N)} tokens; adapters that add virtual tokens (prompt and "
             "prefix tuning) are not supported with `loss`"
         )
-    return x_BC.flatten()
+    return torch.where(mask_N, x_BC.flatten(), 0.0)

@@ -28,6 +28,8 @@ class RowStats(NamedTuple):
 
     def part(self, chunk: slice) -> RowStats:
         """The rows of one chunk: views, so that filling them fills the whole."""
+        if chunk.start == 0 and chunk.stop == len(self.lse_C):
+            return self
         return RowStats(*(x[chunk] for x in self))
 
 
@@ -57,9 +59,12 @@ class TokenLocalWeight(Protocol):
         ...
 
     def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"], length_N: Int[Tensor, " N"]
+        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
     ) -> Float[Tensor, " N"]:
-        """The weight of each token; ``logq_N`` comes detached, in float32, a chunk at a time."""
+        """The weight of each token; ``logq_N`` comes detached, in float32, a chunk at a time.
+
+        Position and length are None where the caller of the head gave none.
+        """
         ...
 
 

@@ -26,8 +26,8 @@ def weighted_linear_nll(
     target_N: Int[Tensor, " N"],
     weight: TokenLocalWeight,
     *,
-    position_N: Int[Tensor, " N"],
-    length_N: Int[Tensor, " N"],
+    position_N: Int[Tensor, " N"] | None,
+    length_N: Int[Tensor, " N"] | None,
     num_tokens: float | Tensor,
     bias: Float[Tensor, " V"] | None = None,
     softcap: float | None = None,
@@ -52,7 +52,8 @@ def weighted_linear_nll(
     Args:
       hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate: as for `linear_logprob`.
       weight: ``weight.at(logq, position, length)`` is called on each chunk, in float32.
-      position_N: l = 1..L, the place of each target among the targets of its sequence; ignored rows may hold anything.
+      position_N: l = 1..L, the place of each target among the targets of its sequence; ignored rows may hold anything. None for
+        a weight that does not look at it.
       length_N: L, the number of targets of the sequence.
       num_tokens: targets of the whole optimizer step, all ranks and micro-batches. A tensor is read on the host.
 
@@ -86,8 +87,8 @@ def weighted_linear_nll(
 
 
 def _weighted_linear_nll(
-    hidden_ND: Tensor, head_VD: Tensor, target_N: Tensor, weight: TokenLocalWeight, position_N: Tensor, length_N: Tensor,
-    num_tokens: float | Tensor, bias_V: Tensor | None, softcap: float | None, impl: Impl, workspace: int | None,
+    hidden_ND: Tensor, head_VD: Tensor, target_N: Tensor, weight: TokenLocalWeight, position_N: Tensor | None,
+    length_N: Tensor | None, num_tokens: float | Tensor, bias_V: Tensor | None, softcap: float | None, impl: Impl, workspace: int | None,
     accumulate: torch.dtype | None, ignore_index: int,
 ) -> HeadLoss:  # fmt: skip
     check_shapes(hidden_ND, head_VD, target_N, bias_V)
@@ -116,14 +117,26 @@ class _Targets(NamedTuple):
 
     row_T: Tensor | None
     target_T: Tensor
-    position_T: Tensor
-    length_T: Tensor
+    position_T: Tensor | None
+    length_T: Tensor | None
 
     @classmethod
-    def of(cls, row_T: Tensor | None, target_N: Tensor, position_N: Tensor, length_N: Tensor) -> _Targets:
+    def of(cls, row_T: Tensor | None, target_N: Tensor, position_N: Tensor | None, length_N: Tensor | None) -> _Targets:
         """Those rows of what the caller gave."""
-        each = (target_N.long().contiguous(), position_N, length_N)
-        return cls(row_T, *(x if row_T is None else x[row_T] for x in each))
+        each = (position_N, length_N)
+        target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
+        return cls(row_T, target_T, *(x if row_T is None or x is None else x[row_T] for x in each))
+
+    def weighed_by(self, weight: TokenLocalWeight, logq_C: Tensor, at: slice) -> Tensor:
+        """``weight.at`` on the rows ``at`` of the T, its answer checked."""
+        position_C, length_C = (None if x is None else x[at] for x in (self.position_T, self.length_T))
+        w_C = weight.at(logq_C, position_C, length_C)
+        if not isinstance(w_C, Tensor) or w_C.shape != logq_C.shape or not w_C.is_floating_point():
+            got = f"{w_C.dtype} {tuple(w_C.shape)}" if isinstance(w_C, Tensor) else type(w_C).__name__
+            raise ValueError(
+                f"{weight}.at must return one real number per token, shape {tuple(logq_C.shape)}; got {got}"
+            )
+        return w_C.to(logq_C.dtype)
 
 
 def _eager(
@@ -135,7 +148,7 @@ def _eager(
     logp_TV = eager_logp(hidden_TD, head_VD, bias_V, softcap)
     stats, logq_T = eager_stats(logp_TV, targets.target_T), eager_logq(logp_TV, targets.target_T)
     with torch.no_grad():
-        w_T = weigh(weight, stats.logq_C, targets.position_T, targets.length_T)
+        w_T = targets.weighed_by(weight, stats.logq_C, slice(None))
     loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, logq_T)).sum() / count
     return loss, stats, w_T
 
@@ -167,7 +180,7 @@ class _OnePass:
         """Loss, stats, weights, and the gradients of the loss by hidden states, head and bias; once."""
         total = len(targets.target_T)
         self.gradients.alpha = 1.0 / count
-        stats, w_T = self.stats.part(slice(total)), self.w_N[:total]
+        stats, w_T = self.stats.part(slice(0, total)), self.w_N[:total]
         dense = self._walk(weight, targets, stats, w_T)
         if any(self.wanted) and not dense:
             active = w_T.nonzero()[:, 0]
@@ -189,7 +202,7 @@ class _OnePass:
         for part in self.logits.parts():
             at, chunk = part.at, part.chunk
             plan.ops.describe(part.z, targets.target_T[at], stats.part(at), softcap=plan.softcap, residual=dense)
-            w_T[at] = weigh(weight, stats.logq_C[at], targets.position_T[at], targets.length_T[at])
+            w_T[at] = targets.weighed_by(weight, stats.logq_C[at], at)
             if dense and sample is None:
                 sample, least = Answer(w_T[at].count_nonzero()), SPARSE * at.stop
             if not part.ends:
@@ -240,15 +253,6 @@ def _scaled(held: Tensor | None, upstream: Tensor, dtype: torch.dtype | None, op
     wide = held.to(torch.promote_types(held.dtype, dtype))
     ops.multiply_(wide, upstream)
     return wide.to(dtype)
-
-
-def weigh(weight: TokenLocalWeight, logq_C: Tensor, position_C: Tensor, length_C: Tensor) -> Tensor:
-    """``weight.at`` on one chunk, its answer checked."""
-    w_C = weight.at(logq_C, position_C, length_C)
-    if not isinstance(w_C, Tensor) or w_C.shape != logq_C.shape or not w_C.is_floating_point():
-        got = f"{w_C.dtype} {tuple(w_C.shape)}" if isinstance(w_C, Tensor) else type(w_C).__name__
-        raise ValueError(f"{weight}.at must return one real number per token, shape {tuple(logq_C.shape)}; got {got}")
-    return w_C.to(logq_C.dtype)
 
 
 def _check_weight(weight: TokenLocalWeight) -> None:

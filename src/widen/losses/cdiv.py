@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -40,6 +41,7 @@ class CDiv(Bounded):
     Paper note: Algorithm 1 prints the exponent 1/2 for c-Div; we follow the theorem.
     """
 
+    uses_position: ClassVar[bool] = False
     alpha: float
     cap: float = None  # type: ignore[assignment]  # None: decided from alpha, below
 

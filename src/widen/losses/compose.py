@@ -48,6 +48,11 @@ class Product:
         return all(factor.token_local for factor in self.factors)
 
     @property
+    def uses_position(self) -> bool:
+        """Whether any factor does."""
+        return any(getattr(factor, "uses_position", True) for factor in self.factors)
+
+    @property
     def score_columns(self) -> int:
         """The factors' columns side by side."""
         return sum(factor.score_columns for factor in self.factors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +25,8 @@ class NLL(Bounded):
       >>> NLL().at(torch.tensor([0.25, 1.0]).log(), None, None)
       tensor([1., 1.])
     """
+
+    uses_position: ClassVar[bool] = False
 
     def at(
         self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None

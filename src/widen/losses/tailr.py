@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -43,6 +44,7 @@ class TaiLr(Bounded):
     clamps the weight from below (0.2): here that is ``floor=0.2``, and it is off unless given.
     """
 
+    uses_position: ClassVar[bool] = False
     gamma: float
 
     def __post_init__(self) -> None:

@@ -92,6 +92,8 @@ class TokenWeight:
 
     token_local: ClassVar[bool] = True
     score_columns: ClassVar[int] = 0
+    uses_position: ClassVar[bool] = True
+    """Whether `at` looks at position or length; where it is False a trainer need not count them."""
 
     def at(
         self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
