@@ -42,7 +42,7 @@ class Sums(NamedTuple):
     def weights(self) -> WeightStats:
         """The five that `widen.losses` knows."""
         numbers = (self.tokens, self.weight, self.squares, self.largest, self.zeros)
-        return WeightStats(*(torch.tensor(x, dtype=torch.float64) for x in numbers))
+        return WeightStats(*torch.tensor(numbers, dtype=torch.float64).unbind())
 
     @property
     def mean_length(self) -> float:

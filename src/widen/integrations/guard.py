@@ -23,7 +23,7 @@ class NonFiniteLossError(ArithmeticError):
     """A loss was nan or infinite; the weights are those of the step before."""
 
 
-def refuse_non_finite(pending: Sequence[Micro], bad_R: Sequence[float], *, step: int, dataset: Any, loss: str) -> None:
+def refuse_non_finite(pending: Sequence[Micro], bad_R: Sequence[float], *, step: int, dataset: Any, loss: Any) -> None:
     """Raise on *every* rank if a micro-batch of any rank was not finite, so that no rank waits for one that has stopped.
 
     Args:
@@ -31,7 +31,7 @@ def refuse_non_finite(pending: Sequence[Micro], bad_R: Sequence[float], *, step:
       bad_R: a rank's first bad micro-batch, counted from 1; 0 for none.
       step: the optimizer step that is not made.
       dataset: searched for the rows that hold the bad sequences.
-      loss: as it is shown.
+      loss: the weight, which is shown.
     """
     ranks = [rank for rank, bad in enumerate(bad_R) if bad]
     if not ranks:

@@ -27,6 +27,9 @@ SCALES = ("raw", "mean_one")
 """Weights as the loss gives them, or divided by the mean weight of the optimizer step before."""
 
 
+_NO_SCORES = torch.empty(0, 0)
+
+
 class Micro(NamedTuple):
     """One micro-batch of the step under way: what the guard and the log need of it."""
 
@@ -81,10 +84,11 @@ class Ledger:
           dataset: where the guard looks up the rows of a bad batch.
         """
         table = self._gather()
-        refuse_non_finite(self.pending, [line[0] for line in table], step=step, dataset=dataset, loss=str(self.weight))
-        scores = self.weight.seen(self.state)
+        refuse_non_finite(self.pending, [line[0] for line in table], step=step, dataset=dataset, loss=self.weight)
+        scores = _NO_SCORES
         if self.weight.score_columns:  # the same on every rank, so that all or none gather
-            scores = distributed.gather_scores(scores, rows=int(max(line[1] for line in table)))
+            rows = int(max(line[1] for line in table))
+            scores = distributed.gather_scores(self.weight.seen(self.state), rows=rows)
         self.state = self.weight.observe(scores, self.state)
         made = sum((Sums(*line[2:]) for line in table), Sums())
         if made.tokens and made.weight:  # a step in which nothing counts says nothing about the scale
@@ -117,7 +121,8 @@ class Ledger:
         lines = [micro.line.read() for micro in self.pending]
         bad = next((number for number, line in enumerate(lines, 1) if not math.isfinite(line[0])), 0)
         sums = sum((Sums(*line[1:]) for line in lines), Sums())
-        line = [float(bad), float(len(self.weight.seen(self.state))), *sums]
+        rows = len(self.weight.seen(self.state)) if self.weight.score_columns else 0
+        line = [float(bad), float(rows), *sums]
         if distributed.world_size() == 1:
             return [line]
         device = self.pending[0].loss.device if self.pending else torch.device("cpu")
