@@ -6,9 +6,10 @@
 Every variant is a process of its own, as Liger replaces classes for the whole process that it is used in. All start from the same
 weights, see the same blocks of tokens in the same order and log at every step. They take turns of a few steps, in an order that is
 drawn anew each time, while the others stand still: a step of a small model is bound by the host, and a host is a tenth faster or slower
-from one second to the next. The first step of a turn is not counted; a ratio is the median over turns of a variant over the stock loss
-of the same turn. "Liger's head" is Liger's fused cross entropy alone; "Liger, all" has its norm, rotary and MLP kernels too, and so have
-the last two, with our head in the place of Liger's.
+from one second to the next. Two processes of one variant may differ too, by some hundredths, so each has --copies of them, whose turns
+are averaged. The first step of a turn is not counted; a ratio is the median over turns of a variant over the stock loss of the same
+turn. "Liger's head" is Liger's fused cross entropy alone; "Liger, all" has its norm, rotary and MLP kernels too, and so have the last
+two, with our head in the place of Liger's.
 """
 
 import argparse
@@ -60,8 +61,9 @@ class Turns(TrainerCallback):
         self.pipe, self.size, self.seconds, self.logs, self.last = pipe, size, [], [], 0.0
 
     def wait(self):
-        self.pipe.send(self.seconds)
-        self.seconds = []
+        peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None
+        self.pipe.send((self.seconds, self.logs, peak))
+        self.seconds, self.logs = [], []
         self.pipe.recv()
         self.last = time.perf_counter()
 
@@ -112,7 +114,7 @@ def make_model(options):
 
 
 def train(name, options, pipe):
-    """One variant, in a process of its own: its last message is what it logged and the peak of its memory."""
+    """One variant, in a process of its own; after each turn it sends the seconds, what it logged and the peak of its memory."""
     transformers.logging.set_verbosity_error()
     kind, loss, liger = VARIANTS[name]
     turns, model = Turns(pipe, options.turn), make_model(options)
@@ -120,7 +122,7 @@ def train(name, options, pipe):
         arguments = TrainingArguments(
             output_dir=folder, max_steps=options.turns * options.turn, per_device_train_batch_size=options.tokens // options.length,
             learning_rate=1e-5, warmup_steps=5, logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, seed=0,
-            bf16=options.device == "cuda", use_cpu=options.device == "cpu", max_grad_norm=1.0,
+            bf16=options.device == "cuda", use_cpu=options.device == "cpu", max_grad_norm=1.0, torch_compile=options.compile,
             use_liger_kernel=liger is not None, liger_kernel_config=liger or None,
         )  # fmt: skip
         trainer = kind(
@@ -129,7 +131,6 @@ def train(name, options, pipe):
         )  # fmt: skip
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-    pipe.send((turns.logs, torch.cuda.max_memory_allocated() / 2**30 if options.device == "cuda" else None))
 
 
 class Variant:
@@ -138,47 +139,75 @@ class Variant:
     def __init__(self, name, options):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        context.Process(target=train, args=(name, options, theirs), daemon=True).start()
+        self.process = context.Process(target=train, args=(name, options, theirs), daemon=True)
+        self.process.start()
         theirs.close()  # so that a process that dies is an EOFError here
         self.turns, self.loss, self.peak = [], [], None
 
-    def turn(self, *, counts):
+    def begin(self):
         self.pipe.send("go")
-        seconds = self.pipe.recv()
+
+    def end(self, *, counts):
+        seconds, logs, self.peak = self.pipe.recv()
+        self.loss += [float(log["loss"]) for log in logs]
         if counts:
             self.turns.append(statistics.median(seconds[1:]))
 
-    def finish(self):
-        self.pipe.send("go")
-        logs, self.peak = self.pipe.recv()
-        self.loss = [float(log["loss"]) for log in logs]
-
 
 def compare(options):
-    """Every variant that came through: seconds of its counted steps turn by turn, its losses and the peak of its memory."""
+    """Every variant that came through so far: seconds of its steps turn by turn, its losses and the peak of its memory.
+
+    Yielded every ten turns, so that a run that is cut off has left what it measured.
+    """
     names = [n for n in options.only if VARIANTS[n][2] is None or importlib.util.find_spec("liger_kernel")]
     if len(names) < len(options.only):
         print("liger_kernel is not installed: its variants are left out")
     began, shuffle = time.perf_counter(), random.Random(0)
-    running = {name: Variant(name, options) for name in names}
+    running = {(name, copy): Variant(name, options) for name in names for copy in range(options.copies)}
 
-    def each(names, act):
-        for name in names:
+    def each(keys, act):
+        for key in [key for key in keys if key in running]:
             try:
-                act(running[name])
+                act(running[key])
             except (EOFError, OSError):
-                print(f"{name} died (its own words are above) and is left out", flush=True)
-                del running[name]
+                print(f"{key[0]} died (its own words are above) and is left out", flush=True)
+                for copy in range(options.copies):
+                    running.pop((key[0], copy), None)
 
-    each(names, lambda variant: variant.pipe.recv())
+    def turn(variant, counts):
+        variant.begin()
+        variant.end(counts=counts)
+
+    each(list(running), lambda variant: variant.pipe.recv())  # all have loaded their model
     print(f"{len(running)} processes are ready after {time.perf_counter() - began:.0f} s", flush=True)
-    for turn in range(options.turns):
-        each(shuffle.sample(list(running), len(running)), lambda v, turn=turn: v.turn(counts=turn >= options.skip))
-        if turn % 10 == 9 or turn < 2:
-            shown = ", ".join(f"{n} {1e3 * v.turns[-1]:.0f}" for n, v in running.items() if v.turns)
-            print(f"turn {turn + 1} of {options.turns}, {time.perf_counter() - began:.0f} s: {shown}", flush=True)
-    each(list(running), Variant.finish)
-    return {name: {"turns": v.turns, "loss": v.loss, "peak": v.peak} for name, v in running.items()}
+    for _ in range(options.skip):  # all at once: what is compiled is compiled side by side
+        each(list(running), Variant.begin)
+        each(list(running), lambda variant: variant.end(counts=False))
+    print(f"and have warmed up after {time.perf_counter() - began:.0f} s", flush=True)
+    for number in range(options.skip, options.turns):
+        each(shuffle.sample(list(running), len(running)), lambda variant: turn(variant, True))
+        spent = time.perf_counter() - began
+        last = number + 1 == options.turns or spent > options.seconds
+        if last or number % 10 == 9:
+            found = {}
+            for name in dict.fromkeys(name for name, _ in running):
+                own = [variant for (other, _), variant in running.items() if other == name]
+                seconds = [statistics.mean(copies) for copies in zip(*(v.turns for v in own), strict=True)]
+                found[name] = {
+                    "turns": seconds,
+                    "loss": own[0].loss,
+                    "peak": own[0].peak,
+                    "copies": [v.turns for v in own],
+                }
+            shown = ", ".join(f"{name} {1e3 * row['turns'][-1]:.0f}" for name, row in found.items())
+            print(f"turn {number + 1} of {options.turns}, {spent:.0f} s: {shown}", flush=True)
+            if number > options.skip:
+                yield found
+        if last:
+            break
+    for variant in running.values():
+        variant.process.kill()  # it waits for a turn that does not come
+        variant.process.join()
 
 
 def ratios(found, name):
@@ -192,14 +221,15 @@ def report(options, found):
     model = options.name or options.model or "(a random one)"
     precision = "bfloat16 autocast on float32 weights" if options.device == "cuda" else "float32"
     lines = [
-        "# The Trainer of transformers, with its own loss, Liger's and ours" ,
+        "# The Trainer of transformers, with its own loss, Liger's and ours" + (", compiled" if options.compile else ""),
         "",
-        f"Command: `python benchmarks/bench_trainer.py --model {model}{data} --turns {options.turns} --turn {options.turn}"
-        f"`. Machine: {machine}. torch {torch.__version__}, transformers "
+        f"Command: `python benchmarks/bench_trainer.py --model {model}{data} --turns {options.turns} --turn {options.turn} "
+        f"--copies {options.copies}{' --compile' if options.compile else ''}`. Machine: {machine}. torch {torch.__version__}, transformers "
         f"{transformers.__version__}, Python {platform.python_version()}. Date: {time.strftime('%Y-%m-%d')}.",
         "",
-        f"{options.tokens:,} tokens a step ({options.tokens // options.length} rows of {options.length}), {precision}, AdamW. "
-        f"{options.turns - options.skip} turns of {options.turn} steps each are counted, after {options.skip} that are not; the "
+        f"{options.tokens:,} tokens a step ({options.tokens // options.length} rows of {options.length}), {precision}, AdamW, "
+        f"{options.copies} process{'es' if options.copies > 1 else ''} each. "
+        f"{len(found['stock loss']['turns'])} turns of {options.turn} steps each are counted, after {options.skip} that are not; the "
         "speed is that of the stock loss's turn over the variant's, with the middle half of the turns in brackets.",
         "",
         "| variant | ms a step (median) | tokens/s | speed against stock | peak GiB |",
@@ -213,12 +243,13 @@ def report(options, found):
             f"| {name} | {middle * 1e3:.1f} | {options.tokens / middle:,.0f} | {statistics.median(speed):.3f}x "
             f"({low:.3f}-{high:.3f}) | {peak} |"
         )
-    theirs = found["stock loss"]["loss"]
+    steps = min(len(row["loss"]) for row in found.values())  # what the last step logged comes with the next turn
+    theirs = found["stock loss"]["loss"][:steps]
     lines += ["", f"Loss curves over {len(theirs)} steps; the stock loss goes from {theirs[0]:.4f} to {theirs[-1]:.4f}. Largest "
               "difference from it:"]  # fmt: skip
     for name, row in found.items():
         if name != "stock loss" and "cdiv" not in name:
-            gap = max(abs(a - b) for a, b in zip(row["loss"], theirs, strict=True))
+            gap = max(abs(a - b) for a, b in zip(row["loss"][:steps], theirs, strict=True))
             lines[-1] += f" {name} {gap:.2e};"
     lines[-1] = lines[-1].rstrip(";") + "."
     return "\n".join(lines) + "\n"
@@ -240,16 +271,20 @@ def main():
     )
     parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
     parser.add_argument("--length", type=int, default=512, help="tokens a row")
+    parser.add_argument("--copies", type=int, default=2, help="processes of each variant")
+    parser.add_argument("--compile", action="store_true", help="torch_compile=True for every variant")
+    parser.add_argument("--seconds", type=float, default=600, help="no further turn after this")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     options.length, options.skip = min(options.length, options.tokens), min(options.skip, options.turns - 2)
     options.turn = max(options.turn, 2)
-    found = compare(options)
-    text = report(options, found)
-    name = torch.cuda.get_device_name().lower().replace(" ", "-") if options.device == "cuda" else "cpu"
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"trainer_{name}.md").write_text(text)
-    (options.out / f"trainer_{name}.json").write_text(json.dumps(found, indent=1))
+    name = torch.cuda.get_device_name().lower().replace(" ", "-") if options.device == "cuda" else "cpu"
+    compiled = "_compiled" if options.compile else ""
+    for found in compare(options):
+        text = report(options, found)
+        (options.out / f"trainer_{name}{compiled}.md").write_text(text)
+        (options.out / f"trainer_{name}{compiled}.json").write_text(json.dumps(found, indent=1))
     print(text)
 
 

@@ -181,6 +181,27 @@ def test_the_first_rows_decide_how_the_others_are_computed(weight, monkeypatch):
     assert seen == ([] if isinstance(weight, Power) else [int((problem.position % 4 == 1).sum())])
 
 
+@pytest.mark.usefixtures("leading")
+@pytest.mark.parametrize("weight", [Power(), Gate()], ids=["kept", "broken"])
+def test_a_promise_that_no_token_weighs_nothing_saves_a_wait_and_changes_no_number(weight, monkeypatch):
+    problem = Problem.make((64, 57, 12), torch.float32, ignored=0.1)
+    asked, results = [], []
+
+    class Noted(targets.Answer):
+        def __init__(self, x):
+            asked.append(x)
+            super().__init__(x)
+
+    monkeypatch.setattr(weighted, "Answer", Noted)
+    for promise in (False, True):
+        monkeypatch.setattr(type(weight), "never_zero", promise, raising=False)
+        out = problem.weighted(weight, impl="triton", workspace=20 * 64 * 4)
+        results.append((*out[:4], *torch.autograd.grad(out.loss, list(problem.leaves.values()))))
+        assert len(asked) == 1  # by the first of the two calls
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 @pytest.mark.parametrize("size", [0, 1, 4096, 9001])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32], **IDS)
 def test_the_rows_that_count_are_found_in_one_launch(size, dtype):

@@ -198,3 +198,23 @@ def test_lambda_pr_that_trains_almost_nothing_says_so_with_its_delta():
 
 def test_the_table_of_losses_holds_the_papers_seven_and_dft():
     assert set(LOSSES) == {"nll", "trunc", "truncr", "gold", "dft", "cdiv", "tailr", "lambda_pr"}
+
+
+LOCAL = [*(spec for spec in SPECS if " then " not in spec and "trunc" not in spec), "gold * cdiv:alpha=1.4"]
+
+
+@pytest.mark.parametrize("spec", [*LOCAL, "gold * lambda_pr:lam=0.5,gamma=0.1"])
+def test_a_loss_keeps_what_it_promises_of_zeros_and_positions(spec):
+    weight = parse(spec)
+    logq, position, length = torch.linspace(-20, 0, 41), torch.arange(1, 42), torch.full((41,), 41)
+    w = weight.at(logq, position, length)
+    assert bool((w > 0).all()) == weight.never_zero  # a gate shows on this range: lambda-PR's delta lies inside it
+    if weight.uses_position:
+        assert not torch.equal(w, weight.at(logq, position.flip(0), length))
+    else:
+        torch.testing.assert_close(weight.at(logq, None, None), w, rtol=0, atol=0)
+
+
+def test_a_loss_of_ones_own_promises_nothing():
+    assert TokenWeight.uses_position
+    assert not TokenWeight.never_zero

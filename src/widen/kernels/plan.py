@@ -23,8 +23,7 @@ Impl = Literal["auto", "eager", "chunked", "triton"]
 
 WORKSPACE = {"cpu": 64 * 2**20, "cuda": 512 * 2**20, "cuda of 40 GB": 1024 * 2**20, "cuda of 80 GB": 2048 * 2**20}
 """Bytes of logits held at a time unless the caller says otherwise. On a GPU the products want rows: on an H200, Llama-3.1-8B's head at
-8k tokens took 1.095 times its three products with 512 MB and 1.079 with 1 GB; with a lead, 1.063 with 1 GB and 1.047 with 2 GB. On a
-CPU the cache wants few."""
+8k tokens took 1.085 times its three products with 512 MB, 1.073 with 1 GB and 1.046 with 2 GB. On a CPU the cache wants few."""
 
 
 class Lead(NamedTuple):
@@ -37,9 +36,8 @@ class Lead(NamedTuple):
 
 
 LEAD = Lead(one_in=8, least=10**11)
-"""Measured on an H200 at 8k tokens, in times the three products: 1.078 without a lead and 1.060 with it for Llama-3.1-8B (5e11
-multiplications), 1.113 and 1.088 for Llama-3.2-3B (4e11). The lead of OLMo-1B's head (1e11) and of SmolLM2's at 32k tokens (1e11)
-gained nothing."""
+"""An eighth of the rows, from a size at which they keep an H200 busy for .3 ms: as long as the host takes from the answer to its next
+launch. Smaller heads are bound by the host, to which a lead is another dozen operations."""
 
 _TILE = 128  # rows of a matrix product's tile: a chunk that is no multiple of it computes the rest of its last tile for nothing
 

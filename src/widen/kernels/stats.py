@@ -51,6 +51,9 @@ class TokenLocalWeight(Protocol):
       ...         return -torch.expm1(logq_N)
       >>> round(Focal().at(torch.tensor([0.25]).log(), None, None).item(), 6)
       0.75
+
+      A sixth, ``never_zero = True``, promises that no token weighs 0. The head then does not ask the device, once a call, whether
+      enough rows weigh 0 to leave them out, which a small model waits for; where the promise is broken no number changes.
     """
 
     @property

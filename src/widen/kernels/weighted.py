@@ -198,16 +198,16 @@ class _OnePass:
         """Fill ``stats`` and ``w_T`` chunk by chunk, adding gradients on the way; False where that is left to a second walk."""
         plan, total = self.plan, len(w_T)
         dense = any(self.wanted)
-        sample = None
+        look = dense and not getattr(weight, "never_zero", False)
         for part in self.logits.parts():
             at, chunk = part.at, part.chunk
             plan.ops.describe(part.z, targets.target_T[at], stats.part(at), softcap=plan.softcap, residual=dense)
             w_T[at] = targets.weighed_by(weight, stats.logq_C[at], at)
-            if dense and sample is None:
+            if look and at.start == 0:
                 sample, least = Answer(w_T[at].count_nonzero()), SPARSE * at.stop
             if not part.ends:
                 continue
-            if dense and chunk.start == 0 and sample is not None:
+            if look and chunk.start == 0:
                 # The other rows follow the example of the first part. With a lead its answer is there while the rest of the
                 # chunk is walked. Not hidden behind the logits of a second chunk, since those would need a buffer of their own,
                 # and half the rows cost more than the wait.

@@ -42,6 +42,7 @@ class CDiv(Bounded):
     """
 
     uses_position: ClassVar[bool] = False
+    never_zero: ClassVar[bool] = True
     alpha: float
     cap: float = None  # type: ignore[assignment]  # None: decided from alpha, below
 

@@ -53,6 +53,11 @@ class Product:
         return any(getattr(factor, "uses_position", True) for factor in self.factors)
 
     @property
+    def never_zero(self) -> bool:
+        """Whether every factor promises it."""
+        return all(getattr(factor, "never_zero", False) for factor in self.factors)
+
+    @property
     def score_columns(self) -> int:
         """The factors' columns side by side."""
         return sum(factor.score_columns for factor in self.factors)

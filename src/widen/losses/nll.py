@@ -27,6 +27,7 @@ class NLL(Bounded):
     """
 
     uses_position: ClassVar[bool] = False
+    never_zero: ClassVar[bool] = True
 
     def at(
         self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None

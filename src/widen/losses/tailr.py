@@ -45,6 +45,7 @@ class TaiLr(Bounded):
     """
 
     uses_position: ClassVar[bool] = False
+    never_zero: ClassVar[bool] = True
     gamma: float
 
     def __post_init__(self) -> None:

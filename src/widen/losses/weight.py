@@ -94,6 +94,9 @@ class TokenWeight:
     score_columns: ClassVar[int] = 0
     uses_position: ClassVar[bool] = True
     """Whether `at` looks at position or length; where it is False a trainer need not count them."""
+    never_zero: ClassVar[bool] = False
+    """A promise that no token weighs 0: the head then does not wait for the device to learn whether it could leave rows out. Where
+    it is broken (an underflow, a cap of 0) that costs products, and changes no number."""
 
     def at(
         self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
