@@ -166,13 +166,14 @@ def compare(options):
     running = {(name, copy): Variant(name, options) for name in names for copy in range(options.copies)}
 
     def each(keys, act):
-        for key in [key for key in keys if key in running]:
+        for name, copy in keys:
             try:
-                act(running[key])
+                if (name, copy) in running:
+                    act(running[name, copy])
             except (EOFError, OSError):
-                print(f"{key[0]} died (its own words are above) and is left out", flush=True)
-                for copy in range(options.copies):
-                    running.pop((key[0], copy), None)
+                print(f"{name} died (its own words are above) and is left out", flush=True)
+                for other in range(options.copies):
+                    running.pop((name, other), None)
 
     def turn(variant, counts):
         variant.begin()
@@ -278,9 +279,14 @@ def main():
     options = parser.parse_args()
     options.length, options.skip = min(options.length, options.tokens), min(options.skip, options.turns - 2)
     options.turn = max(options.turn, 2)
+    options.only = [
+        "stock loss",
+        *(name for name in options.only if name != "stock loss"),
+    ]  # what all are compared with
     options.out.mkdir(parents=True, exist_ok=True)
     name = torch.cuda.get_device_name().lower().replace(" ", "-") if options.device == "cuda" else "cpu"
     compiled = "_compiled" if options.compile else ""
+    text = "cut off before two turns were counted: nothing is written"
     for found in compare(options):
         text = report(options, found)
         (options.out / f"trainer_{name}{compiled}.md").write_text(text)

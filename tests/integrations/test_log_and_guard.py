@@ -23,7 +23,10 @@ from trainer_runs import (
 )
 from transformers import PrinterCallback
 
+from widen.integrations.figures import Sums, sums_of
+from widen.integrations.fused_head import Request, add_fused_head, ask
 from widen.integrations.guard import NonFiniteLossError
+from widen.integrations.sequences import Sequences, read_sequences
 from widen.integrations.transformers import Trainer
 from widen.integrations.weighted_loss import WeightedLoss
 from widen.losses import parse, stats
@@ -76,6 +79,35 @@ def test_figures_are_those_of_all_tokens_of_the_window(loss):
         assert all(isinstance(value, (int, float)) for value in line.values())
         assert json.loads(json.dumps(line, allow_nan=False)) == line
     assert line["mean_token_accuracy"] == line["token_accuracy"]  # TRL's own name, over tokens and not micro-batches
+
+
+def test_figures_of_weights_whose_squares_leave_float32_are_right():
+    n = 4
+    sequences = Sequences(torch.ones(1, n, dtype=torch.long))
+    one, zero = torch.ones(n), torch.zeros(n)
+    loss, *sums = sums_of(torch.tensor(2.5), 1e20 * one, -one, 3 * one, zero, sequences).tolist()
+    assert loss == 2.5
+    assert Sums(*sums).logged() == pytest.approx(
+        {"nll": 1, "entropy": 3, "token_accuracy": 0, "weight_mean": 1e20, "weight_max": 1e20, "weight_ess": 1, "weight_zero_share": 0}
+    )  # fmt: skip
+
+
+def test_what_trl_gives_where_no_target_follows_counts_for_nothing():
+    from widen.integrations.trl import _by_place
+
+    mask = torch.tensor([True, False, True, False])
+    given = torch.tensor([[-1.0, -2.0, -3.0]])
+    assert _by_place(given, mask).tolist() == [-1.0, 0.0, -3.0, 0.0]
+
+
+def test_a_soft_cap_that_changed_between_two_trainers_is_read_anew():
+    model = tiny_model()
+    for cap in (30.0, None):
+        model.config.final_logit_softcapping = cap
+        add_fused_head(model)
+        request = Request(parse("nll"), (), read_sequences({"labels": torch.ones(1, 4, dtype=torch.long)}), 3.0)
+        ask(model, {"input_ids": torch.ones(1, 4, dtype=torch.long)}, request)
+        assert request.softcap == cap
 
 
 def test_the_floating_point_operations_are_the_hosts_with_the_parameters_counted_once_a_shape(monkeypatch):

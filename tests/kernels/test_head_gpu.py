@@ -300,7 +300,8 @@ def test_kept_logits_give_the_gradient_that_recomputed_ones_give(share, dtype):
 
 
 def test_answers_asked_before_either_is_read_keep_their_own_numbers_and_their_room_is_used_again():
-    asked = [targets.Answer(torch.tensor([k, k + 1], device="cuda")) for k in range(3)]
+    with torch.inference_mode():
+        asked = [targets.Answer(torch.tensor([k, k + 1], device="cuda")) for k in range(3)]
     torch.zeros(2, dtype=torch.int64, device="cuda").add_(7)
     assert [answer.read() for answer in asked] == [[0, 1], [1, 2], [2, 3]]
     room = {answer._host.data_ptr() for answer in asked}

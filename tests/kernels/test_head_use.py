@@ -10,7 +10,7 @@ import torch
 from head_oracle import Gate, Power, Problem, through_weighted
 
 from widen import losses
-from widen.kernels import TokenLocalWeight, linear_logprob, weighted_linear_nll
+from widen.kernels import TokenLocalWeight, linear_logprob, targets, weighted_linear_nll
 
 IMPLS = ["eager", "chunked"]
 
@@ -376,3 +376,42 @@ def test_a_nan_in_the_hidden_states_is_seen_in_the_loss():
     out = problem.weighted(Power(), impl="chunked")
     assert out.loss.isnan()
     assert out.logq_N.isnan().sum() == 1
+
+
+@pytest.mark.parametrize("ignored", [0.0, 0.5], ids=["every row counts", "some do not"])
+@pytest.mark.parametrize("impl", ["eager", "chunked"])
+def test_log_probabilities_may_be_edited_in_place(impl, ignored):
+    problem = Problem.make((12, 40, 6), torch.float32, ignored=ignored)
+    expected = torch.autograd.grad((2 * problem.logprob(impl=impl)).sum(), problem.hidden)
+    logq = problem.logprob(impl=impl)
+    logq.mul_(2)
+    torch.testing.assert_close(torch.autograd.grad(logq.sum(), problem.hidden), expected)
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True
+
+
+def test_an_answer_waits_for_its_own_device_and_its_room_outlives_inference_mode(monkeypatch):
+    recorded, empty = [], torch.empty
+
+    class Event:
+        def record(self, stream):
+            recorded.append(stream)
+
+        def synchronize(self):
+            recorded.append("waited")
+
+    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory, **kw: empty(*shape, **kw))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    monkeypatch.setattr(targets.Answer, "_spare", {})
+    with torch.inference_mode():
+        assert targets.Answer(torch.tensor([1, 2]).as_subclass(OnDevice)).read() == [1, 2]
+    assert recorded == ["stream of cpu", "waited"]
+    first = targets.Answer(torch.tensor([3, 4]).as_subclass(OnDevice))  # in the room of the one before
+    second = targets.Answer(torch.tensor([5, 6]).as_subclass(OnDevice))
+    assert (second.read(), first.read(), first.read()) == ([5, 6], [3, 4], [3, 4])
+    assert [len(kept) for kept in targets.Answer._spare.values()] == [2]

@@ -10,6 +10,7 @@ import torch
 
 from widen.losses import (
     LOSSES,
+    NLL,
     CDiv,
     LambdaPR,
     TaiLr,
@@ -215,6 +216,20 @@ def test_a_loss_keeps_what_it_promises_of_zeros_and_positions(spec):
         torch.testing.assert_close(weight.at(logq, None, None), w, rtol=0, atol=0)
 
 
-def test_a_loss_of_ones_own_promises_nothing():
-    assert TokenWeight.uses_position
-    assert not TokenWeight.never_zero
+def test_a_loss_of_ones_own_promises_nothing_but_what_it_says():
+    class Late(NLL):  # another `at`: what NLL promises of its own does not hold
+        def at(self, logq_N, position_N, length_N):
+            return (position_N > 1).to(logq_N.dtype)
+
+    class Renamed(NLL):
+        pass
+
+    class Sure(NLL):
+        uses_position, never_zero = False, True
+
+        def at(self, logq_N, position_N, length_N):
+            return 1 - logq_N
+
+    assert [(kind.uses_position, kind.never_zero) for kind in (TokenWeight, Late, Renamed, Sure)] == [
+        (True, False), (True, False), (False, True), (False, True),
+    ]  # fmt: skip

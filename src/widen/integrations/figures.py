@@ -73,17 +73,19 @@ def sums_of(
     top1_N: Bool[Tensor, " N"] | Float[Tensor, " N"],
     sequences: Sequences,
 ) -> Float[Tensor, " k"]:
-    """The loss of one micro-batch, then its sums in the order of `Sums`, on its device; all are 0 where no target follows.
+    """The loss of one micro-batch, then its sums in the order of `Sums`, on its device.
 
+    Where no target follows, weight, log-probability, entropy and top-1 must be 0, as the head and TRL's path give them.
     In as few operations as it takes: a step of a small model is bound by the kernels that the host can launch.
     """
     weight, logq, entropy, top1 = (
         torch.stack([w_N, logq_N, entropy_N, top1_N.to(w_N.dtype)]).sum(1, dtype=torch.float64).unbind()
     )
+    wide_N = w_N.double()  # the square of a weight of 1e20 is beyond float32
     tokens, counted = sequences.mask_N.count_nonzero(), w_N.count_nonzero()
     largest = w_N.amax() if len(w_N) else weight
     return torch.stack(
-        [loss, tokens, weight, w_N.dot(w_N), largest, tokens - counted, -logq, entropy, top1, sequences.number]
+        [loss, tokens, weight, wide_N.dot(wide_N), largest, tokens - counted, -logq, entropy, top1, sequences.number]
     )
 
 

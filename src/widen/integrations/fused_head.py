@@ -20,18 +20,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from widen.kernels import HeadLoss, linear_logprob, weighted_linear_nll
-from widen.kernels.targets import Answer as Told
+from widen.kernels.targets import Answer
 from widen.losses import NLL, State, Weight
 
 from .sequences import IGNORE, Sequences
 
-__all__ = ["Answer", "Request", "add_fused_head", "ask", "causal_lm", "weigh"]
+__all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm", "weigh"]
 
 _KEYWORD = "widen_request"
 _NOT_FOR_THE_BACKBONE = ("labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "skip_logits")
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """What the model returns to a trainer when it is asked for a loss. First, as the trainers read ``outputs[0]``."""
 
     loss: Float[Tensor, ""]
@@ -51,7 +51,9 @@ class Request:
 
     def __init__(self, weight: Weight, state: State, sequences: Sequences, num_tokens: float | Tensor) -> None:
         self.weight, self.state, self.sequences = weight, state, sequences
-        self._told = Told(num_tokens) if isinstance(num_tokens, Tensor) else None  # read after the layers: no wait then
+        self._told = (
+            Answer(num_tokens) if isinstance(num_tokens, Tensor) else None
+        )  # read after the layers: no wait then
         self._num_tokens = num_tokens
         self.softcap: float | None = None
         self.scale = 1.0
@@ -62,7 +64,7 @@ class Request:
         """What the sum is divided by, as the host's number."""
         return float(self._num_tokens if self._told is None else self._told.read())
 
-    def answer(self, hidden_BCD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Answer:
+    def answer(self, hidden_BCD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Reply:
         """The weighted loss of every target of the micro-batch."""
         if hasattr(head_VD, "placements"):
             raise ValueError(
@@ -79,7 +81,7 @@ class Request:
             hidden_ND = hidden_ND * self.scale  # a scale on the logits is a scale on what makes them
         now = self.weight.now(self.state)
         run = self._token_local if now.token_local else self._by_sequence
-        return Answer(run(hidden_ND, head_VD, bias_V, now))
+        return Reply(run(hidden_ND, head_VD, bias_V, now))
 
     def _token_local(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, now: Weight) -> Tensor:
         """Loss and gradient in one pass over the vocabulary."""
@@ -129,6 +131,8 @@ def causal_lm(model: nn.Module) -> Any:
 def add_fused_head(model: nn.Module) -> None:
     """Teach ``model`` (a Hugging Face causal LM, maybe inside PEFT) to answer a `Request`; twice is once."""
     net = causal_lm(model)
+    # Read by each trainer anew, and not at each step: that takes the host as long as ten operations.
+    net._widen_logit_shape = _logit_shape(net.config)
     if hasattr(net, "_widen_forward"):
         return
     net._widen_forward = net.forward  # on the instance, so that a copy of the model copies it too
@@ -153,16 +157,14 @@ def _by_the_head(net: Any, hidden_BCD: Tensor, request: Request) -> Any:
     """Call the head's module, so that its own hooks run."""
     head = net.get_output_embeddings()
     _teach(head)
-    if not hasattr(net, "_widen_logit_shape"):
-        net._widen_logit_shape = _logit_shape(net.config)
     request.softcap, request.scale = net._widen_logit_shape
     return head(hidden_BCD, **{_KEYWORD: request})
 
 
-def ask(model: Any, inputs: dict[str, Any], request: Request) -> Answer:
+def ask(model: Any, inputs: dict[str, Any], request: Request) -> Reply:
     """Run ``model``, however wrapped, and take its answer; a forward that was replaced since is found out here."""
     answer = model(**inputs, **{_KEYWORD: request})
-    if not isinstance(answer, Answer) or request.seen is None:
+    if not isinstance(answer, Reply) or request.seen is None:
         raise RuntimeError(
             f"{type(model).__name__} did not compute the loss it was asked for: something replaced its forward after the trainer was "
             "made (a fused cross entropy, another patch); it would have trained on its own loss"

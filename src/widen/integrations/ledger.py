@@ -36,7 +36,7 @@ class Micro(NamedTuple):
     loss: Tensor
     logq_N: Tensor
     w_N: Tensor
-    line: Answer
+    numbers: Answer
     """The loss, then the sums of `figures.sums_of`: asked for when they are launched, and there long before the step ends."""
     sequences: Sequences
     tokens_BC: Tensor
@@ -73,8 +73,8 @@ class Ledger:
         self, loss: Tensor, logq_N: Tensor, w_N: Tensor, entropy_N: Tensor, top1_N: Tensor, sequences: Sequences, tokens_BC: Tensor
     ) -> None:  # fmt: skip
         """Note one micro-batch."""
-        line = Answer(sums_of(loss.detach(), w_N, logq_N, entropy_N, top1_N, sequences))
-        self.pending.append(Micro(loss.detach(), logq_N, w_N, line, sequences, tokens_BC))
+        numbers = Answer(sums_of(loss.detach(), w_N, logq_N, entropy_N, top1_N, sequences))
+        self.pending.append(Micro(loss.detach(), logq_N, w_N, numbers, sequences, tokens_BC))
 
     def settle(self, *, step: int, dataset: Any) -> None:
         """End the step: stop if a loss was not finite, let the loss observe, move the sums into the window.
@@ -118,9 +118,9 @@ class Ledger:
 
         No wait for the backward; what can be added up on the host is, since each operation on the device costs the host more.
         """
-        lines = [micro.line.read() for micro in self.pending]
-        bad = next((number for number, line in enumerate(lines, 1) if not math.isfinite(line[0])), 0)
-        sums = sum((Sums(*line[1:]) for line in lines), Sums())
+        micros = [micro.numbers.read() for micro in self.pending]
+        bad = next((at for at, (loss, *_) in enumerate(micros, 1) if not math.isfinite(loss)), 0)
+        sums = sum((Sums(*sums) for _, *sums in micros), Sums())
         rows = len(self.weight.seen(self.state)) if self.weight.score_columns else 0
         line = [float(bad), float(rows), *sums]
         if distributed.world_size() == 1:

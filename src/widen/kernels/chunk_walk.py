@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 class ChunkWalk:
-    """One buffer of logits and the order in which it is filled: `begin`, then `know`, then `parts`."""
+    """One buffer of logits and the order in which it is filled: `begin` (where a lead may gain something), then `start`, then `parts`."""
 
     def __init__(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, plan: Plan) -> None:
         self.plan, self.hidden_ND, self.head_VD, self.bias_V = plan, hidden_ND, head_VD, bias_V
@@ -59,7 +59,7 @@ class ChunkWalk:
         hidden_LD = self.hidden_ND[row_N[: self.lead]].to(plan.dtype)
         logits_(self.buffer[: self.lead], hidden_LD, self.head_VD, self.bias_V)
 
-    def know(self, total: int, row_T: Tensor | None) -> None:
+    def start(self, total: int, row_T: Tensor | None) -> None:
         """The host has learnt that ``total`` rows count, ``row_T`` of the N: launch what the lead left of the first chunk.
 
         Nothing comes before that launch, neither the targets nor the weights of the lead: it is what the device has to do while

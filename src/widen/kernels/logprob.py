@@ -129,7 +129,7 @@ class _Logprob(torch.autograd.Function):
         plan = logits.plan
         stats = RowStats.empty(len(target_T), logits.head_VD)
         last = None
-        logits.know(len(target_T), row_T)
+        logits.start(len(target_T), row_T)
         for part in logits.parts():
             plan.ops.normalise(part.z, target_T[part.at], stats.part(part.at), softcap=plan.softcap)
             last = part

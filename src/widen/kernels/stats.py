@@ -24,7 +24,9 @@ class RowStats(NamedTuple):
     @classmethod
     def empty(cls, rows: int, like: Tensor) -> RowStats:
         """Room for ``rows`` rows, on the device of ``like``."""
-        return cls(*like.new_empty(len(cls._fields), rows, dtype=real_dtype(like.dtype)).unbind())
+        # Each in memory of its own: rows of one table would be views, which the caller of `linear_logprob` may not edit in place,
+        # and start anywhere, for which Triton compiles a kernel of its own.
+        return cls(*(like.new_empty(rows, dtype=real_dtype(like.dtype)) for _ in cls._fields))
 
     def part(self, chunk: slice) -> RowStats:
         """The rows of one chunk: views, so that filling them fills the whole."""
@@ -53,7 +55,7 @@ class TokenLocalWeight(Protocol):
       0.75
 
       A sixth, ``never_zero = True``, promises that no token weighs 0. The head then does not ask the device, once a call, whether
-      enough rows weigh 0 to leave them out, which a small model waits for; where the promise is broken no number changes.
+      enough rows weigh 0 to leave them out, which a small model waits for; a broken promise costs products, not correctness.
     """
 
     @property

@@ -28,10 +28,17 @@ class Answer:
         self._read: Any = None
         if x.is_cuda:
             self._key = (x.shape, x.dtype, x.device)
-            spare = self._spare.setdefault(self._key, [])
-            self._host, self._ready = spare.pop() if spare else (_pinned(x), torch.cuda.Event())  # type: ignore[no-untyped-call]
+            self._host, self._ready = self._room(x)
             self._host.copy_(x, non_blocking=True)
-            self._ready.record()
+            # On the stream of the copy: the current device need not be that of x.
+            self._ready.record(torch.cuda.current_stream(x.device))
+
+    def _room(self, x: Tensor) -> tuple[Tensor, Any]:
+        try:
+            return self._spare.setdefault(self._key, []).pop()
+        except IndexError:
+            with torch.inference_mode(False):  # memory made in inference mode could not be written to outside it
+                return torch.empty(x.shape, dtype=x.dtype, pin_memory=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def read(self) -> Any:
         """The numbers, as `Tensor.tolist` gives them."""
@@ -42,10 +49,6 @@ class Answer:
             if self._ready is not None:
                 self._spare[self._key].append((self._host, self._ready))
         return self._read
-
-
-def _pinned(x: Tensor) -> Tensor:
-    return torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
 
 
 class TargetRows:

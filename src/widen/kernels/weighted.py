@@ -53,8 +53,8 @@ def weighted_linear_nll(
       hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate: as for `linear_logprob`.
       weight: ``weight.at(logq, position, length)`` is called on each chunk, in float32.
       position_N: l = 1..L, the place of each target among the targets of its sequence; ignored rows may hold anything. None for
-        a weight that does not look at it.
-      length_N: L, the number of targets of the sequence.
+        a weight that looks at neither position nor length.
+      length_N: L, the number of targets of the sequence; None likewise.
       num_tokens: targets of the whole optimizer step, all ranks and micro-batches. A tensor is read on the host.
 
     Returns:
@@ -171,7 +171,7 @@ class _OnePass:
         """Wait for the rows that count (None: all), with the device at work before and after."""
         self.logits.begin(asked.row_N)
         row_T = asked.rows()
-        self.logits.know(len(self.hidden_ND) if row_T is None else len(row_T), row_T)
+        self.logits.start(len(self.hidden_ND) if row_T is None else len(row_T), row_T)
         return row_T
 
     def run(

@@ -96,7 +96,13 @@ class TokenWeight:
     """Whether `at` looks at position or length; where it is False a trainer need not count them."""
     never_zero: ClassVar[bool] = False
     """A promise that no token weighs 0: the head then does not wait for the device to learn whether it could leave rows out. Where
-    it is broken (an underflow, a cap of 0) that costs products, and changes no number."""
+    it is broken (an underflow, a cap of 0) that costs products, not correctness."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "at" in cls.__dict__:  # what a parent promises of its own `at` says nothing of another
+            cls.uses_position = cls.__dict__.get("uses_position", True)
+            cls.never_zero = cls.__dict__.get("never_zero", False)
 
     def at(
         self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
