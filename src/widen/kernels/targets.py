@@ -38,7 +38,7 @@ class Answer:
             return self._spare.setdefault(self._key, []).pop()
         except IndexError:
             with torch.inference_mode(False):  # memory made in inference mode could not be written to outside it
-                return torch.empty(x.shape, dtype=x.dtype, pin_memory=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
+                return torch.empty(x.shape, dtype=x.dtype, device="cpu", pin_memory=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def read(self) -> Any:
         """The numbers, as `Tensor.tolist` gives them."""
