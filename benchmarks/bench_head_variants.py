@@ -7,9 +7,9 @@ The baseline has none of them and 1 GB of logits; "as shipped" is what `widen.ke
 
 First the walk alone over one chunk of logits, against a plain copy of as many bytes; the fastest right launch of each vocabulary goes
 on. Then whole calls at every shape, in rounds with the three products as in bench_head.py; where the device stands still inside one
-call; and what is not shipped: rows held in registers, a walk beside the products on a stream of its own, and the log-sum-exp in the
-epilogue of a Triton product. Every variant's numbers are compared with the baseline's; a variant that fails is noted with the end of
-its traceback, and the others go on.
+call; and what is not shipped: rows held in registers, a walk that reads the logits once, a walk beside the products on a stream of its
+own, and the log-sum-exp in the epilogue of a Triton product. Every variant's numbers are compared with the baseline's; a variant that
+fails is noted with the end of its traceback, and the others go on.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import torch
 from bench_head import MB, SHAPES, Bench, attempt
 from head_candidates import Head, Run, Shape
 from head_held import Hold, describe_held
+from head_once import Once, describe_once, launches, new_factor
 from head_prototypes import logits_and_lse, overlapped
 
 from widen import losses
@@ -34,20 +35,11 @@ from widen.kernels import linear_logprob, logprob, plan, rows_torch, rows_triton
 from widen.kernels.gradients import logits_
 from widen.kernels.stats import RowStats
 
-HOLDS = {
-    128256: [
-        Hold(8192, 32, 10), Hold(8192, 32, 8), Hold(8192, 32, 8, evict=False), Hold(16384, 32, 4), Hold(8192, 32, 0),
-        Hold(16384, 32, 0), Hold(8192, 16, 4, 64),
-    ],
-    50304: [
-        Hold(8192, 32, 7), Hold(4096, 8, 13, 128), Hold(4096, 8, 13, 128, evict=False), Hold(4096, 16, 6, 64),
-        Hold(4096, 16, 13),
-    ],
-    49152: [
-        Hold(8192, 32, 6), Hold(4096, 8, 12, 128), Hold(4096, 8, 12, 128, evict=False), Hold(4096, 16, 6, 64),
-        Hold(8192, 16, 3, 64), Hold(2048, 4, 12, 128),
-    ],
-}  # fmt: skip
+HOLDS = {  # the best of those that were tried
+    128256: [Hold(8192, 32, 8, evict=False), Hold(8192, 32, 0)],
+    50304: [Hold(4096, 8, 13, 128, evict=False), Hold(4096, 16, 6, 64)],
+    49152: [Hold(4096, 8, 12, 128, evict=False), Hold(4096, 16, 6, 64), Hold(2048, 4, 12, 128)],
+}
 TINY = Shape("tiny", 12, 16, 251)
 LOGPROB = {4096, 576, TINY.hidden}  # hidden sizes of the shapes at which `linear_logprob` is timed
 PLAIN = {"lead": None, "keep": False, "hold": None, "pick": rows_torch.pick}
@@ -80,6 +72,7 @@ class Variants(Bench):
         super().__init__(device, out, deadline)
         self.stem = self.stem.replace("head_", "head_variants_", 1)
         self.best: dict[int, Hold | None] = {}
+        self.fastest_once: dict[int, Once] = {}
         self.copy_rate = 0.0
 
     def calls(
@@ -128,7 +121,7 @@ def walks(bench: Variants, shape: Shape, device: torch.device) -> None:
     z, fresh = the_plan.buffer(rows, like), the_plan.buffer(rows, like)
     fresh.copy_(2 * torch.randn(rows, vocabulary, device=device, dtype=torch.bfloat16))
     target = torch.randint(0, vocabulary, (rows,), device=device)
-    stats = RowStats.empty(rows, like)
+    stats, factor = RowStats.empty(rows, like), new_factor(rows, like)
     runs: dict[str, Run] = {"roof": lambda: z.copy_(fresh)}
     holds: dict[str, Hold | None] = {"two walks": None}
     for hold in HOLDS.get(vocabulary, [Hold(128, 4, 2)]):
@@ -149,6 +142,18 @@ def walks(bench: Variants, shape: Shape, device: torch.device) -> None:
             bench, f"walk V={vocabulary} {programs} programs", lambda few=few: same(few, z, fresh, stats, expected)
         ):
             runs[f"{tuple(some)} by {programs} programs"] = few
+    for once in launches(vocabulary):
+
+        def read_once(once: Once = once) -> None:
+            describe_once(z, target, stats, once, factor)
+
+        def whole_softmax(once: Once = once) -> None:
+            read_once(once)
+            z.mul_(factor[:, None].to(z.dtype))
+
+        check = lambda run=whole_softmax: same(run, z, fresh, stats, expected)  # noqa: E731
+        if keep(bench, f"walk V={vocabulary} read once {tuple(once)}", check):
+            runs[f"read once {tuple(once)}"] = read_once
     table = bench.rounds(runs, {}, seconds=1.0)
     title = f"walk, {rows} rows of {vocabulary}"
     moved = 2 * z.numel() * z.element_size()
@@ -159,6 +164,9 @@ def walks(bench: Variants, shape: Shape, device: torch.device) -> None:
     bench.show(title, table)
     best = min((n for n in table if n in holds), key=lambda n: table[n]["ms"])
     bench.best[vocabulary] = holds[best]
+    read = {f"read once {tuple(once)}": once for once in launches(vocabulary)}
+    if quickest := min((n for n in table if n in read), key=lambda n: table[n]["ms"], default=None):
+        bench.fastest_once[vocabulary] = read[quickest]
     rates = ", ".join(f"{n} {r['tb_per_s']:.2f}" for n, r in table.items())
     bench.note(f"V={vocabulary}: fastest launch {best}; TB/s with one read and one write counted: {rates}")
     bench.write()
@@ -216,16 +224,13 @@ def whole(bench: Variants, head: Head, impl: str) -> None:
     shape = head.shape
     hold, pick = bench.best.get(shape.vocabulary), rows_triton.pick
     sixteenth, eighth = (plan.Lead(one_in=n, least=0) for n in (16, 8))
-    both = {"lead": sixteenth, "hold": hold, "pick": pick}
     bench.calls(head, f"c-Div, {shape.name}", weighted_call(head, impl), {
         "baseline": {},
         "targets in one launch": {"pick": pick},
         "lead 1/16": {"lead": sixteenth, "pick": pick},
         "lead 1/8": {"lead": eighth, "pick": pick},
         "rows in registers": {"hold": hold},
-        "both": both,
-        "both, lead 1/8": both | {"lead": eighth},
-        "both, 2 GB": both | {"workspace": 2048 * MB},
+        "lead 1/8, 2 GB": {"lead": eighth, "pick": pick, "workspace": 2048 * MB},
         "as shipped": SHIPPED | {"workspace": None},
     }, seconds=5)  # fmt: skip
     if shape.hidden in LOGPROB:
@@ -249,6 +254,20 @@ def beside(bench: Variants, head: Head) -> None:
 
         return held
 
+    def once() -> Run:
+        run, factor = head.chunked(walk=True), new_factor(head.shape.tokens, head.head)
+        way = bench.fastest_once.get(head.shape.vocabulary) or launches(head.shape.vocabulary)[0]
+
+        def walked() -> Any:
+            before = rows_triton.describe
+            rows_triton.describe = lambda z, t, stats, **_: describe_once(z, t, stats, way, factor[: len(z)])
+            try:
+                return run()
+            finally:
+                rows_triton.describe = before
+
+        return walked
+
     def checked(run: Run) -> Run:
         with knobs(**PLAIN):
             expected = head.chunked(walk=True)()
@@ -261,6 +280,7 @@ def beside(bench: Variants, head: Head) -> None:
         "the products in our chunks": lambda: head.chunked(walk=False),
         "and the walk": lambda: head.chunked(walk=True),
         "and the walk in registers": serial,
+        "and a walk that reads once": once,
     }
     for programs, carve in ((0, 0), (12, 0), (12, 12), (24, 24)):
         name = f"two streams, {programs or 'all'} programs, {carve} multiprocessors left free"
