@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from trainer_runs import EVERY_LOSS, RANK_WAYS, WAYS, apart, evaluated, rows, tiny_model, train, with_one_bad_row
+from trainer_runs import (
+    EVERY_LOSS,
+    FIGURES,
+    RANK_WAYS,
+    WAYS,
+    apart,
+    evaluated,
+    rows,
+    tiny_model,
+    train,
+    with_one_bad_row,
+)
 
 from widen.integrations.transformers import Trainer
 
@@ -74,19 +85,8 @@ def check_weights(by_rank, watch):
 
 
 def check_log(found, expected):
-    names = (
-        "loss",
-        "nll",
-        "entropy",
-        "token_accuracy",
-        "weight_mean",
-        "weight_max",
-        "weight_ess",
-        "weight_zero_share",
-        "threshold",
-    )
     for left, right in zip(found, expected, strict=True):
-        for name in names:
+        for name in ("loss", *FIGURES, "threshold"):
             assert left.get(name) == (
                 None if right.get(name) is None else pytest.approx(right[name], rel=1e-4, abs=1e-6)
             ), name

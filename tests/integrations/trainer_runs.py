@@ -33,6 +33,9 @@ EVERY_LOSS = [
     "truncr:drop=0.5,window=8 * cdiv:alpha=1.4",
     "nll:steps=2 then truncr:drop=0.5,window=8",
 ]
+FIGURES = (
+    "nll", "entropy", "token_accuracy", "weight_mean", "weight_max", "weight_ess", "weight_zero_share",
+)  # fmt: skip
 WAYS = {  # rows a device takes at once, accumulation, packed
     "4x1": (4, 1, False),
     "1x4": (1, 4, False),

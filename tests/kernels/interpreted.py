@@ -18,6 +18,7 @@ from head_oracle import (
 )
 
 from widen.kernels import chunk_walk, gradients, linear_logprob, plan, rows_torch, rows_triton, targets, weighted
+from widen.kernels.answer import Answer
 from widen.kernels.rows_triton import launch_for, pitch
 
 torch.set_num_threads(1)
@@ -187,7 +188,7 @@ def test_a_promise_that_no_token_weighs_nothing_saves_a_wait_and_changes_no_numb
     problem = Problem.make((64, 57, 12), torch.float32, ignored=0.1)
     asked, results = [], []
 
-    class Noted(targets.Answer):
+    class Noted(Answer):
         def __init__(self, x):
             asked.append(x)
             super().__init__(x)

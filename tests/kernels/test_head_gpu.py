@@ -18,7 +18,8 @@ from head_oracle import (
     through_weighted,
 )
 
-from widen.kernels import chunk_walk, linear_logprob, plan, rows_torch, targets, weighted_linear_nll
+from widen.kernels import chunk_walk, linear_logprob, plan, rows_torch, weighted_linear_nll
+from widen.kernels.answer import Answer
 
 rows_triton = pytest.importorskip("widen.kernels.rows_triton", exc_type=ImportError)
 pytestmark = pytest.mark.gpu
@@ -301,11 +302,11 @@ def test_kept_logits_give_the_gradient_that_recomputed_ones_give(share, dtype):
 
 def test_answers_asked_before_either_is_read_keep_their_own_numbers_and_their_room_is_used_again():
     with torch.inference_mode():
-        asked = [targets.Answer(torch.tensor([k, k + 1], device="cuda")) for k in range(3)]
+        asked = [Answer(torch.tensor([k, k + 1], device="cuda")) for k in range(3)]
     torch.zeros(2, dtype=torch.int64, device="cuda").add_(7)
     assert [answer.read() for answer in asked] == [[0, 1], [1, 2], [2, 3]]
     room = {answer._host.data_ptr() for answer in asked}
-    again = targets.Answer(torch.tensor([5, 6], device="cuda"))
+    again = Answer(torch.tensor([5, 6], device="cuda"))
     assert again._host.data_ptr() in room
     assert asked[2].read() == [2, 3]
     assert again.read() == [5, 6]

@@ -10,7 +10,8 @@ import torch
 from head_oracle import Gate, Power, Problem, through_weighted
 
 from widen import losses
-from widen.kernels import TokenLocalWeight, linear_logprob, targets, weighted_linear_nll
+from widen.kernels import TokenLocalWeight, linear_logprob, weighted_linear_nll
+from widen.kernels.answer import Answer
 
 IMPLS = ["eager", "chunked"]
 
@@ -407,11 +408,11 @@ def test_an_answer_waits_for_its_own_device_and_its_room_outlives_inference_mode
     monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory, **kw: empty(*shape, **kw))
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    monkeypatch.setattr(targets.Answer, "_spare", {})
+    monkeypatch.setattr(Answer, "_spare", {})
     with torch.inference_mode():
-        assert targets.Answer(torch.tensor([1, 2]).as_subclass(OnDevice)).read() == [1, 2]
+        assert Answer(torch.tensor([1, 2]).as_subclass(OnDevice)).read() == [1, 2]
     assert recorded == ["stream of cpu", "waited"]
-    first = targets.Answer(torch.tensor([3, 4]).as_subclass(OnDevice))  # in the room of the one before
-    second = targets.Answer(torch.tensor([5, 6]).as_subclass(OnDevice))
+    first = Answer(torch.tensor([3, 4]).as_subclass(OnDevice))  # in the room of the one before
+    second = Answer(torch.tensor([5, 6]).as_subclass(OnDevice))
     assert (second.read(), first.read(), first.read()) == ([5, 6], [3, 4], [3, 4])
-    assert [len(kept) for kept in targets.Answer._spare.values()] == [2]
+    assert [len(kept) for kept in Answer._spare.values()] == [2]

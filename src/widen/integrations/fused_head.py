@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from widen.kernels import HeadLoss, linear_logprob, weighted_linear_nll
-from widen.kernels.targets import Answer
+from widen.kernels.answer import Answer
 from widen.losses import NLL, State, Weight
 
 from .sequences import IGNORE, Sequences
@@ -51,10 +51,8 @@ class Request:
 
     def __init__(self, weight: Weight, state: State, sequences: Sequences, num_tokens: float | Tensor) -> None:
         self.weight, self.state, self.sequences = weight, state, sequences
-        self._told = (
-            Answer(num_tokens) if isinstance(num_tokens, Tensor) else None
-        )  # read after the layers: no wait then
-        self._num_tokens = num_tokens
+        # Asked before the layers and read after them: no wait then.
+        self._told = Answer(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
         self.softcap: float | None = None
         self.scale = 1.0
         self.seen: HeadLoss | None = None
@@ -62,7 +60,7 @@ class Request:
     @property
     def num_tokens(self) -> float:
         """What the sum is divided by, as the host's number."""
-        return float(self._num_tokens if self._told is None else self._told.read())
+        return float(self._told.read() if isinstance(self._told, Answer) else self._told)
 
     def answer(self, hidden_BCD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Reply:
         """The weighted loss of every target of the micro-batch."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from widen.kernels.targets import Answer
+from widen.kernels.answer import Answer
 from widen.losses import State, Weight, starvation
 from widen.losses.stats import STARVED
 from widen.train import distributed

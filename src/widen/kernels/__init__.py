@@ -2,7 +2,8 @@
 
 Read ``eager.py`` first: six lines say what is computed. ``logprob.py`` serves every loss, ``weighted.py`` those whose weight
 looks at one token, in one pass; ``rows_torch.py`` and ``rows_triton.py`` are the same row operations twice; ``targets.py`` finds the
-rows that count, ``chunk_walk.py`` goes through them, ``gradients.py`` has the products and ``plan.py`` the decisions.
+rows that count, ``chunk_walk.py`` goes through them, ``answer.py`` asks the device and reads later, ``gradients.py`` has the products
+and ``plan.py`` the decisions.
 """
 
 from .logprob import linear_logprob

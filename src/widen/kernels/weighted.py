@@ -12,12 +12,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .answer import Answer
 from .chunk_walk import ChunkWalk
 from .eager import eager_logp, eager_logq, eager_stats
 from .gradients import SPARSE, Gradients, Wanted, add_recomputed
 from .plan import Impl, Plan, RowOps, check_shapes, computing_on, plan_for, product_dtype, row_ops
 from .stats import HeadLoss, RowStats, TokenLocalWeight
-from .targets import Answer, TargetRows
+from .targets import TargetRows
 
 
 def weighted_linear_nll(
