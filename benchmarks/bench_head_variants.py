@@ -7,8 +7,8 @@ The baseline has none of them and 1 GB of logits; "as shipped" is what `widen.ke
 
 First the walk alone over one chunk of logits, against a plain copy of as many bytes; the fastest right launch of each vocabulary goes
 on. Then whole calls at every shape, in rounds with the three products as in bench_head.py; where the device stands still inside one
-call; and what is not shipped: rows held in registers, a walk that reads the logits once, a walk beside the products on a stream of its
-own, and the log-sum-exp in the epilogue of a Triton product. Every variant's numbers are compared with the baseline's; a variant that
+call; and what is not shipped: a walk that reads the logits twice, rows held in registers, a walk beside the products on a stream of
+its own, and the log-sum-exp in the epilogue of a Triton product. Every variant's numbers are compared with the baseline's; a variant that
 fails is noted with the end of its traceback, and the others go on.
 """
 
@@ -27,11 +27,10 @@ import torch
 from bench_head import MB, SHAPES, Bench, attempt
 from head_candidates import Head, Run, Shape
 from head_held import Hold, describe_held
-from head_once import Once, describe_once, launches, new_factor
 from head_prototypes import logits_and_lse, overlapped
 
 from widen import losses
-from widen.kernels import linear_logprob, logprob, plan, rows_torch, rows_triton, weighted_linear_nll
+from widen.kernels import linear_logprob, logprob, one_read, plan, rows_torch, rows_triton, weighted_linear_nll
 from widen.kernels.gradients import logits_
 from widen.kernels.stats import RowStats
 
@@ -42,16 +41,21 @@ HOLDS = {  # the best of those that were tried
 }
 TINY = Shape("tiny", 12, 16, 251)
 LOGPROB = {4096, 576, TINY.hidden}  # hidden sizes of the shapes at which `linear_logprob` is timed
-PLAIN = {"lead": None, "keep": False, "hold": None, "pick": rows_torch.pick}
-SHIPPED = {"lead": plan.LEAD, "keep": True, "hold": None, "pick": rows_triton.pick}
+LAUNCHES = [
+    one_read.Launch(*sizes) for sizes in ((4096, 8), (8192, 8), (8192, 16), (16384, 16), (16384, 32), (32768, 32))
+]
+PLAIN = {"lead": None, "keep": False, "hold": None, "once": False, "pick": rows_torch.pick}
+SHIPPED = {"lead": plan.LEAD, "keep": True, "hold": None, "once": True, "pick": rows_triton.pick}
 FAR = 2e-2  # relative distance of a gradient from the baseline's beyond which a variant is wrong; two roundings differ by 4e-3
 
 
 @contextlib.contextmanager
-def knobs(lead: plan.Lead | None, keep: bool, hold: Hold | None, pick: Any) -> Iterator[None]:
+def knobs(lead: plan.Lead | None, keep: bool, hold: Hold | None, once: bool, pick: Any) -> Iterator[None]:
     """The decisions of one variant, in place of what is shipped, which is put back afterwards."""
-    before = plan.LEAD, logprob._Kept, rows_triton.describe, rows_triton.pick
+    before = plan.LEAD, logprob._Kept, rows_triton.describe, rows_triton.holds, rows_triton.pick
     plan.LEAD, rows_triton.pick = lead, pick
+    if not once:
+        rows_triton.holds = lambda *_: False
     if not keep:
         logprob._Kept = lambda *chunk: None  # type: ignore[assignment,misc]
     if hold is not None:
@@ -59,7 +63,17 @@ def knobs(lead: plan.Lead | None, keep: bool, hold: Hold | None, pick: Any) -> I
     try:
         yield
     finally:
-        plan.LEAD, logprob._Kept, rows_triton.describe, rows_triton.pick = before
+        plan.LEAD, logprob._Kept, rows_triton.describe, rows_triton.holds, rows_triton.pick = before
+
+
+@contextlib.contextmanager
+def launched(launch: one_read.Launch) -> Iterator[None]:
+    """Another launch of the walk that is shipped."""
+    before, one_read.launch_for = one_read.launch_for, lambda *_: launch
+    try:
+        yield
+    finally:
+        one_read.launch_for = before
 
 
 class Variants(Bench):
@@ -72,7 +86,6 @@ class Variants(Bench):
         super().__init__(device, out, deadline)
         self.stem = self.stem.replace("head_", "head_variants_", 1)
         self.best: dict[int, Hold | None] = {}
-        self.fastest_once: dict[int, Once] = {}
         self.copy_rate = 0.0
 
     def calls(
@@ -121,7 +134,7 @@ def walks(bench: Variants, shape: Shape, device: torch.device) -> None:
     z, fresh = the_plan.buffer(rows, like), the_plan.buffer(rows, like)
     fresh.copy_(2 * torch.randn(rows, vocabulary, device=device, dtype=torch.bfloat16))
     target = torch.randint(0, vocabulary, (rows,), device=device)
-    stats, factor = RowStats.empty(rows, like), new_factor(rows, like)
+    stats = RowStats.empty(rows, like)
     runs: dict[str, Run] = {"roof": lambda: z.copy_(fresh)}
     holds: dict[str, Hold | None] = {"two walks": None}
     for hold in HOLDS.get(vocabulary, [Hold(128, 4, 2)]):
@@ -142,18 +155,15 @@ def walks(bench: Variants, shape: Shape, device: torch.device) -> None:
             bench, f"walk V={vocabulary} {programs} programs", lambda few=few: same(few, z, fresh, stats, expected)
         ):
             runs[f"{tuple(some)} by {programs} programs"] = few
-    for once in launches(vocabulary):
+    for launch in LAUNCHES if bench.cuda else [one_read.Launch(128, 4)]:
 
-        def read_once(once: Once = once) -> None:
-            describe_once(z, target, stats, once, factor)
+        def read_once(launch: one_read.Launch = launch) -> None:
+            with launched(launch):
+                the_plan.ops.describe(z, target, stats, softcap=None, residual=True)
 
-        def whole_softmax(once: Once = once) -> None:
-            read_once(once)
-            z.mul_(factor[:, None].to(z.dtype))
-
-        check = lambda run=whole_softmax: same(run, z, fresh, stats, expected)  # noqa: E731
-        if keep(bench, f"walk V={vocabulary} read once {tuple(once)}", check):
-            runs[f"read once {tuple(once)}"] = read_once
+        check = lambda run=read_once: same(run, z, fresh, stats, expected)  # noqa: E731
+        if keep(bench, f"walk V={vocabulary} read once {tuple(launch)}", check):
+            runs[f"read once {tuple(launch)}"] = read_once
     table = bench.rounds(runs, {}, seconds=1.0)
     title = f"walk, {rows} rows of {vocabulary}"
     moved = 2 * z.numel() * z.element_size()
@@ -164,11 +174,10 @@ def walks(bench: Variants, shape: Shape, device: torch.device) -> None:
     bench.show(title, table)
     best = min((n for n in table if n in holds), key=lambda n: table[n]["ms"])
     bench.best[vocabulary] = holds[best]
-    read = {f"read once {tuple(once)}": once for once in launches(vocabulary)}
-    if quickest := min((n for n in table if n in read), key=lambda n: table[n]["ms"], default=None):
-        bench.fastest_once[vocabulary] = read[quickest]
     rates = ", ".join(f"{n} {r['tb_per_s']:.2f}" for n, r in table.items())
-    bench.note(f"V={vocabulary}: fastest launch {best}; TB/s with one read and one write counted: {rates}")
+    bench.note(
+        f"V={vocabulary}: fastest launch that reads twice or holds rows: {best}; TB/s with one read and one write counted: {rates}"
+    )
     bench.write()
 
 
@@ -192,10 +201,11 @@ def same(run: Run, z: torch.Tensor, fresh: torch.Tensor, stats: RowStats, expect
         x.fill_(7)
     run()
     if not expected:
-        expected.extend(x.clone() for x in (*stats, z))
+        expected.extend(x.clone() for x in (*stats[:-1], z))
         return
-    for x, y in zip(stats, expected, strict=False):
+    for x, y in zip(stats, expected[:-1], strict=False):
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
+    z *= stats.factor_C[:, None]
     far = distance(z, expected[-1])
     if not far < 1e-2:
         raise ValueError(f"the residual is {far:.2e} away")
@@ -230,7 +240,8 @@ def whole(bench: Variants, head: Head, impl: str) -> None:
         "lead 1/16": {"lead": sixteenth, "pick": pick},
         "lead 1/8": {"lead": eighth, "pick": pick},
         "rows in registers": {"hold": hold},
-        "lead 1/8, 2 GB": {"lead": eighth, "pick": pick, "workspace": 2048 * MB},
+        "logits read once": {"once": True},
+        "all but the one read": SHIPPED | {"once": False, "workspace": None},
         "as shipped": SHIPPED | {"workspace": None},
     }, seconds=5)  # fmt: skip
     if shape.hidden in LOGPROB:
@@ -245,26 +256,12 @@ def beside(bench: Variants, head: Head) -> None:
     """The products and the walk of each chunk, one after the other and on two streams."""
     hold = bench.best.get(head.shape.vocabulary) or HOLDS[head.shape.vocabulary][0]
 
-    def serial() -> Run:
+    def serial(**setting: Any) -> Run:
         run = head.chunked(walk=True)
 
-        def held() -> Any:
-            with knobs(**PLAIN | {"hold": hold}):
-                return run()
-
-        return held
-
-    def once() -> Run:
-        run, factor = head.chunked(walk=True), new_factor(head.shape.tokens, head.head)
-        way = bench.fastest_once.get(head.shape.vocabulary) or launches(head.shape.vocabulary)[0]
-
         def walked() -> Any:
-            before = rows_triton.describe
-            rows_triton.describe = lambda z, t, stats, **_: describe_once(z, t, stats, way, factor[: len(z)])
-            try:
+            with knobs(**PLAIN | setting):
                 return run()
-            finally:
-                rows_triton.describe = before
 
         return walked
 
@@ -278,9 +275,9 @@ def beside(bench: Variants, head: Head) -> None:
 
     variants: dict[str, Callable[[], Run]] = {
         "the products in our chunks": lambda: head.chunked(walk=False),
-        "and the walk": lambda: head.chunked(walk=True),
-        "and the walk in registers": serial,
-        "and a walk that reads once": once,
+        "and a walk that reads twice": serial,
+        "and a walk in registers": lambda: serial(hold=hold),
+        "and the walk": lambda: serial(once=True),
     }
     for programs, carve in ((0, 0), (12, 0), (12, 12), (24, 24)):
         name = f"two streams, {programs or 'all'} programs, {carve} multiprocessors left free"

@@ -180,6 +180,7 @@ def describe_held(z_CV: Tensor, target_C: Tensor, stats: RowStats, hold: Hold, *
     """Fill ``stats`` and turn the logits into softmax - onehot; with ``programs`` only that many are at work at a time."""
     rows, vocabulary = z_CV.shape
     extra = {"maxnreg": hold.registers} if hold.registers else {}
+    stats.factor_C.fill_(1)
     pitch = z_CV.stride(0)
     x_CP = z_CV.as_strided((rows, pitch), (pitch, 1)).view(torch.int32)  # the padding too: V may be odd
     _walk_held[(programs or rows,)](

@@ -128,9 +128,14 @@ def check_walk(vocabulary, dtype, device="cpu", rows=37):
     problem = Problem.make((rows, vocabulary, 16), dtype, device, ignored=0.0)
     head, target = problem.head.detach(), problem.target
     plan = plan_for("triton", head, dtype, None, None, None)
-    z_CV = logits_(plan.buffer(rows, head), problem.hidden.detach(), head, None)
+    check_rows(logits_(plan.buffer(rows, head), problem.hidden.detach(), head, None), target, plan)
+
+
+def check_rows(z_CV, target, plan):
+    """What the walk says of these logits, and makes of them, is what float64 says."""
+    rows, vocabulary = z_CV.shape
     logp_CV = z_CV.double().log_softmax(1)
-    stats = RowStats.empty(rows, head)
+    stats = RowStats.empty(rows, z_CV)
     plan.ops.describe(z_CV, target, stats, softcap=None, residual=True)
     logq_C = logp_CV.gather(1, target[:, None])[:, 0]
     entropy_C = torch.special.entr(logp_CV.exp()).sum(1)
@@ -140,10 +145,30 @@ def check_walk(vocabulary, dtype, device="cpu", rows=37):
     assert torch.equal(stats.top1_C.bool(), logq_C == logp_CV.amax(1))
     residual_CV = logp_CV.exp() - torch.nn.functional.one_hot(target, vocabulary)
     # A step of bfloat16 is 2^-7 of a number, and the interpreter cuts where a device rounds.
-    rtol = 2**-7 if dtype == torch.bfloat16 else 2e-5
-    torch.testing.assert_close(z_CV, residual_CV, rtol=rtol, atol=1e-6, check_dtype=False)
+    rtol = 2**-7 if z_CV.dtype == torch.bfloat16 else 2e-5
+    torch.testing.assert_close(
+        z_CV.double() * stats.factor_C[:, None], residual_CV, rtol=rtol, atol=1e-6, check_dtype=False
+    )
     whole_CP = z_CV.as_strided((rows, z_CV.stride(0)), (z_CV.stride(0), 1))
     assert not whole_CP[:, vocabulary:].any()  # the padding of a row stays 0
+
+
+def check_climb(dtype, device="cpu"):
+    """Rows of several blocks (4,096 logits in bfloat16, 2,048 in float32), some of which lie far above those before."""
+    steps_CB = [
+        [0, 0, 0, 0], [0, 39, 0, 0], [0, 41, 0, 0], [0, 41, 82, 123], [0, 39, 42, 0], [0, 39, 79, 80], [5, 100, 0, 104],
+        [0, 0, 0, 500], [0, -500, 0, -500], [-1e9, 0, 1, 0], [-float("inf"), 0, 1, 0], [-float("inf"), -float("inf"), -float("inf"), 3],
+        [-1e30, -1e30, 1e30, 0], [0, 3e38, 0, 3e38],
+    ]  # fmt: skip
+    size, rows = 4096, len(steps_CB)
+    g = torch.Generator().manual_seed(0)
+    z_CV = 2 * torch.randn(rows, 4 * size - 7, generator=g)
+    z_CV += torch.tensor(steps_CB).repeat_interleave(size, 1)[:, :-7]
+    target = torch.randint(0, z_CV.shape[1], (rows,), generator=g)
+    for at in (target, z_CV.argmax(1), torch.zeros_like(target), torch.full_like(target, z_CV.shape[1] - 1)):
+        like_VD = torch.empty(z_CV.shape[1], 1, dtype=dtype, device=device)
+        plan = plan_for("triton", like_VD, dtype, None, None, None)
+        check_rows(plan.buffer(rows, like_VD).copy_(z_CV), at.to(device), plan)
 
 
 def check(shape, dtype, impl, *, device="cpu", softcap=None, **kw):

@@ -13,13 +13,23 @@ from head_oracle import (
     Problem,
     assert_as_good_as_eager,
     check,
+    check_climb,
     check_walk,
     through_weighted,
 )
 
-from widen.kernels import chunk_walk, gradients, linear_logprob, plan, rows_torch, rows_triton, targets, weighted
+from widen.kernels import (
+    chunk_walk,
+    gradients,
+    linear_logprob,
+    one_read,
+    plan,
+    rows_torch,
+    rows_triton,
+    targets,
+    weighted,
+)
 from widen.kernels.answer import Answer
-from widen.kernels.rows_triton import launch_for, pitch
 
 torch.set_num_threads(1)
 
@@ -49,6 +59,12 @@ def test_the_walk_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(128256, torch.bfloat16), (151936, torch.float32)], **IDS)
 def test_the_walk_agrees_with_float64_at_the_largest_vocabularies(vocabulary, dtype):
     check_walk(vocabulary, dtype, rows=3)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")  # numpy's, at logits near the end of float32
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
+    check_climb(dtype)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 24), (3, 4100)], **IDS)
@@ -118,14 +134,21 @@ def test_float64_is_refused():
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("vocabulary", [1, 130, 2049, 16385, 50257, 151936])
-def test_a_program_walks_whole_packs(vocabulary, itemsize):
+@pytest.mark.parametrize("walk", [rows_triton, one_read], ids=["two reads", "one read"])
+def test_a_program_walks_whole_packs(vocabulary, itemsize, walk):
     """A launch whose block does not hold whole 16-byte packs, or whose lanes are no power of two, would not compile."""
-    block, warps = launch_for(vocabulary, itemsize)
+    block, warps = walk.launch_for(vocabulary, itemsize)
     lanes = block // (16 // itemsize)
     assert lanes & (lanes - 1) == 0
     assert lanes >= 16
     assert warps in (4, 8, 16, 32)
-    assert 0 <= pitch(vocabulary) - vocabulary < 16
+    assert 0 <= rows_triton.pitch(vocabulary) - vocabulary < 16
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("vocabulary", [1, 2048, 16384, 262144, 10**6])
+def test_a_lane_has_a_bit_for_every_block(vocabulary, itemsize):
+    assert -(-vocabulary // one_read.launch_for(vocabulary, itemsize).block) <= 32
 
 
 @pytest.fixture

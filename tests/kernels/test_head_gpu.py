@@ -12,6 +12,7 @@ from head_oracle import (
     Problem,
     assert_as_good_as_eager,
     check,
+    check_climb,
     check_walk,
     chunked,
     distance,
@@ -59,6 +60,11 @@ def test_error_is_no_worse_than_eager_when_the_head_is_summed_in_float32(dtype):
 @pytest.mark.parametrize("vocabulary", [1, 3, 127, 1025, 2049, 9000, 20001, 70001, 262144])
 def test_every_launch_of_the_walk_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
     check_walk(vocabulary, dtype, "cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
+    check_climb(dtype, "cuda")
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (300, 576), (70, 4096), (3, 5000)], **IDS)

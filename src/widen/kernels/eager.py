@@ -40,4 +40,4 @@ def eager_stats(logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"]) -> R
     top1_N = torch.zeros_like(logq_N)
     if logp_NV.numel():
         top1_N = (logq_N >= logp_NV.amax(-1)).to(logq_N.dtype)
-    return RowStats(torch.zeros_like(logq_N), logq_N, entropy_N, top1_N)
+    return RowStats(torch.zeros_like(logq_N), logq_N, entropy_N, top1_N, torch.ones_like(logq_N))

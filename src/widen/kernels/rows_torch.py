@@ -60,6 +60,7 @@ def describe(z_CV: Tensor, target_C: Tensor, stats: RowStats, *, softcap: float 
     p_CV = torch.exp(logp_CV, out=real_CV)
     logp_CV.clamp_(min=torch.finfo(logp_CV.dtype).min)  # 0 * -inf is nan, 0 times the lowest number is 0
     torch.sum(logp_CV.mul_(p_CV), 1, out=stats.entropy_C).neg_()
+    stats.factor_C.fill_(1)
     if residual:
         _subtract_onehot_(p_CV, target_C)
         if slope_CV is not None:

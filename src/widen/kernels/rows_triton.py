@@ -9,25 +9,15 @@ Shapes: C rows of the chunk, V vocabulary. A row of the buffer is `pitch` elemen
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, no_type_check
+from typing import Any, no_type_check
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from .one_read import LOG2E, LOWEST, Launch, describe_once, holds
 from .stats import RowStats
-
-# Stands in for -inf: a difference of two of them is 0 instead of nan, and exp() of any real logit minus it never occurs.
-LOWEST = tl.constexpr(-1e30)
-LOG2E = tl.constexpr(1.4426950408889634)
-
-
-class Launch(NamedTuple):
-    """How one program walks a row: ``block`` elements at a time, by ``warps`` warps."""
-
-    block: int
-    warps: int
 
 
 def launch_for(vocabulary: int, itemsize: int) -> Launch:
@@ -80,7 +70,7 @@ def _tanh(x):
 @triton.jit
 @no_type_check
 def _walk(
-    z_ptr, target_ptr, lse_ptr, logq_ptr, entropy_ptr, top1_ptr, cap,
+    z_ptr, target_ptr, lse_ptr, logq_ptr, entropy_ptr, top1_ptr, factor_ptr, cap,
     V: tl.constexpr, PITCH: tl.constexpr, CAPPED: tl.constexpr, FULL: tl.constexpr, RESIDUAL: tl.constexpr,
     LANES: tl.constexpr, PACK: tl.constexpr,
 ):  # fmt: skip
@@ -124,6 +114,7 @@ def _walk(
         moment = tl.sum(shrink * (t + (m - top) * s), axis=0)
         tl.store(entropy_ptr + row, log_total - moment / total)
         tl.store(top1_ptr + row, (z_target >= top).to(tl.float32))
+        tl.store(factor_ptr + row, 1.0)
     if RESIDUAL:
         for start in range(0, V, LANES * PACK):
             column = start + inside
@@ -236,7 +227,7 @@ def _launch_walk(
     block, warps = launch_for(vocabulary, z_CV.element_size())
     pack = 16 // z_CV.element_size()
     _walk[(rows,)](
-        z_CV, target_C, stats.lse_C, stats.logq_C, stats.entropy_C, stats.top1_C, softcap or 1.0,
+        z_CV, target_C, *stats, softcap or 1.0,
         V=vocabulary, PITCH=z_CV.stride(0), CAPPED=softcap is not None, FULL=full, RESIDUAL=residual,
         LANES=block // pack, PACK=pack, num_warps=warps,
     )  # fmt: skip
@@ -248,8 +239,11 @@ def normalise(z_CV: Tensor, target_C: Tensor, stats: RowStats, *, softcap: float
 
 
 def describe(z_CV: Tensor, target_C: Tensor, stats: RowStats, *, softcap: float | None, residual: bool) -> None:
-    """Fill all of ``stats``; with ``residual`` the logits become softmax - onehot, in the same launch."""
-    _launch_walk(z_CV, target_C, stats, softcap, full=True, residual=residual)
+    """Fill all of ``stats``; with ``residual`` the logits become softmax - onehot over ``factor``, in the same launch."""
+    if residual and holds(z_CV.dtype, softcap):
+        describe_once(z_CV, target_C, stats)
+    else:
+        _launch_walk(z_CV, target_C, stats, softcap, full=True, residual=residual)
 
 
 def residual_(z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor, *, softcap: float | None) -> None:

@@ -20,6 +20,8 @@ class RowStats(NamedTuple):
     entropy_C: Float[Tensor, " C"]
     top1_C: Float[Tensor, " C"]
     """1 where the target is the most likely token, else 0."""
+    factor_C: Float[Tensor, " C"]
+    """What the residual of a row is to be multiplied by: ``describe`` may leave a multiple of softmax - onehot."""
 
     @classmethod
     def empty(cls, rows: int, like: Tensor) -> RowStats:

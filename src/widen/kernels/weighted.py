@@ -214,7 +214,7 @@ class _OnePass:
                 # and half the rows cost more than the wait.
                 dense = sample.read() >= least
             if dense:
-                self.gradients.add(part.z_CV, part.hidden_CD, part.row, w_T[chunk])
+                self.gradients.add(part.z_CV, part.hidden_CD, part.row, w_T[chunk] * stats.factor_C[chunk])
         return dense or total == 0
 
 
