@@ -1,4 +1,4 @@
-"""Row operations on a chunk of logits, as Triton kernels: the chunk is read once from memory and overwritten in place.
+"""Row operations on a chunk of logits, as Triton kernels: the chunk is overwritten in place, where it can be by `one_read`.
 
 Same functions as `rows_torch`. One program owns one row, so nothing is summed across programs and every result is reproducible.
 Set TRITON_INTERPRET=1 before the first use to run these kernels on a CPU, slowly, for tests.
@@ -21,7 +21,7 @@ from .stats import RowStats
 
 
 def launch_for(vocabulary: int, itemsize: int) -> Launch:
-    """The launch for a row of logits.
+    """The launch for a row of logits that is read twice: in float16, under a soft cap, or for its log-sum-exp alone.
 
     The residual is written in a second walk over the row, which should find the row still in the L2 cache: the rows in flight,
     one a program, must stay well under its 50 or 60 MB on Hopper. At 1024 threads one program fills a multiprocessor, at 512
