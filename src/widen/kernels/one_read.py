@@ -104,22 +104,25 @@ def _walk_once(
         tl.store(z_row + column, tl.where(high[:, None], z, e).to(z_ptr.dtype.element_ty), mask=column < PITCH)
     top = tl.max(m, axis=0)
 
-    if top > c + ROOM:
-        j = tl.minimum(tl.ceil((top - c) * LOG2E), VANISHED)
-        shrink = tl.exp2(-j)
-        c = tl.where(j < VANISHED, c + j * LN2, top)
-        t = shrink * (t - j * s)
-        s = shrink * s
-        tl.debug_barrier()
-        for i in range(0, BLOCKS):
-            column = i * LANES * PACK + inside
-            x = tl.load(z_row + column, mask=column < PITCH, other=0.0).to(tl.float32)
-            high = (((left >> i) & 1) != 0)[:, None]
-            e, below = _exp2(tl.where(high, x, -float("inf")), c)
-            s += tl.sum(e, axis=1)
-            t += tl.sum(e * below, axis=1)
-            e += tl.where(high, 0.0, x) * shrink
-            tl.store(z_row + column, e.to(z_ptr.dtype.element_ty), mask=column < PITCH)
+    # A row of one block has nothing above c. Nor must it come here: where it is shorter than the program has threads, warps hold copies
+    # of each other's logits, may read them after they were overwritten, and would wait at this barrier alone.
+    if BLOCKS > 1:  # noqa: SIM102  known when it is compiled, as the next is not
+        if top > c + ROOM:
+            j = tl.minimum(tl.ceil((top - c) * LOG2E), VANISHED)
+            shrink = tl.exp2(-j)
+            c = tl.where(j < VANISHED, c + j * LN2, top)
+            t = shrink * (t - j * s)
+            s = shrink * s
+            tl.debug_barrier()
+            for i in range(0, BLOCKS):
+                column = i * LANES * PACK + inside
+                x = tl.load(z_row + column, mask=column < PITCH, other=0.0).to(tl.float32)
+                high = (((left >> i) & 1) != 0)[:, None]
+                e, below = _exp2(tl.where(high, x, -float("inf")), c)
+                s += tl.sum(e, axis=1)
+                t += tl.sum(e * below, axis=1)
+                e += tl.where(high, 0.0, x) * shrink
+                tl.store(z_row + column, e.to(z_ptr.dtype.element_ty), mask=column < PITCH)
 
     total = tl.sum(s, axis=0)
     log_total = tl.log(total)
