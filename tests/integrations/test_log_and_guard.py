@@ -303,6 +303,17 @@ def test_an_infinite_loss_is_stopped_although_the_host_would_filter_it_out_of_th
         train(Trainer, WAYS["4x1"], loss="nll", model=model)
 
 
+def test_no_backward_is_waited_for_to_look_at_a_loss(monkeypatch):
+    """The host asks whether the loss of each micro-batch is a nan, on a device a wait for all that was launched; the guard does not."""
+    asked, isnan = [], torch.isnan
+    monkeypatch.setattr(torch, "isnan", lambda x: asked.append(x) or isnan(x))
+    trainer = train(Trainer, WAYS["1x4"], loss="nll")[1]
+    assert asked == []
+    assert trainer.args.logging_nan_inf_filter  # the user's own again
+    train(transformers.Trainer, WAYS["1x4"])
+    assert len(asked) == len(rows())
+
+
 def test_the_warm_start_is_nll_and_then_the_loss():
     loss = "nll:steps=2 then cdiv:alpha=1.4"
     changed, nll = train(Trainer, WAYS["1x4"], loss=loss)[0], train(Trainer, WAYS["1x4"], loss="nll")[0]

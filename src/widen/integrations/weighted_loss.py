@@ -197,9 +197,15 @@ class WeightedLoss(_Host):
         self._flops.clear()
         if resume_from_checkpoint is not None:
             load_state(resume_from_checkpoint, self.ledger)
-        return super()._inner_training_loop(
-            batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
-        )
+        # The host looks at the loss of every micro-batch, to keep a nan out of its log, and waits for the whole backward to do so, while the
+        # device waits for the optimizer's launches. Here such a loss ends the run, and that is seen without a wait.
+        filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
+        try:
+            return super()._inner_training_loop(
+                batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
+            )
+        finally:
+            self.args.logging_nan_inf_filter = filtered
 
 
 def _half(args: Any) -> torch.dtype | None:
