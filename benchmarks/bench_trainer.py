@@ -16,7 +16,9 @@ does not (its guard needs no wait); "stock loss, no nan filter" is the stock los
 import argparse
 import importlib.util
 import json
+import math
 import multiprocessing
+import os
 import platform
 import random
 import statistics
@@ -117,6 +119,8 @@ def make_model(options):
 
 def train(name, options, pipe):
     """One variant, in a process of its own; after each turn it sends the seconds, what it logged and the peak of its memory."""
+    if options.cores:  # the same for all: only one is at work at a time, and cores differ by what else runs beside them
+        os.sched_setaffinity(0, range(options.cores))
     transformers.logging.set_verbosity_error()
     kind, loss, liger = VARIANTS[name]
     turns, model = Turns(pipe, options.turn), make_model(options)
@@ -218,25 +222,34 @@ def ratios(found, name):
     return [stock / own for own, stock in zip(found[name]["turns"], found["stock loss"]["turns"], strict=True)]
 
 
+def geometric(speed):
+    """The geometric mean and its standard error over the turns."""
+    logs = [math.log(x) for x in speed]
+    mean = math.exp(statistics.mean(logs))
+    return f"{mean:.3f}x ± {mean * statistics.stdev(logs) / math.sqrt(len(logs)):.3f}"
+
+
 def report(options, found):
     machine = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or platform.machine()
     data = f" --data {Path(options.data).name}" if options.data else ""
     model = options.name or options.model or "(a random one)"
+    cores = f" --cores {options.cores}" if options.cores else ""
     precision = "bfloat16 autocast on float32 weights" if options.device == "cuda" else "float32"
     lines = [
         "# The Trainer of transformers, with its own loss, Liger's and ours" + (", compiled" if options.compile else ""),
         "",
         f"Command: `python benchmarks/bench_trainer.py --model {model}{data} --turns {options.turns} --turn {options.turn} "
-        f"--copies {options.copies}{' --compile' if options.compile else ''}`. Machine: {machine}. torch {torch.__version__}, transformers "
-        f"{transformers.__version__}, Python {platform.python_version()}. Date: {time.strftime('%Y-%m-%d')}.",
+        f"--copies {options.copies}{cores}{' --compile' if options.compile else ''}`. Machine: {machine}. torch {torch.__version__}, "
+        f"transformers {transformers.__version__}, Python {platform.python_version()}. Date: {time.strftime('%Y-%m-%d')}.",
         "",
         f"{options.tokens:,} tokens a step ({options.tokens // options.length} rows of {options.length}), {precision}, AdamW, "
         f"{options.copies} process{'es' if options.copies > 1 else ''} each. "
         f"{len(found['stock loss']['turns'])} turns of {options.turn} steps each are counted, after {options.skip} that are not; the "
-        "speed is that of the stock loss's turn over the variant's, with the middle half of the turns in brackets.",
+        "speed is that of the stock loss's turn over the variant's: the median and the middle half of the turns, and the geometric mean "
+        "with its standard error.",
         "",
-        "| variant | ms a step (median) | tokens/s | speed against stock | peak GiB |",
-        "|---|---|---|---|---|",
+        "| variant | ms a step (median) | tokens/s | speed against stock | mean of it | peak GiB |",
+        "|---|---|---|---|---|---|",
     ]  # fmt: skip
     for name, row in found.items():
         middle, speed = statistics.median(row["turns"]), ratios(found, name)
@@ -244,7 +257,7 @@ def report(options, found):
         peak = "" if row["peak"] is None else f"{row['peak']:.2f}"
         lines.append(
             f"| {name} | {middle * 1e3:.1f} | {options.tokens / middle:,.0f} | {statistics.median(speed):.3f}x "
-            f"({low:.3f}-{high:.3f}) | {peak} |"
+            f"({low:.3f}-{high:.3f}) | {geometric(speed)} | {peak} |"
         )
     steps = min(len(row["loss"]) for row in found.values())  # what the last step logged comes with the next turn
     theirs = found["stock loss"]["loss"][:steps]
@@ -275,6 +288,9 @@ def main():
     parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
     parser.add_argument("--length", type=int, default=512, help="tokens a row")
     parser.add_argument("--copies", type=int, default=2, help="processes of each variant")
+    parser.add_argument(
+        "--cores", type=int, default=0, help="keep every process on the first so many cores; 0: any core"
+    )
     parser.add_argument("--compile", action="store_true", help="torch_compile=True for every variant")
     parser.add_argument("--seconds", type=float, default=600, help="no further turn after this")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")

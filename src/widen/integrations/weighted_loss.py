@@ -197,7 +197,7 @@ class WeightedLoss(_Host):
         self._flops.clear()
         if resume_from_checkpoint is not None:
             load_state(resume_from_checkpoint, self.ledger)
-        # The host looks at the loss of every micro-batch, to keep a nan out of its log, and waits for the whole backward to do so, while the
+        # The host looks at the loss of every micro-batch, to keep a nan out of its log, and waits for the whole backward to do so; then the
         # device waits for the optimizer's launches. Here such a loss ends the run, and that is seen without a wait.
         filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
         try:
