@@ -11,7 +11,6 @@ from head_oracle import Gate, Power, Problem, through_weighted
 
 from widen import losses
 from widen.kernels import TokenLocalWeight, linear_logprob, weighted_linear_nll
-from widen.kernels.answer import Answer
 
 IMPLS = ["eager", "chunked"]
 
@@ -67,18 +66,6 @@ def test_another_ignore_index_may_lie_inside_the_vocabulary():
 
 
 @pytest.mark.parametrize("impl", IMPLS)
-@pytest.mark.parametrize("wrong", [7, -1])
-def test_a_target_outside_the_vocabulary_is_an_error(impl, wrong):
-    problem = Problem.make((12, 7, 3), torch.float64, ignored=0.0)
-    problem.target[4] = wrong
-    for call in (lambda: problem.weighted(Power(), impl=impl), lambda: problem.logprob(impl=impl)):
-        with pytest.raises(
-            ValueError, match=rf"1 value\(s\) outside the vocabulary, the first {wrong}; legal: 0 <= target < 7"
-        ):
-            call()
-
-
-@pytest.mark.parametrize("impl", IMPLS)
 def test_targets_may_be_int32(impl):
     problem = Problem.make((12, 7, 3), torch.float64)
     expected = problem.weighted(Power(), impl=impl).loss, problem.logprob(impl=impl)
@@ -86,27 +73,9 @@ def test_targets_may_be_int32(impl):
     torch.testing.assert_close((problem.weighted(Power(), impl=impl).loss, problem.logprob(impl=impl)), expected)
 
 
-def test_a_loss_over_sequences_is_refused_and_the_way_shown():
-    problem = Problem.make((4, 7, 3), torch.float32)
-    with pytest.raises(ValueError, match=r"trunc.*is not token-local.*linear_logprob"):
-        problem.weighted(losses.parse("trunc:drop=0.2,window=64"))
-
-
 def test_the_papers_losses_and_a_class_of_five_lines_are_token_local_weights():
     assert isinstance(Power(), TokenLocalWeight)
     assert isinstance(losses.parse("cdiv:alpha=1.4"), TokenLocalWeight)
-
-
-@pytest.mark.parametrize("answer", [lambda q: q[:-1], lambda q: q.long(), lambda q: 1.0])
-def test_a_weight_that_is_not_one_number_a_token_is_refused(answer):
-    class Odd:
-        token_local = True
-
-        def at(self, logq_N, position_N, length_N):
-            return answer(logq_N)
-
-    with pytest.raises(ValueError, match="must return one real number per token"):
-        Problem.make((4, 7, 3), torch.float32).weighted(Odd())
 
 
 def test_the_weight_is_asked_chunk_by_chunk_in_float32_with_its_own_positions():
@@ -127,52 +96,10 @@ def test_the_weight_is_asked_chunk_by_chunk_in_float32_with_its_own_positions():
     assert torch.equal(torch.cat([n for *_, n in seen]), problem.length[keep])
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"softcap": 0.0}, "softcap=0.0 is not positive"),
-        ({"accumulate": torch.bfloat16}, "accumulate=torch.bfloat16; legal: None, torch.float32"),
-        ({"workspace": 3}, "workspace=3 bytes holds no row of logits; legal: at least 56"),
-        ({"num_tokens": -1.0}, "num_tokens=-1 with 4 targets"),
-    ],
-    ids=lambda x: x if isinstance(x, str) else next(iter(x)),
-)
-def test_options_out_of_range_are_refused(option, message):
-    problem = Problem.make((4, 7, 3), torch.float32, ignored=0.0)
-    with pytest.raises(ValueError, match=message):
-        problem.weighted(Power(), **option)
-
-
-def test_an_unknown_implementation_is_refused_with_the_list():
-    from widen.kernels.plan import choose
-
-    choose = getattr(choose, "__wrapped__", choose)  # past the type checker of the test run, as a user's call would go
-    with pytest.raises(ValueError, match="impl='fast' is unknown; legal: auto, eager, chunked, triton"):
-        choose("fast", torch.device("cpu"), torch.float32)
-
-
-def test_mixed_dtypes_are_refused_outside_autocast():
-    with pytest.raises(ValueError, match="must share one dtype outside autocast, got bfloat16, float32"):
-        linear_logprob(torch.randn(2, 3), torch.randn(5, 3).bfloat16(), torch.tensor([0, 1]))
-
-
-def test_triton_on_a_cpu_is_refused_not_replaced():
-    with pytest.raises(ValueError, match=r"impl='triton' needs"):
-        linear_logprob(torch.randn(2, 3), torch.randn(5, 3), torch.tensor([0, 1]), impl="triton")
-
-
 def test_auto_says_what_it_runs_and_why(caplog):
     with caplog.at_level(logging.DEBUG, logger="widen.kernels"):
         linear_logprob(torch.randn(2, 3), torch.randn(5, 3), torch.tensor([0, 1]))
     assert caplog.messages == ["impl=auto runs chunked: the tensors are on cpu"]
-
-
-def test_a_second_backward_through_one_loss_is_refused():
-    problem = Problem.make((8, 7, 3), torch.float32)
-    loss = problem.weighted(Power(), impl="chunked").loss
-    loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match=r"hands its gradient over once.*linear_logprob"):
-        loss.backward()
 
 
 def test_logprob_can_be_differentiated_twice_over_one_graph():
@@ -361,15 +288,6 @@ def test_hidden_states_need_not_be_contiguous():
     torch.testing.assert_close(*grads)
 
 
-def test_a_dtensor_is_refused_with_the_way_out():
-    class Sharded(torch.Tensor):
-        device_mesh = "a mesh"
-
-    head = torch.randn(5, 3).as_subclass(Sharded)
-    with pytest.raises(ValueError, match="head_VD is a DTensor; call the head inside the forward"):
-        linear_logprob(torch.randn(2, 3), head, torch.tensor([0, 1]))
-
-
 def test_a_nan_in_the_hidden_states_is_seen_in_the_loss():
     problem = Problem.make((8, 7, 3), torch.float32, ignored=0.0)
     with torch.no_grad():
@@ -387,32 +305,3 @@ def test_log_probabilities_may_be_edited_in_place(impl, ignored):
     logq = problem.logprob(impl=impl)
     logq.mul_(2)
     torch.testing.assert_close(torch.autograd.grad(logq.sum(), problem.hidden), expected)
-
-
-class OnDevice(torch.Tensor):
-    """A tensor that says it is on a GPU."""
-
-    is_cuda = True
-
-
-def test_an_answer_waits_for_its_own_device_and_its_room_outlives_inference_mode(monkeypatch):
-    recorded, empty = [], torch.empty
-
-    class Event:
-        def record(self, stream):
-            recorded.append(stream)
-
-        def synchronize(self):
-            recorded.append("waited")
-
-    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory, **kw: empty(*shape, **kw))
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    monkeypatch.setattr(Answer, "_spare", {})
-    with torch.inference_mode():
-        assert Answer(torch.tensor([1, 2]).as_subclass(OnDevice)).read() == [1, 2]
-    assert recorded == ["stream of cpu", "waited"]
-    first = Answer(torch.tensor([3, 4]).as_subclass(OnDevice))  # in the room of the one before
-    second = Answer(torch.tensor([5, 6]).as_subclass(OnDevice))
-    assert (second.read(), first.read(), first.read()) == ([5, 6], [3, 4], [3, 4])
-    assert [len(kept) for kept in Answer._spare.values()] == [2]

@@ -2,67 +2,27 @@
 
 import json
 import shutil
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import torch
+from text_runs import answer_with, experiment, run
 
 from widen.run import text_sampling, text_stages
 from widen.run.finetune import FineTune, Source
-from widen.run.folder import RunFolder
-from widen.run.text_experiment import KnnScore, ProgramScore, SupportScore, TextExperiment
+from widen.run.text_experiment import KnnScore, ProgramScore, SupportScore
 from widen.run.text_programs import Judges, judge_of, judged, program_in
 from widen.run.text_prompts import asked_of
-from widen.run.text_sampling import Models, missing, rows_that_fit, texts_of
-from widen.run.text_stages import folder_of, run_texts
+from widen.run.text_sampling import missing, texts_of
+from widen.run.text_stages import folder_of
 from widen.run.text_support import size_quantiles
-from widen.sample import Identity, Sample, SamplesWriter
 from widen_recipes import tiny_texts
 
 
 @pytest.fixture(scope="module")
 def place():
     return tiny_texts.folder()
-
-
-def experiment(place, **changes):
-    """Two prompts, two samples, two temperatures of the random model as it is."""
-    plain = TextExperiment(
-        name="plain",
-        model=str(place / "model"),
-        prompts=Source(task="mathqa_python", path=str(place / "mathqa_python.jsonl")),
-        num_prompts=2,
-        num_samples=2,
-        decoding=("t=0.5", "t=1"),
-        max_tokens=6,
-        dtype="float32",
-        score=ProgramScore(ks=(1, 2)),
-    )
-    return replace(plain, **changes)
-
-
-def run(root, *experiments, stages=("train", "sample", "score"), **more):
-    return run_texts("m:f", experiments, root, command="a test", stages=stages, **more)
-
-
-def answer_with(root, one, texts):
-    """Samples of known text, as if a model had drawn them: `texts` gives one for each prompt, index and decoding."""
-    asked = asked_of(one, root)
-    folder = folder_of(root, one)
-    for setting in one.settings:
-        path = folder.samples(setting.name)
-        identity = Identity(engine="local", name="by hand", model={"weights": "none"})
-        prompts = text_sampling.prompts_for(asked, None)
-        with SamplesWriter(path, settings=setting, identity=identity, prompts=prompts) as writer:
-            writer.append(
-                Sample(prompt=a.id, index=i, text=texts(a.example, i, setting.decoding.temperature), finish="stop")
-                for a in asked
-                for i in range(one.num_samples)
-            )
-    return asked
 
 
 @pytest.mark.sandbox
@@ -359,75 +319,6 @@ def test_a_model_whose_training_data_changed_has_no_place_in_a_table(place, tmp_
     for stage in ("train", "sample", "score"):
         with pytest.raises(ValueError, match=r"train\.jsonl: its training data changed since"):
             run(tmp_path / "runs", one, stages=(stage,))
-
-
-def test_out_of_memory_means_half_the_rows_and_a_sentence(place, tmp_path, monkeypatch):
-    rows, said = [], []
-    collect = text_sampling.collect
-
-    def short_of_memory(engine, *arguments, **options):
-        rows.append(engine.batch)
-        if engine.batch > 2:
-            raise torch.OutOfMemoryError
-        return collect(engine, *arguments, **options)
-
-    monkeypatch.setattr(text_sampling, "collect", short_of_memory)
-    run(tmp_path, experiment(place), stages=("sample",), rows=8, notice=said.append)
-    assert rows == [8, 4, 2]
-    assert "going on with 2 at a time" in said[-1]
-
-
-def test_models_are_drawn_from_the_servers_that_serve_them_and_others_wait(place, tmp_path, monkeypatch):
-    """Two servers of one model and one of another; a third model is served by none."""
-    listed = {"http://a": {"one"}, "http://b": {"two"}, "http://c": {"one"}}
-    asked = []
-
-    class Server(text_sampling.LocalEngine):
-        def __new__(cls, urls, *, model):
-            asked.append((tuple(urls), model))
-            return text_sampling.LocalEngine.load(str(place / "model"), device="cpu", dtype="float32")
-
-    monkeypatch.setattr(text_sampling, "served", listed.get)
-    monkeypatch.setattr(text_sampling, "ServerEngine", Server)
-    said = []
-    three = [experiment(place, name=name, model=name) for name in ("one", "two", "three")]
-    run(tmp_path, *three, stages=("sample",), servers=tuple(listed), notice=said.append)
-    assert asked == [(("http://a", "http://c"), "one"), (("http://b",), "two")]
-    assert len(said) == 1
-    assert "three: none of the servers serves three" in said[0]
-
-
-def test_a_server_that_lists_no_models_is_asked_for_the_model_by_its_path(place, monkeypatch):
-    monkeypatch.setattr(text_sampling, "served", lambda url: None)
-    engine = Models(device="cpu", servers=("http://a",)).server(experiment(place), RunFolder("nowhere"))
-    assert engine.model == str(place / "model")
-
-
-def test_a_server_is_asked_what_it_serves():
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = json.dumps({"data": [{"id": "one"}, {"id": "two"}]}).encode() if self.path == "/v1/models" else b""
-            self.send_response(200 if body else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        assert text_sampling.served(url) == text_sampling.served(f"{url}/v1/") == {"one", "two"}
-        assert text_sampling.served(f"{url}/elsewhere") is None
-        server.shutdown()
-
-
-def test_rows_on_a_cpu_are_a_fixed_number(place):
-    class Model:
-        device = torch.device("cpu")
-
-    assert rows_that_fit(Model(), 100) == text_sampling.ROWS["cpu"]
 
 
 def test_judges_open_no_sandbox_until_one_is_needed(tmp_path):
