@@ -52,10 +52,10 @@ FAR = 2e-2  # relative distance of a gradient from the baseline's beyond which a
 @contextlib.contextmanager
 def knobs(lead: plan.Lead | None, keep: bool, hold: Hold | None, once: bool, pick: Any) -> Iterator[None]:
     """The decisions of one variant, in place of what is shipped, which is put back afterwards."""
-    before = plan.LEAD, logprob._Kept, rows_triton.describe, rows_triton.holds, rows_triton.pick
+    before = plan.LEAD, plan.ONE_READ, logprob._Kept, rows_triton.describe, rows_triton.pick
     plan.LEAD, rows_triton.pick = lead, pick
     if not once:
-        rows_triton.holds = lambda *_: False
+        plan.ONE_READ = ()
     if not keep:
         logprob._Kept = lambda *chunk: None  # type: ignore[assignment,misc]
     if hold is not None:
@@ -63,7 +63,7 @@ def knobs(lead: plan.Lead | None, keep: bool, hold: Hold | None, once: bool, pic
     try:
         yield
     finally:
-        plan.LEAD, logprob._Kept, rows_triton.describe, rows_triton.holds, rows_triton.pick = before
+        plan.LEAD, plan.ONE_READ, logprob._Kept, rows_triton.describe, rows_triton.pick = before
 
 
 @contextlib.contextmanager
@@ -159,7 +159,7 @@ def walks(bench: Variants, shape: Shape, device: torch.device) -> None:
 
         def read_once(launch: one_read.Launch = launch) -> None:
             with launched(launch):
-                the_plan.ops.describe(z, target, stats, softcap=None, residual=True)
+                one_read.describe_once(z, target, stats)
 
         check = lambda run=read_once: same(run, z, fresh, stats, expected)  # noqa: E731
         if keep(bench, f"walk V={vocabulary} read once {tuple(launch)}", check):
@@ -257,7 +257,8 @@ def beside(bench: Variants, head: Head) -> None:
     hold = bench.best.get(head.shape.vocabulary) or HOLDS[head.shape.vocabulary][0]
 
     def serial(**setting: Any) -> Run:
-        run = head.chunked(walk=True)
+        with knobs(**PLAIN | setting):
+            run = head.chunked(walk=True)
 
         def walked() -> Any:
             with knobs(**PLAIN | setting):

@@ -82,7 +82,7 @@ class Head:
             for chunk in chunks(len(h), rows):
                 z = logits_(buffer[: len(h[chunk])], h[chunk], w, None)
                 if walk:
-                    plan.ops.describe(z, self.target[chunk], stats.part(chunk), softcap=None, residual=True)
+                    plan.describe(z, self.target[chunk], stats.part(chunk), residual=True)
                 add_product_(dx[chunk], z, w, alpha=1.0, fresh=True)
                 add_product_(dw, z.t(), h[chunk], alpha=1.0, fresh=chunk.start == 0)
             return dx, dw

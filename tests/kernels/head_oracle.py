@@ -40,6 +40,15 @@ class Gate:
         return torch.where(position_N % 4 == 1, 1.0 + position_N / length_N, 0.0).to(logq_N.dtype)
 
 
+class One:
+    """NLL."""
+
+    token_local = True
+
+    def at(self, logq_N, position_N, length_N):
+        return torch.ones_like(logq_N)
+
+
 @dataclass
 class Problem:
     """One batch: packed sequences of unequal lengths, some targets ignored."""
@@ -136,10 +145,12 @@ def check_rows(z_CV, target, plan):
     rows, vocabulary = z_CV.shape
     logp_CV = z_CV.double().log_softmax(1)
     stats = RowStats.empty(rows, z_CV)
-    plan.ops.describe(z_CV, target, stats, softcap=None, residual=True)
+    lse_C = z_CV.double().logsumexp(1)
+    plan.describe(z_CV, target, stats, residual=True)
     logq_C = logp_CV.gather(1, target[:, None])[:, 0]
     entropy_C = torch.special.entr(logp_CV.exp()).sum(1)
     close = {"rtol": 1e-5, "atol": 5e-5, "check_dtype": False}
+    torch.testing.assert_close(stats.lse_C, lse_C, **close)
     torch.testing.assert_close(stats.logq_C, logq_C, **close)
     torch.testing.assert_close(stats.entropy_C, entropy_C, **close)
     assert torch.equal(stats.top1_C.bool(), logq_C == logp_CV.amax(1))
@@ -156,7 +167,8 @@ def check_rows(z_CV, target, plan):
 def check_climb(dtype, device="cpu"):
     """Rows of several blocks (4,096 logits in bfloat16, 2,048 in float32), some of which lie far above those before."""
     steps_CB = [
-        [0, 0, 0, 0], [0, 39, 0, 0], [0, 41, 0, 0], [0, 41, 82, 123], [0, 39, 42, 0], [0, 39, 79, 80], [5, 100, 0, 104],
+        [0, 0, 0, 0], [0, 19, 0, 0], [0, 21, 0, 0], [0, 41, 82, 123], [0, 19, 22, 0], [0, 19, 59, 60], [5, 100, 0, 104],
+        [1e4, 10021, 0, 1e4],
         [0, 0, 0, 500], [0, -500, 0, -500], [-1e9, 0, 1, 0], [-float("inf"), 0, 1, 0], [-float("inf"), -float("inf"), -float("inf"), 3],
         [-1e30, -1e30, 1e30, 0], [0, 3e38, 0, 3e38],
     ]  # fmt: skip
@@ -171,9 +183,14 @@ def check_climb(dtype, device="cpu"):
         check_rows(plan.buffer(rows, like_VD).copy_(z_CV), at.to(device), plan)
 
 
-def check(shape, dtype, impl, *, device="cpu", softcap=None, **kw):
-    """`linear_logprob` and `weighted_linear_nll` (dense and gated) on one problem, in several chunks, against eager and float64."""
+def check(shape, dtype, impl, *, device="cpu", softcap=None, climb=0.0, **kw):
+    """`linear_logprob` and `weighted_linear_nll` (dense and gated) on one problem, in several chunks, against eager and float64.
+
+    The second half of the vocabulary lies ``climb`` above the first.
+    """
     problem = Problem.make(shape, dtype, device)
+    with torch.no_grad():
+        problem.bias[shape[1] // 2 :] += climb
     exact = problem.to(torch.float64)
     eager = {"impl": "eager", "softcap": softcap}
     mine = {"impl": impl, "softcap": softcap, "workspace": chunked(shape, dtype, impl, softcap)} | kw
@@ -186,7 +203,7 @@ def check(shape, dtype, impl, *, device="cpu", softcap=None, **kw):
         through_logprob(exact, weight_N.double(), **eager),
         dtype,
     )
-    for weight in (Power(), Gate()):
+    for weight in (Power(), Gate(), One()):
         assert_as_good_as_eager(
             through_weighted(problem, weight, **mine),
             through_weighted(problem, weight, **eager),

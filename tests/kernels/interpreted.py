@@ -67,6 +67,42 @@ def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
     check_climb(dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+@pytest.mark.parametrize("climb", [18.0, 60.0])  # just left as it is in the products, and put right by a second walk
+def test_error_is_no_worse_than_eager_where_rows_climb(climb, dtype):
+    check((9, 9001, 8), dtype, "triton", climb=climb)
+
+
+def test_a_second_read_is_for_float16_a_soft_cap_and_those_who_ask_for_digits():
+    def reads_once(dtype=torch.bfloat16, softcap=None, accumulate=None):
+        return plan.plan_for("triton", torch.empty(8, 4, dtype=dtype), dtype, softcap, None, accumulate).one_read
+
+    assert [reads_once(), reads_once(torch.float32)] == [True, True]
+    others = reads_once(torch.float16), reads_once(softcap=30.0), reads_once(accumulate=torch.float32)
+    assert not any(others)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+@pytest.mark.parametrize("climb", [19.0, 35.0])
+def test_weights_of_any_size_survive_the_sum_that_is_multiplied_into_them(climb, dtype):
+    class Tiny:
+        token_local = True
+
+        def __init__(self, size):
+            self.size = size
+
+        def at(self, logq_N, position_N, length_N):
+            return torch.full_like(logq_N, self.size)
+
+    problem = Problem.make((9, 9001, 8), dtype)
+    with torch.no_grad():
+        problem.bias[4500:] += climb
+    one, *others = (through_weighted(problem, Tiny(size), impl="triton") for size in (1.0, 1e-20, 1e20))
+    for got, size in zip(others, (1e-20, 1e20), strict=True):
+        for name in ("hidden", "head", "bias"):
+            torch.testing.assert_close(got[name].double() / size, one[name].double(), rtol=2e-2, atol=2e-3)
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (5, 24), (3, 4100)], **IDS)
 @pytest.mark.parametrize("wide", [torch.bfloat16, torch.float32], **IDS)
 def test_rows_are_scaled_in_float32_whatever_their_strides(shape, wide):
@@ -179,10 +215,12 @@ def test_a_lead_changes_nothing_however_few_rows_count(counted, monkeypatch):
 
 @pytest.mark.usefixtures("leading")
 def test_the_lead_is_multiplied_before_the_host_asks_and_the_first_chunk_before_any_row_is_looked_at(monkeypatch):
-    done, describe = [], rows_triton.describe
+    done, describe = [], plan.Plan.describe
     monkeypatch.setattr(chunk_walk, "logits_", lambda z, *a: done.append(len(z)) or gradients.logits_(z, *a))
     monkeypatch.setattr(
-        rows_triton, "describe", lambda z, *a, **kw: done.append(f"{len(z)} walked") or describe(z, *a, **kw)
+        plan.Plan,
+        "describe",
+        lambda self, z, *a, **kw: done.append(f"{len(z)} walked") or describe(self, z, *a, **kw),
     )
     ask = targets.TargetRows.rows
     monkeypatch.setattr(targets.TargetRows, "rows", lambda self: done.append("asked") or ask(self))

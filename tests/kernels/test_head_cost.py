@@ -152,7 +152,13 @@ def test_chunks_are_even_and_whole_tiles():
 
 def plan_with(lead, impl="triton"):
     return Plan(
-        ops=row_ops(impl), dtype=torch.bfloat16, softcap=None, workspace=2048 * 2**20, accumulate=None, lead=lead
+        ops=row_ops(impl),
+        dtype=torch.bfloat16,
+        softcap=None,
+        workspace=2048 * 2**20,
+        accumulate=None,
+        one_read=False,
+        lead=lead,
     )
 
 

@@ -8,6 +8,7 @@ from head_oracle import (
     SHAPES,
     SLACK,
     Gate,
+    One,
     Power,
     Problem,
     assert_as_good_as_eager,
@@ -65,6 +66,22 @@ def test_every_launch_of_the_walk_agrees_with_float64_on_the_same_logits(vocabul
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
 def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
     check_climb(dtype, "cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+@pytest.mark.parametrize("climb", [18.0, 60.0])  # just left as it is in the products, and put right by a second walk
+def test_error_is_no_worse_than_eager_where_rows_climb(climb, dtype):
+    check((700, 50257, 96), dtype, "triton", device="cuda", climb=climb)
+
+
+@pytest.mark.parametrize(("weight", "limit"), [(Power(), 1.15), (One(), 1.45)], ids=["c-Div", "NLL"])
+def test_one_read_of_the_logits_rounds_little_more_than_eager_does(weight, limit):
+    """Without a slack, which is wider than all of bfloat16's error."""
+    problem = Problem.make((1024, 8192, 256), torch.bfloat16, "cuda", ignored=0.0)
+    exact = through_weighted(problem.to(torch.float64), weight, impl="eager")
+    mine, eager = (through_weighted(problem, weight, impl=impl) for impl in ("triton", "eager"))
+    for name in ("hidden", "head"):
+        assert distance(mine[name], exact[name]) < limit * distance(eager[name], exact[name])
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (300, 576), (70, 4096), (3, 5000)], **IDS)

@@ -27,6 +27,11 @@ WORKSPACE = {"cpu": 64 * 2**20, "cuda": 512 * 2**20, "cuda of 40 GB": 1024 * 2**
 twice there. On a CPU the cache wants few."""
 
 
+ONE_READ = (torch.bfloat16, torch.float32)
+"""dtypes in which Triton walks over the logits once (`one_read`): float16 ends at 65,504. Not under a soft cap, whose slope wants the logit
+itself, nor where the caller asks for digits by ``accumulate``."""
+
+
 class Lead(NamedTuple):
     """How many rows have their logits launched before the device has said which rows count (`ChunkWalk.begin`)."""
 
@@ -72,6 +77,8 @@ class Plan:
     softcap: float | None
     workspace: int
     accumulate: torch.dtype | None
+    one_read: bool
+    """Whether the residual is written in the first walk over the logits, up to the factor of its row."""
     lead: Lead | None
     """None where the row operations cannot tell which rows count before the host can."""
 
@@ -83,6 +90,15 @@ class Plan:
             return padded
         padded[:, vocabulary:] = 0
         return padded[:, :vocabulary]
+
+    def describe(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
+        """Fill ``stats``; the logits are used up, and with ``residual`` become softmax - onehot over ``stats.factor_C``."""
+        if residual and self.one_read:
+            from .one_read import describe_once
+
+            describe_once(z_CV, target_C, stats)
+        else:
+            self.ops.describe(z_CV, target_C, stats, softcap=self.softcap, residual=residual)
 
     def rows(self, total: int, vocabulary: int, room: int | None = None) -> int:
         """Rows of one chunk: as many as the workspace (and ``room``) holds, evened out over the chunks, in whole tiles."""
@@ -236,5 +252,6 @@ def plan_for(
         workspace = default_workspace(device)
     return Plan(
         ops=row_ops(chosen), dtype=dtype, softcap=softcap, workspace=workspace, accumulate=accumulate,
+        one_read=chosen == "triton" and dtype in ONE_READ and softcap is None and accumulate is None,
         lead=LEAD if chosen == "triton" else None,
     )  # fmt: skip

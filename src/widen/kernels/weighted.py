@@ -47,8 +47,9 @@ def weighted_linear_nll(
 
     The gradient is ready when the forward ends and is handed over by ``backward``, times the upstream gradient, once: a second
     backward through the same loss is refused. dW is summed over chunks in the products' dtype, one rounding a chunk;
-    ``accumulate=torch.float32`` rounds once, at the price of a float32 dW until the forward ends. In float16 dX and dW are
-    always held in float32 until the backward, since a gradient that the loss scale has not multiplied yet would underflow.
+    ``accumulate=torch.float32`` rounds once, at the price of a float32 dW until the forward ends and of a second read of the logits:
+    without it Triton reads them once, and in bfloat16 rounds NLL's hidden states as it does other weights'. In float16 dX and dW
+    are always held in float32 until the backward, since a gradient that the loss scale has not multiplied yet would underflow.
 
     Args:
       hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate: as for `linear_logprob`.
@@ -202,7 +203,7 @@ class _OnePass:
         look = dense and not getattr(weight, "never_zero", False)
         for part in self.logits.parts():
             at, chunk = part.at, part.chunk
-            plan.ops.describe(part.z, targets.target_T[at], stats.part(at), softcap=plan.softcap, residual=dense)
+            plan.describe(part.z, targets.target_T[at], stats.part(at), residual=dense)
             w_T[at] = targets.weighed_by(weight, stats.logq_C[at], at)
             if look and at.start == 0:
                 sample, least = Answer(w_T[at].count_nonzero()), SPARSE * at.stop
