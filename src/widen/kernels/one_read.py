@@ -26,9 +26,8 @@ from .stats import RowStats
 LOWEST = tl.constexpr(-1e30)
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
-ROOM = tl.constexpr(
-    20.0
-)  # e^20 V is the most that a row sums up to: 1 over it, times any weight worth a name, is still a float
+# How far a logit may lie above c: e^20 V is the most that a row sums up to, and 1 over it, times any weight worth a name, is a float.
+ROOM = tl.constexpr(20.0)
 VANISHED = tl.constexpr(300.0)  # 2^-300 is 0 in float32
 
 
@@ -78,9 +77,8 @@ def _walk_once(
     z_row = z_ptr + row * PITCH
     target = tl.load(target_ptr + row).to(tl.int32)
     z_target = tl.load(z_row + target).to(tl.float32)
-    inside = (
-        tl.arange(0, LANES)[:, None] * PACK + tl.arange(0, PACK)[None, :]
-    )  # PACK neighbours: one 16-byte load of a thread
+    # PACK neighbours: one 16-byte load of a thread
+    inside = tl.arange(0, LANES)[:, None] * PACK + tl.arange(0, PACK)[None, :]
     # The mask is that of the padded row: V may be odd, and would have the row read one element at a time.
     first = tl.load(z_row + inside, mask=inside < PITCH, other=-float("inf")).to(tl.float32)
     if V != PITCH:
@@ -115,9 +113,8 @@ def _walk_once(
             shrink = tl.exp2(-j)
             t = shrink * (t - j * s)
             s = shrink * s
-            c = tl.where(
-                j < VANISHED, c, top
-            )  # nothing is left of what was written: c is free, and near the logits that count
+            # Where nothing is left of what was written c is free, and goes near the logits that count.
+            c = tl.where(j < VANISHED, c, top)
             j = tl.where(j < VANISHED, j, 0.0)
             tl.debug_barrier()
             for i in range(0, BLOCKS):
