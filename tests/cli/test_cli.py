@@ -52,6 +52,24 @@ def test_curve_prints_the_papers_artificial_case(capsys, monkeypatch):
     assert "0.850" in out  # precision at infinity is 1 - epsilon
 
 
+def test_eighty_columns_hold_every_number_of_a_curve(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = call(capsys, "curve")
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_mass_that_a_model_has_elsewhere_is_said_and_the_numbers_can_be_had_as_json(capsys, tmp_path):
+    (tmp_path / "p.json").write_text("[0.5, 0.5]")
+    (tmp_path / "q.json").write_text("[0.5, 0.4]")
+    paths = [str(tmp_path / name) for name in ("p.json", "q.json", "curve.json")]
+    _, out, _ = call(capsys, "curve", "--p", paths[0], "--q", paths[1], "--json", paths[2])
+    assert "q.json sums to 0.9" in out
+    (curve,) = json.loads((tmp_path / "curve.json").read_text())["curves"].values()
+    assert curve["precision"][-1] == pytest.approx(0.9)
+    assert curve["recall"][0] == pytest.approx(1.0)
+
+
 def test_curve_reads_two_distributions_and_leaves_a_page(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     (tmp_path / "p.json").write_text("[0.5, 0.3, 0.2, 0.0]")

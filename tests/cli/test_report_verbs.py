@@ -36,6 +36,18 @@ def run(tmp_path):
     return folder
 
 
+def test_report_of_a_star_leaves_out_what_is_no_run_and_says_so(capsys, run):
+    (run.parent / "losses.csv").write_text("a\n")
+    (run.parent / "prompts").mkdir()
+    everything = sorted(map(str, run.parent.iterdir()))
+    status, out, _ = call(capsys, "report", *everything, "--no-figures")
+    assert status == 0
+    assert "left out, no run in it:" in out
+    assert "losses.csv" in out
+    assert "prompts" in out
+    assert call(capsys, "report", str(run.parent / "prompts"))[0] == 2
+
+
 def test_report_leaves_the_page_in_the_run_and_the_figures_beside_it(capsys, run):
     status, out, _ = call(capsys, "report", str(run))
     assert status == 0

@@ -198,6 +198,34 @@ def test_there_is_no_baseline_on_other_data():
     assert matched.baseline(cdiv, [cdiv, nll]) is None
 
 
+def test_a_fine_tuned_model_is_compared_with_nll_of_the_same_training_and_not_with_its_own_start():
+    def run(name, loss, *, after, points):
+        model = {"loss": loss, "seed": 0, "model": "lm", "train": {"path": "x"}, "epochs": 1, "after": after}
+        return RunData(name=name, experiment={"name": name, "model": model}, points=points)
+
+    start = {"loss": "nll", "epochs": 3}
+    lines = group(
+        [
+            run("start", "nll", after=None, points=[point(1.4)]),
+            run("c-Div", "cdiv:alpha=1.4", after=start, points=[point(1.0)]),
+            run("NLL", "nll", after=start, points=[point(1.4)]),
+        ]
+    )
+    cdiv = next(line for line in lines if line.name == "c-Div")
+    assert matched.baseline(cdiv, lines).name == "NLL"
+    assert matched.baseline(cdiv, [line for line in lines if line.name != "NLL"]) is None
+
+
+def test_among_several_nll_lines_the_one_trained_most_alike_is_the_baseline():
+    def run(name, loss, clip):
+        return RunData(
+            name=name, experiment={"name": name, "model": {"loss": loss, "data": {}, "model": {}, "clip": clip}}
+        )
+
+    lines = group([run("NLL", "nll", None), run("NLL, clipped", "nll", 1.0), run("c-Div", "cdiv:alpha=2.0", 1.0)])
+    assert matched.baseline(lines[2], lines).name == "NLL, clipped"
+
+
 def test_the_slider_has_the_temperatures_that_most_lines_share(lines):
     assert shared_temperatures(list(lines.values())) == list(TEMPERATURES)
 

@@ -3,6 +3,7 @@
   widen curve                                            the artificial case of the paper's figure, t = .2 ... 5
   widen curve --vocab 100 --support 50 --temperatures 0.1 1 10
   widen curve --p reference.json --q model.json          two JSON lists of probabilities over the same atoms
+  widen curve --json curves.json                         the numbers, at many more lambdas than the table has
 
 Precision at lambda is sum min(lambda P, Q); recall is that over lambda. A low lambda asks "is P covered?", a high one "does Q stay
 within P?". Prints a table and, with --html, leaves a page with the curves.
@@ -38,8 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     two = parser.add_argument_group("two distributions")
     two.add_argument("--p", type=Path, metavar="FILE", help="JSON list: reference probabilities")
     two.add_argument(
-        "--q", type=Path, metavar="FILE", help="JSON list: model probabilities, same atoms in the same order"
+        "--q",
+        type=Path,
+        metavar="FILE",
+        help="JSON list: model probabilities, same atoms in the same order; what is missing to 1 lies outside the list",
     )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write precision and recall along the curves")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the curves")
 
 
@@ -51,8 +56,13 @@ def main(options: argparse.Namespace) -> int:
         raise ValueError("--p and --q go together: the reference and the model")
     console = Console()
     if options.p is not None:
-        curves = {"P against Q": pr_curve(_read(options.p), _read(options.q))}
+        p, q = _read(options.p), _read(options.q)
+        curves = {"Q on P": pr_curve(p, q)}
         title, notes = f"{options.q.name} against {options.p.name}", []
+        if q.sum() < 1 - 1e-9:
+            notes = [
+                f"{options.q.name} sums to {q.sum():.6g}: the rest counts as mass outside the list, where P has none."
+            ]
     else:
         case = ArtificialCase(
             vocab=options.vocab, support=options.support, rho=options.rho, a=options.a, epsilon=options.epsilon
@@ -68,6 +78,9 @@ def main(options: argparse.Namespace) -> int:
     console.print(_table(title, curves))
     for note in notes:
         console.print(note)
+    if options.json is not None:
+        _write(options.json, curves)
+        console.print(f"numbers: {options.json}")
     if options.html is not None:
         _page(title, notes, curves).write(options.html)
         console.print(f"page: {options.html}")
@@ -83,18 +96,44 @@ def _read(path: Path) -> np.ndarray:
 
 
 def _table(title: str, curves: dict[str, PRCurve]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
+    # 80 columns hold it: what is cut off a number cannot be read.
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+        caption="the number above a column is its lambda",
+        caption_justify="left",
+    )
+    table.add_column("", no_wrap=True)
     for lam in LAMBDAS:
-        table.add_column(f"precision\nlam={lam:g}", justify="right")
+        table.add_column(f"prec.\n{lam:g}", justify="right", no_wrap=True)
     for lam in LAMBDAS[:-1]:
-        table.add_column(f"recall\nlam={lam:g}", justify="right")
-    table.add_column("area", justify="right")
+        table.add_column(f"rec.\n{lam:g}", justify="right", no_wrap=True)
+    table.add_column("area", justify="right", no_wrap=True)
     for name, curve in curves.items():
         cells = [f"{x:.3f}" for x in curve.precision(np.array(LAMBDAS))]
         cells += [f"{x:.3f}" for x in curve.recall(np.array(LAMBDAS[:-1]))]
         table.add_row(name, *cells, f"{curve.auc:.3f}")
     return table
+
+
+def _write(path: Path, curves: dict[str, PRCurve]) -> None:
+    """lambda = tan(angle), angles evenly spaced, as everywhere in widen; JSON has no infinity, so the last is a string."""
+    angles = np.linspace(0.0, np.pi / 2, 101)
+    lams = np.append(np.tan(angles[:-1]), np.inf)
+    content = {
+        "lambda": [*map(float, lams[:-1]), "inf"],
+        "curves": {
+            name: {
+                "precision": curve.precision(lams).tolist(),
+                "recall": curve.recall(lams).tolist(),
+                "area": float(curve.auc),
+            }
+            for name, curve in curves.items()
+        },
+    }
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 def _page(title: str, notes: list[str], curves: dict[str, PRCurve]) -> Page:
@@ -113,5 +152,7 @@ def _page(title: str, notes: list[str], curves: dict[str, PRCurve]) -> Page:
     )
     table = PageTable(headers=headers, rows=rows, caption="Exact, from the closed form or the sorted ratios.")
     section = Section(title="PR curves", text=notes, parts=[figure, table])
-    lead = "Lowering the temperature buys precision; raising it often loses recall as well."
+    lead = "How much of P a model covers, and how much of the model lies within P."
+    if len(curves) > 1:
+        lead = "Lowering the temperature buys precision; raising it often loses recall as well."
     return Page(title=title, lead=lead, sections=[section], made_by="made by `widen curve`")

@@ -31,11 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Read, draw, say where."""
+    from widen.report.load import find_runs, holds_runs
     from widen.report.report import write_report
 
+    console = Console(highlight=False, soft_wrap=True)
+    others = [path for path in options.runs if not holds_runs(path)]
+    if others and len(others) < len(options.runs):  # what a star in the command line brings along
+        console.print(f"left out, no run in it: {', '.join(map(str, others))}")
+        options.runs = [path for path in options.runs if path not in others]
+    find_runs(options.runs)
     out = options.out or Path(os.path.commonpath([path.resolve() for path in options.runs])) / "report.html"
     page, *figures = write_report(options.runs, out, title=options.title, figures=not options.no_figures)
-    console = Console(highlight=False, soft_wrap=True)
     console.print(f"page: {page} ({page.stat().st_size / 1e6:.1f} MB)")
     if figures:
         console.print(f"figures: {figures[0].parent} ({len(figures)} files)")

@@ -1,12 +1,13 @@
 """Precision and recall: exactly for a run of the integer task, from embeddings for texts.
 
-  widen score runs/nll-seed0-...                                   a run folder, or several
-  widen score runs/* --temperatures 0.5 1 2 --num-samples 20000
-  widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv)
+  widen score runs/nll-seed0-...                                   a run folder of the integer task, or several
+  widen score runs/*/ --temperatures 0.5 1 2 --num-samples 20000
+  widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv, files of widen sample)
+  widen score reference.txt runs/NAME --embedder PATH              all samples of a run; widen report shows the scores
 
 For a run: exact at every temperature from one pass, no sampling; recall is the expectation of the paper's unique count over N samples.
-For texts: k-NN precision, recall, density and coverage on embeddings, MAUVE and n-gram diversity, with intervals and the
-reference-against-itself ceiling. Prints a table and writes JSON.
+For texts: k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and the
+reference-against-itself ceiling. Prints a table and writes JSON. Programs are judged by recipes (widen run) and from Python.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from .show import bars
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument("paths", nargs="+", type=Path, help="run folders; or REFERENCE and GENERATED text files")
+    parser.add_argument(
+        "paths", nargs="+", type=Path, help="run folders; or REFERENCE and what was generated: text files or runs"
+    )
     runs = parser.add_argument_group("runs")
     runs.add_argument("--temperatures", type=float, nargs="+", metavar="T", help="default: those of the run's config")
     runs.add_argument("--num-samples", type=int, metavar="N", help="N of the sampled recall (default: the config's)")
@@ -40,8 +43,11 @@ def main(options: argparse.Namespace) -> int:
         raise FileNotFoundError(f"not there: {', '.join(missing)}")
     if all(path.is_dir() for path in options.paths):
         return _runs(options)
-    if len(options.paths) != 2 or any(path.is_dir() for path in options.paths):
-        raise ValueError("give run folders only, or two text files: REFERENCE and GENERATED")
+    if len(options.paths) < 2 or options.paths[0].is_dir():
+        files = ", ".join(str(path) for path in options.paths if not path.is_dir())
+        raise ValueError(
+            f"give run folders only, or two text files: REFERENCE and GENERATED (or runs with samples); not folders: {files}"
+        )
     from .score_texts import main as texts
 
     return texts(options)
@@ -54,13 +60,17 @@ def _runs(options: argparse.Namespace) -> int:
     from widen.run.scores import score_all, settings_name
 
     folders = []
-    for path in options.paths:
-        if not (path / "config.json").exists():
-            raise ValueError(f"{path} is no run folder: it has no config.json")
+    runs = [path for path in options.paths if (path / "config.json").exists()]
+    others = ", ".join(str(path) for path in options.paths if path not in runs)
+    if not runs:
+        raise ValueError(f"{others} is no run folder: it has no config.json")
+    if others:
+        Console().print(f"left out, no run folder: {others}", soft_wrap=True, highlight=False)
+    for path in runs:
         if is_finetune(RunFolder(path).read(path / "config.json")):
             raise ValueError(
-                f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts ...`) and "
-                "score the texts (`widen score REFERENCE GENERATED`), or a recipe's samples (`widen run RECIPE --stages score`)"
+                f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts FILE`) and "
+                f"score them against texts (`widen score REFERENCE {path}`), or a recipe's samples (`widen run RECIPE --stages score`)"
             )
         experiment = load(path / "config.json")
         settings = experiment.score

@@ -1,17 +1,27 @@
-"""`widen score REFERENCE GENERATED` on text files: the metrics room's numbers as a table and as JSON."""
+"""`widen score REFERENCE GENERATED...` on texts: the metrics room's numbers as a table and as JSON.
+
+Generated texts are files, or run folders, whose samples are scored file by file; those scores go into the run, where `widen report` finds
+them.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
+from .score_table import table_of
 from .show import bars
+
+if TYPE_CHECKING:
+    from widen.metrics.text_scores import ScoreSettings, TextScores
 
 
 def add_arguments(group: Any) -> None:
@@ -27,83 +37,165 @@ def add_arguments(group: Any) -> None:
         action="store_true",
         help="the paper's settings: joint PCA .9, open balls, k = 4, 2,000 texts of each",
     )
+    group.add_argument(
+        "--samples",
+        metavar="N",
+        help="texts of each that are scored, drawn at random, or 'all' (default; --paper: 2000)",
+    )
     group.add_argument("--k", type=int, help="neighbours (default: 4)")
     group.add_argument("--field", default="text", help="field of .jsonl, column of .csv (default: text)")
     group.add_argument(
         "--cache", type=Path, metavar="FOLDER", help="keep embeddings here, so that a text is embedded once"
     )
-    group.add_argument("--json", type=Path, metavar="FILE", help="where the JSON goes (default: GENERATED.scores.json)")
+    group.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="where the JSON goes (default: GENERATED.scores.json, or the run's scores/)",
+    )
+
+
+class Texts(NamedTuple):
+    """Texts of one file, and how they were drawn where it is a samples file."""
+
+    path: Path
+    texts: list[str]
+    decoding: str | None
 
 
 def main(options: argparse.Namespace) -> int:
     """Read, score, print, write."""
-    from widen.data.texts import read_texts
-    from widen.metrics.text_scores import PAPER, ScoreSettings, score_texts
+    from widen.metrics.text_scores import score_texts
 
-    reference_path, generated_path = options.paths
-    settings = PAPER if options.paper else ScoreSettings()
-    changes = {"metrics": tuple(options.metrics or ()), "model": options.embedder, "k": options.k}
-    settings = replace(settings, **{key: value for key, value in changes.items() if value})
-    reference = read_texts(reference_path, field=options.field)
-    generated = read_texts(generated_path, field=options.field)
-    with bars() as (_, on_score):
-        scores = score_texts(
-            reference, generated, settings, cache=options.cache, device=options.device, progress=on_score
-        )
-    path = options.json or generated_path.with_name(generated_path.name + ".scores.json")
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(scores.to_json(), indent=1), encoding="utf-8")
-    part.replace(path)
+    settings = _settings(options)
+    reference = _read(options.paths[0], options.field)
+    sets = [_read(file, options.field) for path in options.paths[1:] for file in _files(path)]
+    if options.json is not None and len(sets) > 1:
+        raise ValueError(f"--json names one file, and {len(sets)} sets of texts are scored: leave it out")
     console = Console()
-    console.print(_table(scores, f"{generated_path.name} against {reference_path.name}"))
-    for note in scores.notes:
-        console.print(f"note: {note}")
-    console.print(f"scores: {path}", soft_wrap=True)
+    with ExitStack() as inside:
+        # The reference is embedded once for all sets.
+        cache = options.cache
+        if cache is None and len(sets) > 1:
+            cache = Path(inside.enter_context(tempfile.TemporaryDirectory()))
+        for generated in sets:
+            with bars() as (_, on_score):
+                try:
+                    scores = score_texts(
+                        reference.texts,
+                        generated.texts,
+                        settings,
+                        cache=cache,
+                        device=options.device,
+                        progress=on_score,
+                    )
+                except OSError as error:
+                    raise ValueError(_no_embedder(settings, error)) from None
+            path = options.json or _place(reference, generated, settings)
+            _write(path, reference, generated, settings, scores)
+            console.print(table_of(scores, f"{generated.path.name} against {reference.path.name}"))
+            for note in scores.notes:
+                console.print(f"note: {note}")
+            console.print(f"scores: {path}", soft_wrap=True)
     return 0
 
 
-def _table(scores: Any, title: str) -> Table:
-    """One line a number: value, interval (over seeds for MAUVE and PRD), and the reference against itself beside the model at that size.
+def _settings(options: argparse.Namespace) -> ScoreSettings:
+    from widen.metrics.text_scores import PAPER, ScoreSettings
 
-    The reference is split in two for that, so the last two columns stand at half its size and are to be read against each other only.
-    """
-    table = Table(title=title, title_justify="left")
-    for header in ("metric", "value", "interval", "reference itself", "model, same size"):
-        table.add_column(header, justify="left" if header == "metric" else "right")
-    if scores.knn is not None:
-        for name in ("precision", "recall", "density", "coverage"):
-            low, high = getattr(scores.knn.intervals, name)
-            ceiling = scores.knn.ceiling
-            itself, same = (
-                f"{getattr(part, name):.3f}" if part else "–"
-                for part in (ceiling and ceiling.real, ceiling and ceiling.model)
-            )
-            table.add_row(f"k-NN {name}", f"{getattr(scores.knn, name):.3f}", f"{low:.3f} … {high:.3f}", itself, same)
-    if scores.mauve is not None:
-        base = scores.mauve.baseline
-        table.add_row(
-            "MAUVE",
-            f"{scores.mauve.value:.3f}",
-            _spread(scores.mauve.spread),
-            *_means(base and base.real, base and base.model),
-        )
-    if scores.prd is not None:
-        for shown, name in {"PRD F8 (recall)": "f8", "PRD F1/8 (precision)": "f_eighth"}.items():
-            base = scores.prd.baseline
-            pair = (getattr(base.real, name), getattr(base.model, name)) if base else (None, None)
-            table.add_row(
-                shown, f"{getattr(scores.prd, name):.3f}", _spread(getattr(scores.prd.part, name)), *_means(*pair)
-            )
-    for name, shown in {"distinct": "distinct-n", "self_bleu": "self-BLEU", "vendi": "Vendi"}.items():
-        mine, theirs = getattr(scores.generated, name), getattr(scores.reference, name)
-        if mine is not None:
-            table.add_row(shown, f"{mine.value:.3f}", "–", f"{theirs.value:.3f}" if theirs is not None else "–", "–")
-    return table
+    settings = PAPER if options.paper else ScoreSettings()
+    changes = {"metrics": tuple(options.metrics or ()), "model": options.embedder, "k": options.k}
+    settings = replace(settings, **{key: value for key, value in changes.items() if value})
+    if options.samples == "all":
+        return replace(settings, samples=None)
+    if options.samples is not None:
+        if not options.samples.isdecimal():
+            raise ValueError(f"--samples {options.samples}: a number of texts, or 'all'")
+        return replace(settings, samples=int(options.samples))
+    return settings
 
 
-def _spread(spread: Any) -> str:
-    return f"{spread.least:.3f} … {spread.most:.3f}"
+def _files(path: Path) -> Iterator[Path]:
+    """The file itself, or the samples of a run."""
+    if path.is_file():
+        yield path
+        return
+    found = sorted((path / "samples").glob("*.jsonl"))
+    if not found:
+        raise ValueError(f"{path} holds no samples yet: `widen sample {path} --prompts FILE` draws some")
+    yield from found
 
 
-def _means(*spreads: Any) -> list[str]:
-    return [f"{spread.mean:.3f}" if spread else "–" for spread in spreads]
+def _read(path: Path, field: str) -> Texts:
+    """A file of texts, or one that `widen sample` wrote."""
+    from widen.data.texts import read_texts
+    from widen.sample import read_samples
+
+    if not _is_samples(path):
+        return Texts(path, read_texts(path, field=field), None)
+    found = read_samples(path)
+    if not len(found):
+        raise ValueError(f"{path}: holds no sample yet")
+    return Texts(path, [sample.text for sample in found], found.settings.decoding.spec)
+
+
+def _is_samples(path: Path) -> bool:
+    if path.suffix.lower() != ".jsonl":
+        return False
+    with path.open("rb") as lines:
+        try:
+            first = json.loads(lines.readline())
+        except ValueError:
+            return False
+    return isinstance(first, dict) and first.get("kind") == "header" and "settings" in first
+
+
+def _in_a_run(generated: Texts) -> bool:
+    return generated.decoding is not None and generated.path.resolve().parent.name == "samples"
+
+
+def _place(reference: Texts, generated: Texts, settings: ScoreSettings) -> Path:
+    """Beside the texts; for the samples of a run among its scores, by a name that says what was compared and how."""
+    if not _in_a_run(generated):
+        return generated.path.with_name(generated.path.name + ".scores.json")
+    from widen.metrics.plain import plain
+    from widen.run.value import content_hash
+
+    key = content_hash(plain(settings), reference.texts)
+    return generated.path.resolve().parent.parent / "scores" / f"texts-{generated.path.stem}-{key}.json"
+
+
+def _write(path: Path, reference: Texts, generated: Texts, settings: ScoreSettings, scores: TextScores) -> None:
+    content = scores.to_json()
+    if _in_a_run(generated):
+        from widen.run.text_knn import values_of
+        from widen.run.value import to_json
+        from widen.sample import Decoding
+
+        assert generated.decoding is not None
+        some = "" if settings.samples is None else f", {settings.samples:,} of each"
+        content = {
+            "kind": f"texts against {reference.path.name} ({Path(settings.model).name}, k = {settings.k}{some})",
+            "settings": {
+                "temperature": Decoding.parse(generated.decoding).temperature,
+                "decoding": generated.decoding,
+                "reference": scores.n_reference,
+                "samples": scores.n_generated,
+                "embedder": settings.model,
+                "k": settings.k,
+                "pca": settings.pca,
+            },
+            "scores": to_json(values_of(scores)),
+            "detail": content,
+        }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    part.replace(path)
+
+
+def _no_embedder(settings: ScoreSettings, error: OSError) -> str:
+    return (
+        f"the texts could not be embedded with {settings.model}: {str(error).splitlines()[0]} "
+        "Give --embedder a folder that is here, or ask for --metrics distinct self_bleu, which need none"
+    )

@@ -130,7 +130,10 @@ def main(options: argparse.Namespace) -> int:
     if before:
         console.print("trained before: nothing is left to do")
     console.print(f"run folder: {folder.path}", soft_wrap=True)
-    console.print(f"next: widen sample {folder.checkpoint} --prompts FILE", soft_wrap=True)
+    console.print(
+        f"next: widen sample {folder.path} --prompts FILE, widen score REFERENCE {folder.path}, widen report {folder.path}",
+        soft_wrap=True,
+    )
     return 0
 
 

@@ -18,6 +18,8 @@ def notes_on(
     knn: KnnScores | None = None,
     truncated: int = 0,
     empty: int = 0,
+    few_for_bleu: bool = False,
+    features: bool = True,
 ) -> tuple[str, ...]:
     """Sentences for whatever applies, most serious first.
 
@@ -27,6 +29,8 @@ def notes_on(
       knn: its result, for duplicates and zero radii.
       truncated: texts cut by the embedder.
       empty: texts without a token.
+      few_for_bleu: self-BLEU was asked for and there were not two texts with words to compare.
+      features: whether features of the texts were compared, which is what has intervals.
 
     Examples:
       >>> notes_on(["a"], ["a", "a"])[0]
@@ -40,8 +44,11 @@ def notes_on(
         )
     if min(len(reference), len(generated)) < FEW:
         found.append(
-            f"Fewer than {FEW:,} texts in a set: scores move visibly from sample to sample; look at the intervals."
+            f"Fewer than {FEW:,} texts in a set: scores move visibly from sample to sample"
+            + ("; look at the intervals." if features else ".")
         )
+    if few_for_bleu:
+        found.append("self-BLEU is left out: it compares texts of one set, and needs two that hold a word.")
     repeated = len(generated) - len(set(generated))
     if repeated:
         found.append(f"{repeated:,} of {len(generated):,} generated texts repeat an earlier one word for word.")
@@ -62,7 +69,7 @@ def notes_on(
         found.append(f"{truncated:,} texts were cut at the embedder's limit: what follows was not scored.")
     for name, texts in (("reference", reference), ("generated", generated)):
         words = median(len(text.split()) for text in texts)
-        if words < SHORT:
+        if features and words < SHORT:
             found.append(
                 f"Half of the {name} texts have at most {words:g} words: features of short texts say little of them."
             )

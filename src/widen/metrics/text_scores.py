@@ -196,7 +196,15 @@ def score_texts(
         prd=found.get("prd"),
         generated=alone[1],
         reference=alone[0],
-        notes=notes_on(reference, generated, knn=knn, truncated=truncated, empty=empty),
+        notes=notes_on(
+            reference,
+            generated,
+            knn=knn,
+            truncated=truncated,
+            empty=empty,
+            few_for_bleu="self_bleu" in settings.metrics and any(one.self_bleu is None for one in alone),
+            features=bool(against),
+        ),
         settings=settings,
         embedding=sets.settings if sets else None,
         components=components,
@@ -211,7 +219,8 @@ def drawn(texts: Sequence[str], samples: int | None, seed: int, name: str) -> li
         return list(texts)
     if len(texts) < samples:
         raise ValueError(
-            f"{name} must be at least samples = {samples}, got {len(texts)}: samples=None scores all there are"
+            f"{name} must be at least samples = {samples}, got {len(texts)}: ask for fewer, or for all there are (--samples all; "
+            "samples=None in Python)"
         )
     return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))[:samples]]
 

@@ -31,6 +31,11 @@ def find_runs(paths: Sequence[str | Path]) -> list[Path]:
     return list(found.values())
 
 
+def holds_runs(path: Path) -> bool:
+    """Whether ``path`` is a run folder or has one below it."""
+    return path.is_dir() and next(_below(path), None) is not None
+
+
 def _below(path: Path) -> Iterator[Path]:
     """Run folders at or below ``path``; a checkpoint inside a run has a config.json too, so a run is not searched further."""
     if (path / "config.json").is_file():

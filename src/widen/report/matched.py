@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .lines import Line, LinePoint, seedless
 
@@ -49,7 +50,10 @@ def alpha_of(loss: str) -> float | None:
 
 
 def baseline(line: Line, lines: Sequence[Line]) -> Line | None:
-    """The NLL line that was trained on the same data with the same model; None where there is none."""
+    """The NLL line to compare with: trained on the same data with the same model, and otherwise most alike; None where there is none.
+
+    A fine-tuned model is compared with NLL of the very same training only: a start that the other losses went on from has seen less.
+    """
 
     def task(one: Line) -> str:
         model = one.experiment.get("model", {})
@@ -57,7 +61,17 @@ def baseline(line: Line, lines: Sequence[Line]) -> Line | None:
         keys = ("train", "model") if isinstance(model.get("model"), str) else ("data", "model")
         return json.dumps([seedless(model.get(key)) for key in keys], sort_keys=True)
 
-    return next((other for other in lines if other.loss == "nll" and task(other) == task(line)), None)
+    def training(one: Line) -> dict[str, Any]:
+        return {key: value for key, value in one.experiment.get("model", {}).items() if key not in ("loss", "seed")}
+
+    def alike(other: Line) -> int:
+        mine, theirs = training(line), training(other)
+        return sum(seedless(mine.get(key)) == seedless(theirs.get(key)) for key in mine.keys() | theirs.keys())
+
+    others = [other for other in lines if other.loss == "nll" and task(other) == task(line)]
+    if isinstance(line.experiment.get("model", {}).get("model"), str):
+        others = [other for other in others if seedless(training(other)) == seedless(training(line))]
+    return max(others, key=alike, default=None)
 
 
 def pairs(line: Line, nll: Line, *, kind: str) -> list[Pair]:

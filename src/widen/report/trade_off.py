@@ -19,7 +19,10 @@ def frontiers(lines: Sequence[Line], kinds: Sequence[str], styles: Mapping[str, 
         "Up and to the right is better."
     ]
     if not kinds:
-        text = ["No run has a score with precision and recall yet: `widen score RUN` makes one."]
+        text = [
+            "No run has a score with precision and recall yet. `widen score RUN` makes one for a run of the integer task, "
+            "`widen score REFERENCE RUN` for the samples of another."
+        ]
     return Section(
         title="The trade-off", short="Trade-off", text=text, parts=[_frontier(lines, kind, styles) for kind in kinds]
     )

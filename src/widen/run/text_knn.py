@@ -39,19 +39,28 @@ def score_knn(
             progress(f"compare {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
         generated = [text for _, text in texts_of(folder, setting, experiment, asked)]
         found = score_texts(reference, generated, settings, cache=Path(root) / "features", device=device)
-        point = TextPoint(decoding=setting.decoding.spec, values=_values(found))
+        point = TextPoint(decoding=setting.decoding.spec, values=values_of(found))
         keep_point(folder, experiment, setting, point, notes=list(found.notes))
         points.append(point)
     return points
 
 
-def _values(found: TextScores) -> dict[str, Measured]:
-    assert found.knn is not None
+def values_of(found: TextScores) -> dict[str, Measured]:
+    """Every number that was asked for by name, with its interval over texts (k-NN) or over seeds (MAUVE, PRD)."""
     values = {}
-    for name in ("precision", "recall", "density", "coverage"):
-        low, high = getattr(found.knn.intervals, name)
-        values[name] = Measured(value=float(getattr(found.knn, name)), low=float(low), high=float(high))
+    if found.knn is not None:
+        for name in ("precision", "recall", "density", "coverage"):
+            low, high = getattr(found.knn.intervals, name)
+            values[name] = Measured(value=float(getattr(found.knn, name)), low=float(low), high=float(high))
     if found.mauve is not None:
         spread = found.mauve.spread
         values["mauve"] = Measured(value=found.mauve.value, low=spread.least, high=spread.most)
+    if found.prd is not None:
+        for shown, name in (("prd_f8", "f8"), ("prd_f_eighth", "f_eighth")):
+            spread = getattr(found.prd.part, name)
+            values[shown] = Measured(value=float(getattr(found.prd, name)), low=spread.least, high=spread.most)
+    for name in ("distinct", "self_bleu", "vendi"):
+        one = getattr(found.generated, name)
+        if one is not None:
+            values[name] = Measured(value=float(one.value))
     return values
