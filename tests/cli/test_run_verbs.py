@@ -123,6 +123,7 @@ def test_score_compares_texts_and_writes_json(capsys, tmp_path, monkeypatch):
 def test_run_lists_every_recipe(capsys):
     _, out, _ = call(capsys, "run", "--list")
     assert {"mulmod:tsallis", "mulmod:losses", "mulmod:temperature", "mulmod:literal"} <= set(out.split())
+    assert "Table tab:pr-wp: seven losses at t = 1." in out  # which table it makes
 
 
 def test_run_refuses_an_unknown_recipe_and_a_wrong_number_of_seeds(capsys, tmp_path):

@@ -36,6 +36,11 @@ def test_nothing_is_loaded_from_outside():
     assert len(html) < 6_000_000
 
 
+def test_commands_between_backticks_are_set_as_code_and_nothing_else_is():
+    html = outside_plotly(page("`widen score RUN` & <b>more</b>").html())
+    assert "<code>widen score RUN</code> &amp; &lt;b&gt;more&lt;/b&gt;" in html
+
+
 def test_text_from_a_run_cannot_become_script():
     html = outside_plotly(page(EVIL, rows=[[EVIL, EVIL]]).html())
     assert "<script>document" not in html

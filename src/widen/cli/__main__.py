@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in VERBS:
         close = get_close_matches(arguments[0], VERBS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else "."
         print(f"widen: no verb is called {arguments[0]!r}{hint} Verbs: {', '.join(VERBS)}", file=sys.stderr)
         return 2
     if arguments and arguments[0] in VERBS:
@@ -66,7 +66,12 @@ def _call(verb: str, arguments: list[str]) -> int:
     try:
         return int(module.main(options))
     except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
-        print(f"widen {verb}: {error}", file=sys.stderr)
+        text = str(error)
+        if (
+            isinstance(error, FileNotFoundError) and error.filename is not None
+        ):  # the system's own, with a number in front
+            text = f"there is no file {error.filename}"
+        print(f"widen {verb}: {text}", file=sys.stderr)
         return 2
     except OSError as error:  # disk full, no permission: the sentence of the system, and what is on disk stays
         print(f"widen {verb}: {error}", file=sys.stderr)

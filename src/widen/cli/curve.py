@@ -25,16 +25,26 @@ if TYPE_CHECKING:
     from widen.theory import PRCurve
 
 LAMBDAS = (0.1, 0.5, 1.0, 2.0, np.inf)
+CASE = {"vocab": 100, "support": 20, "rho": 0.5, "a": 0.725, "epsilon": 0.15}
+"""The artificial case of the paper's main figure; rho is not printed there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     case = parser.add_argument_group("the artificial case (defaults: the paper's main figure, rho assumed 1/2)")
-    case.add_argument("--vocab", type=int, default=100, metavar="V", help="size of the vocabulary (default 100)")
-    case.add_argument("--support", type=int, default=20, metavar="K", help="acceptable tokens (default 20)")
-    case.add_argument("--rho", type=float, default=0.5, help="share of acceptable tokens that are over-represented")
-    case.add_argument("--a", type=float, default=0.725, help="mass on the over-represented ones (default .725)")
-    case.add_argument("--epsilon", type=float, default=0.15, help="mass on unacceptable tokens (default .15)")
+    case.add_argument(
+        "--vocab", type=int, default=CASE["vocab"], metavar="V", help="size of the vocabulary (default 100)"
+    )
+    case.add_argument(
+        "--support", type=int, default=CASE["support"], metavar="K", help="acceptable tokens (default 20)"
+    )
+    case.add_argument(
+        "--rho", type=float, default=CASE["rho"], help="share of acceptable tokens that are over-represented"
+    )
+    case.add_argument("--a", type=float, default=CASE["a"], help="mass on the over-represented ones (default .725)")
+    case.add_argument(
+        "--epsilon", type=float, default=CASE["epsilon"], help="mass on unacceptable tokens (default .15)"
+    )
     case.add_argument("--temperatures", type=float, nargs="+", default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0], metavar="T")
     two = parser.add_argument_group("two distributions")
     two.add_argument("--p", type=Path, metavar="FILE", help="JSON list: reference probabilities")
@@ -56,6 +66,8 @@ def main(options: argparse.Namespace) -> int:
         raise ValueError("--p and --q go together: the reference and the model")
     console = Console()
     if options.p is not None:
+        if given := [name for name, default in CASE.items() if getattr(options, name) != default]:
+            raise ValueError(f"--{given[0]} is of the artificial case; --p and --q are two distributions of your own")
         p, q = _read(options.p), _read(options.q)
         curves = {"Q on P": pr_curve(p, q)}
         title, notes = f"{options.q.name} against {options.p.name}", []

@@ -56,7 +56,12 @@ def main(options: argparse.Namespace) -> int:
     from widen.run import recipe
 
     if options.list:
-        print("\n".join(recipe.names("widen_recipes")))
+        found = recipe.summaries("widen_recipes")
+        width = max(map(len, found))
+        print("\n".join(f"{name:{width}}  {text}" for name, text in found.items()))
+        print(
+            "\nMODULE:tiny:FUNCTION is the small form of each but the demo: seconds on a CPU, numbers that mean nothing."
+        )
         return 0
     if options.recipe is None:
         raise ValueError("name a recipe, or --list them")
@@ -69,6 +74,8 @@ def main(options: argparse.Namespace) -> int:
     command = f"widen run {options.recipe} --device {options.device}" + (
         f" --seeds {options.seeds}" if options.seeds else ""
     )
+    if ":tiny:" in options.recipe:
+        print("the small form of a recipe: its shape is real, its numbers mean nothing")
     texts = recipe.on_texts(experiments)
     return _integers(name, experiments, command, options) if texts is None else _texts(name, texts, command, options)
 

@@ -166,8 +166,9 @@ def _open_local(model: str, options: argparse.Namespace) -> Engine:
     try:
         return sample.LocalEngine.load(model, device=options.device, dtype=options.dtype, batch=options.batch)
     except (OSError, ValueError) as error:
+        here = "" if Path(model).is_dir() else "there is no folder of that name here, and as a name on the hub: "
         raise ValueError(
-            f"cannot open {model!r} as a run folder or a Hugging Face model: {str(error).splitlines()[0]}"
+            f"cannot open {model!r} as a run folder or a Hugging Face model: {here}{str(error).splitlines()[0]}"
         ) from None
 
 

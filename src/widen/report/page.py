@@ -39,6 +39,7 @@ class Page:
         """The page as one string; nothing in it loads anything from outside."""
         try:
             import jinja2
+            from markupsafe import Markup, escape
             from plotly.offline import get_plotlyjs
         except ImportError as error:
             raise ImportError("the page needs plotly and jinja2: pip install 'widen[report]'") from error
@@ -51,6 +52,8 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        # What stands between backticks is a command or a name; the text around it is escaped first.
+        environment.filters["code"] = lambda text: Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
         return environment.get_template("page.html").render(
             page=self, blocks=_blocks(self), scripts=scripts, policy=_policy(scripts), css=_web("page.css")
         )

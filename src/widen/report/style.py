@@ -13,13 +13,13 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "
 
 
 def line_style(index: int) -> tuple[str, str, str]:
-    """Colour, dash and symbol of the index-th line; no two of the first 32 agree in both colour and dash.
+    """Colour, dash and symbol of the index-th line; no two of the first 32 agree in colour and dash, nor in colour and symbol.
 
     >>> line_style(0)
     ('#0072B2', 'solid', 'circle')
     """
     n = len(PALETTE)
-    return PALETTE[index % n], DASHES[index // n % len(DASHES)], SYMBOLS[index % len(SYMBOLS)]
+    return PALETTE[index % n], DASHES[index // n % len(DASHES)], SYMBOLS[(index + index // n) % len(SYMBOLS)]
 
 
 def layout(title: str, x: str, y: str, **more: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -81,13 +82,28 @@ def _figure(
                 )
     figure.update_layout(layout(f"{name} while training", "step", name))
     if min(values) > 0 and name.rpartition(".")[2] not in ("zero_share", "ess"):
-        # Under two decades plotly labels every digit, and 7, 8 and 9 run into each other: 1, 2, 5 do not.
-        figure.update_yaxes(type="log", dtick="D2" if max(values) < 100 * min(values) else None)
+        # Under two decades plotly labels the digit alone, so that 0.5 reads 5 below 1; over more its ticks run into each other.
+        ticks = log_ticks(min(values), max(values))
+        figure.update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
     caption = MEANING.get(name.rpartition(".")[2], f"`{name}` of log.jsonl.")
     return Figure(
         figure=figure,
         caption=f"{caption} One line a run; of long logs the least and the greatest loss of each stretch are kept.",
     )
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten from the one below ``low`` to the one above ``high``; the powers alone over many of them.
+
+    >>> log_ticks(0.3, 2.4), log_ticks(0.003, 40)
+    ([0.2, 0.5, 1.0, 2.0, 5.0], [0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    digits = (1, 2, 5) if len(powers) <= 3 else (1,)
+    ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    below = max((tick for tick in ticks if tick <= low), default=ticks[0])
+    above = min((tick for tick in ticks if tick >= high), default=ticks[-1])
+    return [tick for tick in ticks if below <= tick <= above]
 
 
 def _line(

@@ -35,6 +35,8 @@ def find(package: str, spec: str) -> list[Any]:
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ValueError(f"no recipe is called {spec!r}{hint} Recipes: {', '.join(names(package))}")
     experiments: list[Any] = getattr(module, function)()
+    if small and not hasattr(module, "tiny"):
+        raise ValueError(f"{module_name}:{function} has no small form")
     return list(module.tiny(experiments)) if small else experiments
 
 
@@ -57,6 +59,16 @@ def names(package: str) -> list[str]:
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")
         found += [f"{info.name}:{function}" for function in _functions(module)]
+    return found
+
+
+def summaries(package: str) -> dict[str, str]:
+    """Every recipe of a package with the first sentence of what it says of itself."""
+    found = {}
+    for name in names(package):
+        module, _, function = name.partition(":")
+        text = getattr(importlib.import_module(f"{package}.{module}"), function).__doc__ or ""
+        found[name] = text.strip().partition("\n")[0].replace("``", "").replace("`", "")
     return found
 
 
