@@ -256,6 +256,24 @@ def test_a_loss_that_is_not_finite_stops_before_the_step_and_names_the_row(way):
     assert kept.isfinite().all()  # nothing was spread
 
 
+@pytest.mark.parametrize(
+    "loss", ["truncr:drop=0.3,window=8", "trunc:drop=0.3,window=8", "nll:steps=1 then truncr:drop=0.3"]
+)
+@pytest.mark.parametrize("host", ["transformers", "trl"])
+def test_a_nan_that_the_loss_leaves_out_stops_the_run_too(host, loss):
+    """Its sequence is worth 0, the loss a number; the gradient of the layers below is a nan all the same."""
+    from widen.integrations.trl import SFTTrainer
+
+    data, row, model = with_one_bad_row()
+    step = row // 4 + 1
+    with pytest.raises(NonFiniteLossError, match=rf"step {step} is not made.*row {row} of the dataset"):
+        (train if host == "transformers" else train_sft)(
+            Trainer if host == "transformers" else SFTTrainer, WAYS["4x1"], loss=loss, data=data, model=model
+        )
+    kept = torch.cat([p.flatten() for name, p in model.named_parameters() if "embed" not in name])
+    assert kept.isfinite().all()
+
+
 def test_the_guard_works_in_trl_and_finds_the_sequence_inside_a_pack():
     from widen.integrations.trl import SFTTrainer
 

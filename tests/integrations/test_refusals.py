@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
-from trainer_runs import WAYS, arguments, pad, rows, tiny_model, train, train_sft
+from trainer_runs import WAYS, apart, arguments, pad, rows, tiny_model, train, train_sft
 
 from widen.integrations.transformers import Trainer, WeightedLoss
 
@@ -201,6 +201,54 @@ def test_the_mixin_serves_another_trainer():
     assert [step.norm() for step in watch.gradients] == [
         step.norm() for step in train(Trainer, WAYS["4x1"], loss=LOSS)[0].gradients
     ]
+
+
+def test_the_mixin_of_the_transformers_trainer_on_one_of_trl_s():
+    import trl
+
+    class Theirs(trl.SFTTrainer):
+        pass
+
+    class Wrong(WeightedLoss, Theirs):
+        pass
+
+    with pytest.raises(
+        ValueError, match=r"Wrong is a subclass of TRL's SFTTrainer.*widen\.integrations\.trl import WeightedLoss"
+    ):
+        train_sft(Wrong, WAYS["4x1"], loss=LOSS)
+
+
+def test_the_mixin_of_trl_serves_a_subclass_of_its_trainer():
+    import trl
+
+    from widen.integrations.trl import SFTTrainer
+    from widen.integrations.trl import WeightedLoss as OnTrl
+
+    class Theirs(trl.SFTTrainer):
+        pass
+
+    class Mine(OnTrl, Theirs):
+        pass
+
+    mine, ours = (train_sft(kind, WAYS["4x1"], loss=LOSS)[0] for kind in (Mine, SFTTrainer))
+    assert apart(mine.gradients, ours.gradients) == 0
+
+
+def test_weights_that_are_nan(tmp_path):
+    model = tiny_model()
+    with torch.no_grad():
+        model.lm_head.weight[:] = torch.nan
+    with pytest.raises(ValueError, match=r"its own logits \(LlamaForCausalLM\) are nan"):
+        make(tmp_path, model=model).train()
+
+
+def test_a_compute_loss_that_keeps_the_count_of_targets_to_itself(tmp_path):
+    class Forgetful(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            return super().compute_loss(model, inputs, return_outputs)
+
+    with pytest.raises(ValueError, match=r"hand num_items_in_batch on to super\(\)\.compute_loss"):
+        make(tmp_path, trainer_class=Forgetful).train()
 
 
 def test_a_batch_without_labels_or_with_a_target_that_nothing_precedes():

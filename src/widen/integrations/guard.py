@@ -37,14 +37,17 @@ def refuse_non_finite(pending: Sequence[Micro], bad_R: Sequence[float], *, step:
     if not ranks:
         return
     head = f"step {step} is not made: the loss ({loss}) is not finite"
+    left_out = ""
     here = int(bad_R[distributed.rank()])
     if not here:
         raise NonFiniteLossError(f"{head} on rank {ranks[0]}, which names the batch")
     micro = pending[here - 1]
+    if bool(micro.loss.isfinite()):
+        left_out = ": it leaves out tokens whose probability is a nan, and so is their gradient"
     where = f" on rank {distributed.rank()}" if len(bad_R) > 1 else ""
     found = "; ".join(_named(tokens, dataset) for tokens in _bad_sequences(micro))
     raise NonFiniteLossError(
-        f"{head} ({float(micro.loss)}) in micro-batch {here} of {len(pending)}{where}. It comes from {found}. "
+        f"{head} ({float(micro.loss)}{left_out}) in micro-batch {here} of {len(pending)}{where}. It comes from {found}. "
         "The weights are those of the step before. Look at these rows; if they are sound, lower the learning rate, give the loss a cap, "
         "or start from more NLL steps ('nll:steps=N then ...')"
     )

@@ -56,7 +56,11 @@ def check_head(
     own_N = logits.log_softmax(-1).gather(-1, tokens_1C[0, 1:, None].to(logits.device))[:, 0]
     apart = float((own_N - ours_N.to(own_N)).square().mean().sqrt())
     allowed = 0.03 * float(logits.std(-1).mean()) + 0.5 * eps * float(logits.abs().max())
-    if not apart <= allowed:  # nan is refused too
+    if bool(logits.isnan().any()):
+        raise ValueError(
+            f"model: its own logits ({type(model).__name__}) are nan on the first tokens of the data: its weights hold a nan, or overflow"
+        )
+    if not apart <= allowed:
         raise ValueError(
             f"model: log-probabilities from its hidden states and lm_head differ from those of its own logits by {apart:.3g} (allowed "
             f"{allowed:.3g}); its forward does more than a linear head ({type(model).__name__}), and the loss would be wrong"

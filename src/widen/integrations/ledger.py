@@ -118,9 +118,13 @@ class Ledger:
 
         No wait for the backward; what can be added up on the host is, since each operation on the device costs the host more.
         """
-        micros = [micro.numbers.read() for micro in self.pending]
-        bad = next((at for at, (loss, *_) in enumerate(micros, 1) if not math.isfinite(loss)), 0)
-        sums = sum((Sums(*sums) for _, *sums in micros), Sums())
+        micros = [(loss, Sums(*sums)) for loss, *sums in (micro.numbers.read() for micro in self.pending)]
+        # The NLL too: Trunc and TruncR give a sequence whose score is a nan the weight 0, so that the loss is finite and the gradient a
+        # nan. An infinite NLL is no such sign: a token of probability 0 may well be left out.
+        bad = next(
+            (at for at, (loss, one) in enumerate(micros, 1) if not math.isfinite(loss) or math.isnan(one.nll)), 0
+        )
+        sums = sum((one for _, one in micros), Sums())
         rows = len(self.weight.seen(self.state)) if self.weight.score_columns else 0
         line = [float(bad), float(rows), *sums]
         if distributed.world_size() == 1:

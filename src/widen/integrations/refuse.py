@@ -10,7 +10,17 @@ from torch import nn
 
 from .fused_head import causal_lm
 
-__all__ = ["refuse_arguments", "refuse_auxiliary_loss", "refuse_model", "refuse_sharded_head"]
+__all__ = ["refuse_arguments", "refuse_auxiliary_loss", "refuse_host", "refuse_model", "refuse_sharded_head"]
+
+
+def refuse_host(trainer: type, *, on_trl: bool) -> None:
+    """A trainer that takes its log-probabilities from a head of its own needs the mixin that reads those."""
+    theirs = [one for one in trainer.__mro__ if one.__module__.startswith("trl.") and one.__name__ == "SFTTrainer"]
+    if theirs and not on_trl:
+        raise ValueError(
+            f"{trainer.__name__} is a subclass of TRL's SFTTrainer, which has a head of its own: take the mixin from there (from "
+            f"widen.integrations.trl import WeightedLoss; class {trainer.__name__}(WeightedLoss, ...))"
+        )
 
 
 def refuse_arguments(trainer: Any) -> None:

@@ -22,13 +22,15 @@ from torch import Tensor
 from .fused_head import weigh
 from .refuse import refuse_model, refuse_sharded_head
 from .sequences import read_sequences, shifted_targets
-from .weighted_loss import WeightedLoss
+from .weighted_loss import WeightedLoss as _WeightedLoss
 
-__all__ = ["SFTTrainer"]
+__all__ = ["SFTTrainer", "WeightedLoss"]
 
 
-class SFTTrainer(WeightedLoss, trl.SFTTrainer):
-    """``trl.SFTTrainer`` and two arguments, `loss` and `weight_scale` (`WeightedLoss`); everything else is the host's."""
+class WeightedLoss(_WeightedLoss):
+    """The mixin for subclasses of ``trl.SFTTrainer``, to the left: ``class Mine(WeightedLoss, TheirSFTTrainer)``."""
+
+    on_trl = True
 
     # What TRL says of its own NLL: scaled by the count of targets that it is given. (Before transformers 5.19 TRL puts another
     # meaning on True.)
@@ -86,6 +88,10 @@ class SFTTrainer(WeightedLoss, trl.SFTTrainer):
             if ours in figures:
                 self._metrics["train"][theirs] = [figures[ours]]
         return figures
+
+
+class SFTTrainer(WeightedLoss, trl.SFTTrainer):
+    """``trl.SFTTrainer`` and two arguments, `loss` and `weight_scale` (`WeightedLoss`); everything else is the host's."""
 
 
 def _by_place(x_Bc: Tensor, mask_N: Tensor) -> Tensor:

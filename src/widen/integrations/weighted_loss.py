@@ -22,7 +22,7 @@ from .evaluation import Evaluation
 from .fused_head import Request, add_fused_head, ask
 from .head_check import check_head, through_our_head
 from .ledger import Ledger
-from .refuse import refuse_arguments, refuse_model
+from .refuse import refuse_arguments, refuse_host, refuse_model
 from .sequences import read_sequences
 from .state import load_state, save_state
 
@@ -46,12 +46,15 @@ class WeightedLoss(_Host):
     """
 
     loss_is_scaled_for_ga: bool | None = True  # every loss is a sum over the targets of the *whole* step's count
+    on_trl = False
+    """Whether the log-probabilities come from TRL's head: `widen.integrations.trl` has the mixin for its trainers."""
 
     def __init__(self, *args: Any, loss: str | Weight, weight_scale: str = "raw", **kwargs: Any) -> None:
         self.ledger = Ledger(parse(loss), weight_scale=weight_scale)
         self._evaluation = Evaluation()
         self._head_is_checked = False
         self._flops: dict[torch.Size, int] = {}
+        refuse_host(type(self), on_trl=self.on_trl)
         super().__init__(*args, **kwargs)
         refuse_arguments(self)
         self._adopt(self.model)
@@ -88,7 +91,8 @@ class WeightedLoss(_Host):
         if num_items_in_batch is None:
             raise ValueError(
                 "the trainer did not count the targets of the step (num_items_in_batch is None): without it micro-batches of unequal "
-                "length would weigh alike. The collator must give 'labels'"
+                "length would weigh alike. The collator must give 'labels', and a compute_loss of your own must hand num_items_in_batch "
+                "on to super().compute_loss"
             )
         before = len(self.ledger.pending)
         loss = super().compute_loss(self._weighted(model, inputs, num_items_in_batch), inputs, **kwargs)
@@ -186,7 +190,11 @@ class WeightedLoss(_Host):
         if self.args.should_save:
             folder = f"{self._get_output_dir(trial=trial)}/checkpoint-{self.state.global_step}"
             save_state(folder, self.ledger, step=self.state.global_step)
-        super()._save_checkpoint(model, trial)
+        running, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, self._filtered
+        try:
+            super()._save_checkpoint(model, trial)  # with the arguments as the user gave them
+        finally:
+            self.args.logging_nan_inf_filter = running
 
     def _inner_training_loop(
         self, batch_size: Any = None, args: Any = None, resume_from_checkpoint: Any = None, **kwargs: Any
@@ -199,13 +207,13 @@ class WeightedLoss(_Host):
             load_state(resume_from_checkpoint, self.ledger)
         # The host looks at the loss of every micro-batch, to keep a nan out of its log, and waits for the whole backward to do so; then the
         # device waits for the optimizer's launches. Here such a loss ends the run, and that is seen without a wait.
-        filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
+        self._filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
         try:
             return super()._inner_training_loop(
                 batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
             )
         finally:
-            self.args.logging_nan_inf_filter = filtered
+            self.args.logging_nan_inf_filter = self._filtered
 
 
 def _half(args: Any) -> torch.dtype | None:
