@@ -116,6 +116,22 @@ def test_without_its_state_the_losses_would_differ(killed, tmp_path, monkeypatch
     assert found[-1]["loss"] != pytest.approx(whole[-1]["loss"], rel=1e-3)
 
 
+@pytest.mark.parametrize("state", [None, '{"epoch": 0.'], ids=["no state", "half a state"])
+def test_a_checkpoint_that_the_kill_left_half_written_is_passed_over(killed, tmp_path, state):
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(killed["schedule"], folder)
+    shutil.rmtree(folder / "checkpoint-8", ignore_errors=True)  # of the test that went on in that folder
+    shutil.copytree(folder / "checkpoint-6", folder / "checkpoint-7")
+    (folder / "checkpoint-7" / "model.safetensors").write_bytes(b"half")
+    (folder / "checkpoint-7" / "trainer_state.json").unlink()
+    if state is not None:
+        (folder / "checkpoint-7" / "trainer_state.json").write_text(state)
+    found, whole = losses(job("schedule", folder, resume=True)), losses(job("schedule", tmp_path / "whole"))
+    assert found[-1]["loss"] == pytest.approx(whole[-1]["loss"], rel=1e-6)
+
+
 def test_the_state_is_safetensors_and_json(killed):
     folder = killed["schedule"] / "checkpoint-6"
     facts = json.loads((folder / "widen_loss.json").read_text())

@@ -58,6 +58,7 @@ REFUSED = [
     ("trunc:drop=.1,window=1.5", r"window=1.5 is not a whole number"),
     ("trunc:drop=.1,score=median", r"score='median'; legal: 'sum' or 'mean'"),
     ("nll:floor=2,cap=1", r"floor=2 is above cap=1"),
+    ("cdiv:alpha=1.4,cap=0", r"cap=0 leaves no token any weight; legal: cap > 0"),
     ("nll:floor=-1", r"legal: 0 <= floor < inf"),
     ("gold:steps=3 then dft", r"what stands before 'then' is nll:steps=N"),
     ("nll then dft", r"what stands before 'then' is nll:steps=N"),

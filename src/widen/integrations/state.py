@@ -15,7 +15,7 @@ from widen.models.checkpoint import state_from, state_tensors
 if TYPE_CHECKING:
     from .ledger import Ledger
 
-__all__ = ["load_state", "save_state"]
+__all__ = ["load_state", "newest_whole", "save_state"]
 
 SCHEMA = 1
 """Version of ``widen_loss.json``; a change in meaning raises it."""
@@ -64,6 +64,23 @@ def load_state(folder: str | Path, ledger: Ledger) -> None:
             )
     ledger.state = state_from(ledger.weight.init(), load_file(folder / _TENSORS))
     ledger.mean_weight = float(facts["mean_weight"])
+
+
+def newest_whole(folder: str | Path) -> tuple[Path | None, list[Path]]:
+    """The newest checkpoint of an output folder that the host finished, and those after it that a kill left half written.
+
+    ``trainer_state.json`` is what the host writes last.
+    """
+    steps = {path: path.name.rpartition("-")[2] for path in Path(folder).glob("checkpoint-*") if path.is_dir()}
+    broken = []
+    for path in sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: -int(steps[path])):
+        try:
+            json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            broken.append(path)
+        else:
+            return path, broken
+    return None, broken
 
 
 def name_of(weight: Weight) -> str:

@@ -151,6 +151,8 @@ class Bounded(TokenWeight):
     def __post_init__(self) -> None:
         check(self, "floor", 0.0, math.inf)
         check(self, "cap", 0.0, math.inf, allow_high=True)
+        if self.cap == 0:
+            raise ValueError("cap=0 leaves no token any weight; legal: cap > 0")
         if self.floor > self.cap:
             raise ValueError(f"floor={self.floor:g} is above cap={self.cap:g}; legal: floor <= cap")
 
