@@ -61,6 +61,17 @@ def test_samples_of_a_run_are_scored_against_texts_and_shown_on_its_page(capsys,
     assert "No run has a score" not in page
 
 
+def test_samples_of_a_model_that_was_not_trained_here_have_a_page_too(capsys, place):
+    write_samples(place / "runs" / "plain" / "samples" / "t1-x.jsonl", WORDS, "t=1")
+    embedder = tiny_texts.folder() / "model"
+    arguments = ["--embedder", embedder, "--metrics", "knn"]
+    assert call(capsys, "score", place / "human.txt", place / "runs" / "plain", *arguments)[0] == 0
+    assert call(capsys, "report", place / "runs" / "plain", "--no-figures")[0] == 0
+    page = (place / "runs" / "plain" / "report.html").read_text()
+    assert "as it came" in page
+    assert "texts against human.txt" in page
+
+
 def test_one_file_of_samples_is_read_as_texts_wherever_it_lies(capsys, place):
     write_samples(place / "loose.jsonl", WORDS, "t=1")
     status, _, _ = call(capsys, "score", place / "human.txt", place / "loose.jsonl", "--metrics", "distinct")

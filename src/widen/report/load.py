@@ -26,7 +26,7 @@ def find_runs(paths: Sequence[str | Path]) -> list[Path]:
             raise FileNotFoundError(f"{path} is not a folder; give run folders, or folders that hold them")
         inside = list(_below(path))
         if not inside:
-            raise FileNotFoundError(f"{path} holds no run: there is no config.json in it or below it")
+            raise FileNotFoundError(f"{path} holds no run: there is no config.json and no samples/ in it or below it")
         found |= {one.resolve(): one for one in inside if one.resolve() not in found}
     return list(found.values())
 
@@ -37,8 +37,11 @@ def holds_runs(path: Path) -> bool:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Run folders at or below ``path``; a checkpoint inside a run has a config.json too, so a run is not searched further."""
-    if (path / "config.json").is_file():
+    """Run folders at or below ``path``; a checkpoint inside a run has a config.json too, so a run is not searched further.
+
+    Samples of a model that widen did not train lie in a folder without a config.
+    """
+    if (path / "config.json").is_file() or any((path / "samples").glob("*.jsonl")):
         yield path
         return
     for inside in sorted(path.iterdir()):
@@ -62,7 +65,9 @@ def load(path: str | Path) -> RunData:
     points.extend(_pairs(scores))
     return RunData(
         name=path.name,
-        experiment=_json(path / "config.json").get("experiment", {}),
+        experiment=_json(path / "config.json").get("experiment", {})
+        if (path / "config.json").is_file()
+        else {"name": path.name, "model": {"loss": "as it came"}},
         env=_json(path / "env.json") if (path / "env.json").is_file() else {},
         log=list(_lines(path / "log.jsonl", notes)),
         points=list({(point.kind, point.temperature): point for point in points}.values()),
