@@ -123,3 +123,15 @@ def test_env_prints_json_without_a_path_or_a_host_name(capsys):
     assert json.loads(out)["packages"]["torch"]
     assert os.getcwd() not in out
     assert socket.gethostname() not in out
+
+
+def test_env_says_what_a_part_that_does_not_work_here_needs(capsys, monkeypatch):
+    import widen.cli.env as module
+
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "trl" else object())
+    _, out, _ = call(capsys, "env")
+    (line,) = [line for line in out.splitlines() if "TRL" in line]
+    assert "no" in line
+    assert "pip install 'widen[trl]'" in line
+    assert "LoRA" in out

@@ -84,6 +84,7 @@ def test_one_file_of_samples_is_read_as_texts_wherever_it_lies(capsys, place):
     [
         (["--json", "one.json"], "--json names one file, and 2 sets of texts are scored"),
         (["--samples", "some"], "--samples some: a number of texts, or 'all'"),
+        (["--metrics", "knn", "--k", "6"], "6 texts, and k-NN scores need more than k = 6"),
         (["--samples", "13"], "ask for fewer, or for all there are (--samples all"),
     ],
 )

@@ -15,7 +15,11 @@ def table_of(scores: TextScores, title: str) -> Table:
 
     The reference is split in two for that, so the last two columns stand at half its size and are to be read against each other only.
     """
-    table = Table(title=title, title_justify="left")
+    seeds = " or" if scores.mauve is not None or scores.prd is not None else ""
+    caption = f"interval: {scores.settings.level:.0%} over texts (k-NN){seeds + ' least … most over seeds (MAUVE, PRD)' if seeds else ''}"
+    table = Table(
+        title=title, title_justify="left", caption=caption if scores.knn or seeds else None, caption_justify="left"
+    )
     for header in ("metric", "value", "interval", "reference itself", "model, same size"):
         table.add_column(header, justify="left" if header == "metric" else "right")
     if scores.knn is not None:

@@ -72,6 +72,8 @@ def main(options: argparse.Namespace) -> int:
     sets = [_read(file, options.field) for path in options.paths[1:] for file in _files(path)]
     if options.json is not None and len(sets) > 1:
         raise ValueError(f"--json names one file, and {len(sets)} sets of texts are scored: leave it out")
+    _enough(settings, reference, *sets)
+    _quiet()
     console = Console()
     with ExitStack() as inside:
         # The reference is embedded once for all sets.
@@ -113,6 +115,26 @@ def _settings(options: argparse.Namespace) -> ScoreSettings:
             raise ValueError(f"--samples {options.samples}: a number of texts, or 'all'")
         return replace(settings, samples=int(options.samples))
     return settings
+
+
+def _enough(settings: ScoreSettings, *sets: Texts) -> None:
+    """Before a model is loaded to embed them."""
+    for one in sets:
+        if "knn" in settings.metrics and len(one.texts) <= settings.k:
+            raise ValueError(
+                f"{one.path}: {len(one.texts)} texts, and k-NN scores need more than k = {settings.k}: give more, a smaller --k, or leave "
+                "knn out of --metrics"
+            )
+
+
+def _quiet() -> None:
+    """No report of the weights that an embedder leaves out of a language model: its head is not used."""
+    try:
+        from transformers.utils import logging
+    except ImportError:
+        return  # said by the embedder, where one is needed
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 def _files(path: Path) -> Iterator[Path]:
