@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -38,7 +39,7 @@ def main(options: argparse.Namespace) -> int:
     for header in ("part", "here", "needs"):
         parts.add_column(header)
     for part, works, needs in _parts(found):
-        parts.add_row(part, "yes" if works else "no", "" if works else needs)
+        parts.add_row(part, "yes" if works else "no", "" if works else escape(needs))
     console.print(parts)
     return 0
 
