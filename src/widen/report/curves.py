@@ -116,6 +116,8 @@ def frontier(
             hoverinfo="name",
         )
     figure.update_layout(layout(title, recall_name, "precision (quality)"))
+    figure.update_xaxes(rangemode="nonnegative")  # where every score is 0 the axes would run from -1
+    figure.update_yaxes(rangemode="nonnegative")
     return figure
 
 

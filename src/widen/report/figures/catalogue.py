@@ -101,7 +101,8 @@ FIGURES = (
         label="fig:tsallis",
         claim="P&R for t in [0.1, 5] for models trained with c-Div for different α. The PR-Curves for high α dominate the "
         "curves for lower α.",
-        ours=f"Small marks are cold, large ones hot. {INTERVALS}",
+        ours="In our runs of five seeds they did not with plain Adam, and did up to α = 1.75 with gradients shortened to norm 1. "
+        f"Small marks are cold, large ones hot. {INTERVALS}",
         recipe="tsallis",
         from_rows=measured.frontiers,
     ),
