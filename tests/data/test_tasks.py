@@ -212,7 +212,7 @@ def test_lines_that_cannot_be_read_are_bad_records_and_the_rest_is_read(tmp_path
     assert len(found.examples) == 2
     lines = [sentence.partition("x.jsonl, ")[2] for sentence in found.bad]
     assert [line.partition(":")[0] for line in lines] == ["line 2", "line 3", "line 4", "line 5"]
-    assert "not JSON: Expecting value at column" in lines[0]
+    assert "not JSON: Expecting value at column 9" in lines[0]
     assert "not UTF-8 at byte 11" in lines[1]
 
 

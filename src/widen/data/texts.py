@@ -73,7 +73,7 @@ def from_json_lines(file: Path, field: str) -> Iterator[str]:
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
+                value = json.loads(line.rstrip())
             except json.JSONDecodeError as error:
                 raise ValueError(f"{file}, line {number}: not JSON: {error.msg} at column {error.colno}") from error
             if isinstance(value, dict):

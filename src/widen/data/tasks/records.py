@@ -50,7 +50,7 @@ def _json_lines(path: Path) -> Iterator[Record]:
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 if text.strip():
-                    yield Record(where, json.loads(text))
+                    yield Record(where, json.loads(text.rstrip()))  # an end that is missing is missing in this line
             except UnicodeDecodeError as error:
                 yield Record(where, None, f"not UTF-8 at byte {error.start + 1}")
             except json.JSONDecodeError as error:
