@@ -49,7 +49,9 @@ class Source:
 
         known = task(self.task)
         if not self.path and known.hub is None:
-            raise ValueError(f"path is empty, and the task {self.task!r} has no data set of its own: give a file (--data)")
+            raise ValueError(
+                f"path is empty, and the task {self.task!r} has no data set of its own: give a file (--data)"
+            )
         _at_least("limit", self.limit, 1)
 
 
