@@ -284,6 +284,18 @@ def opened(packed):
     return [json.loads(gzip.decompress(base64.b64decode(blob))) for blob in packed.panel.blobs.values()]
 
 
+def test_the_panel_opens_on_a_decoding_of_every_model_that_it_shows():
+    def drawn(name, loss, *temperatures):
+        cells = [
+            SampleCell(label=f"t={t:g}", temperature=t, drawn=1, distinct=1, samples=[Sample("p", "x")])
+            for t in temperatures
+        ]
+        return plain_run(name, loss=loss, cells=cells, folder=name)
+
+    data = samples.pack(group([drawn("NLL", "nll", 0.56, 0.98), drawn("c-Div", "cdiv:alpha=1.4", 0.4, 0.7)])).panel.data
+    assert [data["labels"][i] for i in data["chosen_labels"]] == ["t=0.7", "t=0.98"]
+
+
 def test_packed_samples_come_back_as_they_were(lines):
     packed = samples.pack(list(lines.values()))
     run = opened(packed)[[r["label"] for r in packed.panel.data["runs"]].index("NLL, seed 0")]

@@ -105,8 +105,17 @@ def _data(
 ) -> dict[str, Any]:
     found = {cell.label: cell.temperature for _, run in runs for cell in run.samples}
     labels = sorted(found, key=lambda label: (found[label] is None, found[label] or 0.0, label))
-    middle = min(range(len(labels)), key=lambda i: (abs((found[labels[i]] or 99.0) - 1.0), i))
+
+    def from_one(place: int) -> tuple[float, int]:
+        return abs((found[labels[place]] or 99.0) - 1.0), place
+
     firsts = {line.name: i for i, (line, _) in reversed(list(enumerate(runs)))}
+    chosen_runs = sorted(firsts.values())[:3]
+    chosen_labels = {min(range(len(labels)), key=from_one)}
+    for number in chosen_runs:  # c-Div and NLL are drawn at different temperatures where they are matched
+        own = {labels.index(cell.label) for cell in runs[number][1].samples}
+        if not own & chosen_labels:
+            chosen_labels.add(min(own, key=from_one))
     return {
         "prompts": list(prompts),
         "runs": [
@@ -118,6 +127,6 @@ def _data(
             for number, (line, run) in enumerate(runs)
         ],
         "labels": labels,
-        "chosen_runs": sorted(firsts.values())[:3],
-        "chosen_labels": [middle],
+        "chosen_runs": chosen_runs,
+        "chosen_labels": sorted(chosen_labels),
     }
