@@ -78,7 +78,7 @@ def _many(count: int, noun: str) -> str:
 
 def _training(lines: Sequence[Line], styles: Mapping[str, int]) -> Section:
     choice = training(lines, styles=styles)
-    text = ["What was logged while training, weight statistics included."] if choice else ["No run has a training log."]
+    text = ["What was logged while training."] if choice else ["No run has a training log."]
     return Section(title="Training", text=text, parts=[choice] if choice else [])
 
 
