@@ -17,6 +17,7 @@ from widen.losses import (
     TokenWeight,
     parse,
     position_and_length,
+    staleness,
     starvation,
     stats,
     weighted_nll,
@@ -233,3 +234,24 @@ def test_a_loss_of_ones_own_promises_nothing_but_what_it_says():
     assert [(kind.uses_position, kind.never_zero) for kind in (TokenWeight, Late, Renamed, Sure)] == [
         (True, False), (True, False), (False, True), (False, True),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("loss", "left_out", "said"),
+    [
+        ("truncr:drop=0.2", 91, True),
+        ("nll:steps=5 then truncr:drop=0.2,window=500 * cdiv:alpha=1.4", 91, True),
+        ("truncr:drop=0.2", 40, False),
+        ("trunc:drop=0.8", 85, False),
+        ("cdiv:alpha=1.4", 91, False),
+        ("truncr:drop=0.2 * lambda_pr:lam=0.1,gamma=1e-7", 91, False),
+    ],
+)
+def test_a_threshold_older_than_the_model_is_said(loss, left_out, said):
+    w = torch.ones(1, 100)
+    w[0, :left_out] = 0
+    text = staleness(parse(loss), stats(w, torch.ones(1, 100, dtype=torch.bool)))
+    assert (text is not None) == said
+    if said:
+        assert "91% of the target tokens are left out where drop=0.2 was asked for" in text
+        assert "Take a smaller window" in text

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from widen.kernels.answer import Answer
-from widen.losses import State, Weight, starvation
-from widen.losses.stats import STARVED
+from widen.losses import State, Weight, staleness, starvation
+from widen.losses.stats import STALE
 from widen.train import distributed
 
 from .figures import Sums, sums_of, threshold
@@ -105,11 +105,12 @@ class Ledger:
         return figures
 
     def warning(self) -> str | None:
-        """A sentence, once, when almost nothing is trained."""
+        """A sentence, once, when almost nothing is trained, or much less than was asked for."""
         window = self.window
-        if self._starved or window.zeros < (1 - STARVED) * window.tokens:  # looked at on the host, at every step
+        if self._starved or window.zeros <= STALE * window.tokens:  # looked at on the host, at every step
             return None
-        text = starvation(self.weight, window.weights, mean_length=window.mean_length)
+        seen = window.weights
+        text = starvation(self.weight, seen, mean_length=window.mean_length) or staleness(self.weight, seen)
         self._starved |= text is not None
         return text
 

@@ -8,7 +8,7 @@ from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
 from .nll import NLL
 from .parse import LOSSES, parse
-from .stats import WeightStats, starvation, stats
+from .stats import WeightStats, staleness, starvation, stats
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR, keep
 from .weight import Bounded, State, TokenWeight, Weight, position_and_length
@@ -34,6 +34,7 @@ __all__ = [
     "keep",
     "parse",
     "position_and_length",
+    "staleness",
     "starvation",
     "stats",
     "weighted_nll",

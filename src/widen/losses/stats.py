@@ -5,7 +5,7 @@ Everything is kept as sums, so that the figures of several micro-batches and ran
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,10 +13,15 @@ from torch import Tensor
 
 from .compose import Product, Warmup
 from .tailr import LambdaPR
+from .trunc import Trunc
 from .weight import Weight
 
 STARVED = 0.01
 """Below this share of tokens with a weight above 0, training is called starved."""
+
+STALE = 0.5
+"""Beyond this share of the tokens that should count, those that Trunc or TruncR leaves out too many point to an old threshold. A wide
+margin: `drop` is a share of sequences, and long ones hold more tokens."""
 
 
 class WeightStats(NamedTuple):
@@ -92,7 +97,7 @@ def starvation(weight: Weight, seen: WeightStats, *, mean_length: float | None =
     if float(seen.tokens) == 0 or seen.active_share >= STARVED:
         return None
     text = f"{weight}: only {seen.active_share:.2%} of the target tokens count"
-    gate = _lambda_pr(weight)
+    gate = _part(weight, LambdaPR)
     if gate is not None and mean_length is not None:
         delta = gate.threshold(mean_length)
         text += f"; at {mean_length:.0f} target tokens a sequence, delta = {delta:.2g}: a token with q above it is not trained"
@@ -100,10 +105,29 @@ def starvation(weight: Weight, seen: WeightStats, *, mean_length: float | None =
     return text
 
 
-def _lambda_pr(weight: Weight) -> LambdaPR | None:
-    """The lambda-PR inside a weight, if there is one."""
+def staleness(weight: Weight, seen: WeightStats) -> str | None:
+    """A sentence for the log when Trunc or TruncR leaves out far more tokens than `drop` of the sequences could hold, else None.
+
+    Their threshold is a quantile of scores that earlier models gave: while a model improves fast, nearly every sequence lies above it.
+    """
+    one = _part(weight, Trunc)
+    if (
+        one is None or float(seen.tokens) == 0 or _part(weight, LambdaPR) is not None
+    ):  # whose gate leaves out tokens of its own
+        return None
+    left_out = 1 - seen.active_share
+    if left_out - one.drop <= STALE * (1 - one.drop):
+        return None
+    return (
+        f"{weight}: {left_out:.0%} of the target tokens are left out where drop={one.drop:g} was asked for; the threshold comes from "
+        f"the last {one.window:,} sequences, most of them scored by an earlier model. Take a smaller window"
+    )
+
+
+def _part(weight: Weight, kind: type[Any]) -> Any:
+    """The loss of one kind inside a weight, if there is one."""
     if isinstance(weight, Warmup):
-        return _lambda_pr(weight.then)
+        return _part(weight.then, kind)
     if isinstance(weight, Product):
-        return next((found for factor in weight.factors if (found := _lambda_pr(factor))), None)
-    return weight if isinstance(weight, LambdaPR) else None
+        return next((found for factor in weight.factors if (found := _part(factor, kind))), None)
+    return weight if isinstance(weight, kind) else None
