@@ -31,6 +31,13 @@ def test_liger_s_fused_head(tmp_path):
     make(tmp_path, changes={"use_liger_kernel": True, "liger_kernel_config": layers_only})
 
 
+def test_liger_s_fused_head_in_trl_whose_package_is_not_here():
+    from widen.integrations.trl import SFTTrainer
+
+    with pytest.raises(ValueError, match="use_liger_kernel=True replaces the model's forward"):
+        train_sft(SFTTrainer, WAYS["4x1"], loss=LOSS, changes={"use_liger_kernel": True})
+
+
 @pytest.mark.parametrize(
     ("plan", "sentence"),
     [

@@ -10,7 +10,14 @@ from torch import nn
 
 from .fused_head import causal_lm
 
-__all__ = ["refuse_arguments", "refuse_auxiliary_loss", "refuse_host", "refuse_model", "refuse_sharded_head"]
+__all__ = [
+    "refuse_arguments",
+    "refuse_auxiliary_loss",
+    "refuse_host",
+    "refuse_liger",
+    "refuse_model",
+    "refuse_sharded_head",
+]
 
 
 def refuse_host(trainer: type, *, on_trl: bool) -> None:
@@ -27,13 +34,7 @@ def refuse_arguments(trainer: Any) -> None:
     """Two losses at once, and ways of running that go past the loss."""
     _refuse_second_loss(trainer)
     args = trainer.args
-    liger = args.use_liger_kernel and (args.liger_kernel_config or {}).get("fused_linear_cross_entropy", True)
-    if liger:
-        raise ValueError(
-            "use_liger_kernel=True replaces the model's forward by Liger's fused cross entropy, which knows no weights: `loss` would be "
-            "ignored. Leave it out (the head is fused here anyway), or pass liger_kernel_config={'fused_linear_cross_entropy': False, "
-            "'cross_entropy': False} to keep Liger's layers"
-        )
+    refuse_liger(args)
     if args.n_gpu > 1:
         raise ValueError(
             f"n_gpu={args.n_gpu}: several GPUs in one process mean nn.DataParallel, whose replicas cannot share a loss's state. Launch one "
@@ -44,6 +45,16 @@ def refuse_arguments(trainer: Any) -> None:
         raise ValueError(
             "average_tokens_across_devices=False divides each rank's loss by its own count of targets, so that a token's weight depends on "
             "the rank it fell to; leave it at True"
+        )
+
+
+def refuse_liger(args: Any) -> None:
+    """Before the host is made too: TRL's asks for the package first, which would be installed to no avail."""
+    if args.use_liger_kernel and (args.liger_kernel_config or {}).get("fused_linear_cross_entropy", True):
+        raise ValueError(
+            "use_liger_kernel=True replaces the model's forward by Liger's fused cross entropy, which knows no weights: `loss` would be "
+            "ignored. Leave it out (the head is fused here anyway), or pass liger_kernel_config={'fused_linear_cross_entropy': False, "
+            "'cross_entropy': False} to keep Liger's layers"
         )
 
 

@@ -22,7 +22,7 @@ from .evaluation import Evaluation
 from .fused_head import Request, add_fused_head, ask
 from .head_check import check_head, through_our_head
 from .ledger import Ledger
-from .refuse import refuse_arguments, refuse_host, refuse_model
+from .refuse import refuse_arguments, refuse_host, refuse_liger, refuse_model
 from .sequences import read_sequences
 from .state import load_state, newest_whole, save_state
 
@@ -55,6 +55,8 @@ class WeightedLoss(_Host):
         self._head_is_checked = False
         self._flops: dict[torch.Size, int] = {}
         refuse_host(type(self), on_trl=self.on_trl)
+        if (given := kwargs.get("args", args[1] if len(args) > 1 else None)) is not None:
+            refuse_liger(given)
         super().__init__(*args, **kwargs)
         refuse_arguments(self)
         self._adopt(self.model)
