@@ -65,7 +65,8 @@ def test_mass_that_a_model_has_elsewhere_is_said_and_the_numbers_can_be_had_as_j
     paths = [str(tmp_path / name) for name in ("p.json", "q.json", "curve.json")]
     _, out, _ = call(capsys, "curve", "--p", paths[0], "--q", paths[1], "--json", paths[2])
     assert "q.json sums to 0.9" in out
-    (curve,) = json.loads((tmp_path / "curve.json").read_text())["curves"].values()
+    (curve,) = json.loads((tmp_path / "curve.json").read_text()).values()
+    assert len(curve["lambda"]) == len(curve["precision"]) == len(curve["recall"])
     assert curve["precision"][-1] == pytest.approx(0.9)
     assert curve["recall"][0] == pytest.approx(1.0)
 

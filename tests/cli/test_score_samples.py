@@ -79,6 +79,15 @@ def test_one_file_of_samples_is_read_as_texts_wherever_it_lies(capsys, place):
     assert json.loads((place / "loose.jsonl.scores.json").read_text())["n_generated"] == 12
 
 
+def test_scores_of_samples_go_where_they_are_sent(capsys, place):
+    """In the form of any other texts, and not into the run."""
+    run, out = place / "runs" / "lm-nll", place / "mine.json"
+    arguments = [place / "human.txt", run / "samples" / "t1-x.jsonl", "--metrics", "distinct", "--json", out]
+    assert call(capsys, "score", *arguments)[0] == 0
+    assert json.loads(out.read_text())["n_generated"] == 12
+    assert not (run / "scores").exists()
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

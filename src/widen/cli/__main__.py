@@ -67,9 +67,8 @@ def _call(verb: str, arguments: list[str]) -> int:
         return int(module.main(options))
     except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
         text = str(error)
-        if (
-            isinstance(error, FileNotFoundError) and error.filename is not None
-        ):  # the system's own, with a number in front
+        # The system's own begins with a number.
+        if isinstance(error, FileNotFoundError) and error.filename is not None:
             text = f"there is no file {error.filename}"
         print(f"widen {verb}: {text}", file=sys.stderr)
         return 2

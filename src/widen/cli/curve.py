@@ -131,19 +131,16 @@ def _table(title: str, curves: dict[str, PRCurve]) -> Table:
 
 
 def _write(path: Path, curves: dict[str, PRCurve]) -> None:
-    """lambda = tan(angle), angles evenly spaced, as everywhere in widen; JSON has no infinity, so the last is a string."""
-    angles = np.linspace(0.0, np.pi / 2, 101)
-    lams = np.append(np.tan(angles[:-1]), np.inf)
+    """The points that a drawing would take; JSON has no infinity, so the last lambda is a string."""
     content = {
-        "lambda": [*map(float, lams[:-1]), "inf"],
-        "curves": {
-            name: {
-                "precision": curve.precision(lams).tolist(),
-                "recall": curve.recall(lams).tolist(),
-                "area": float(curve.auc),
-            }
-            for name, curve in curves.items()
-        },
+        name: {
+            "lambda": [*points.lam[:-1].tolist(), "inf"],
+            "precision": points.precision.tolist(),
+            "recall": points.recall.tolist(),
+            "area": float(curve.auc),
+        }
+        for name, curve in curves.items()
+        for points in [curve.points()]
     }
     path.write_text(json.dumps(content, indent=1), encoding="utf-8")
 

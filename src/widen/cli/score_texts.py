@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -22,6 +21,7 @@ from .show import bars
 
 if TYPE_CHECKING:
     from widen.metrics.text_scores import ScoreSettings, TextScores
+    from widen.run.sample_scores import Texts
 
 
 def add_arguments(group: Any) -> None:
@@ -55,21 +55,14 @@ def add_arguments(group: Any) -> None:
     )
 
 
-class Texts(NamedTuple):
-    """Texts of one file, and how they were drawn where it is a samples file."""
-
-    path: Path
-    texts: list[str]
-    decoding: str | None
-
-
 def main(options: argparse.Namespace) -> int:
     """Read, score, print, write."""
     from widen.metrics.text_scores import score_texts
+    from widen.run.sample_scores import files_of, keep_scores, texts_in
 
     settings = _settings(options)
-    reference = _read(options.paths[0], options.field)
-    sets = [_read(file, options.field) for path in options.paths[1:] for file in _files(path)]
+    reference = texts_in(options.paths[0], field=options.field)
+    sets = [texts_in(file, field=options.field) for path in options.paths[1:] for file in files_of(path)]
     if options.json is not None and len(sets) > 1:
         raise ValueError(f"--json names one file, and {len(sets)} sets of texts are scored: leave it out")
     _enough(settings, reference, *sets)
@@ -93,8 +86,11 @@ def main(options: argparse.Namespace) -> int:
                     )
                 except OSError as error:
                     raise ValueError(_no_embedder(settings, error)) from None
-            path = options.json or _place(reference, generated, settings)
-            _write(path, reference, generated, settings, scores)
+            if options.json is None and generated.run is not None:
+                path = keep_scores(generated.run, generated, reference, settings, scores)
+            else:
+                path = options.json or generated.path.with_name(generated.path.name + ".scores.json")
+                _write(path, scores)
             console.print(table_of(scores, f"{generated.path.name} against {reference.path.name}"))
             for note in scores.notes:
                 console.print(f"note: {note}")
@@ -137,82 +133,9 @@ def _quiet() -> None:
     logging.disable_progress_bar()
 
 
-def _files(path: Path) -> Iterator[Path]:
-    """The file itself, or the samples of a run."""
-    if path.is_file():
-        yield path
-        return
-    found = sorted((path / "samples").glob("*.jsonl"))
-    if not found:
-        raise ValueError(f"{path} holds no samples yet: `widen sample {path} --prompts FILE` draws some")
-    yield from found
-
-
-def _read(path: Path, field: str) -> Texts:
-    """A file of texts, or one that `widen sample` wrote."""
-    from widen.data.texts import read_texts
-    from widen.sample import read_samples
-
-    if not _is_samples(path):
-        return Texts(path, read_texts(path, field=field), None)
-    found = read_samples(path)
-    if not len(found):
-        raise ValueError(f"{path}: holds no sample yet")
-    return Texts(path, [sample.text for sample in found], found.settings.decoding.spec)
-
-
-def _is_samples(path: Path) -> bool:
-    if path.suffix.lower() != ".jsonl":
-        return False
-    with path.open("rb") as lines:
-        try:
-            first = json.loads(lines.readline())
-        except ValueError:
-            return False
-    return isinstance(first, dict) and first.get("kind") == "header" and "settings" in first
-
-
-def _in_a_run(generated: Texts) -> bool:
-    return generated.decoding is not None and generated.path.resolve().parent.name == "samples"
-
-
-def _place(reference: Texts, generated: Texts, settings: ScoreSettings) -> Path:
-    """Beside the texts; for the samples of a run among its scores, by a name that says what was compared and how."""
-    if not _in_a_run(generated):
-        return generated.path.with_name(generated.path.name + ".scores.json")
-    from widen.metrics.plain import plain
-    from widen.run.value import content_hash
-
-    key = content_hash(plain(settings), reference.texts)
-    return generated.path.resolve().parent.parent / "scores" / f"texts-{generated.path.stem}-{key}.json"
-
-
-def _write(path: Path, reference: Texts, generated: Texts, settings: ScoreSettings, scores: TextScores) -> None:
-    content = scores.to_json()
-    if _in_a_run(generated):
-        from widen.run.text_knn import values_of
-        from widen.run.value import to_json
-        from widen.sample import Decoding
-
-        assert generated.decoding is not None
-        some = "" if settings.samples is None else f", {settings.samples:,} of each"
-        content = {
-            "kind": f"texts against {reference.path.name} ({Path(settings.model).name}, k = {settings.k}{some})",
-            "settings": {
-                "temperature": Decoding.parse(generated.decoding).temperature,
-                "decoding": generated.decoding,
-                "reference": scores.n_reference,
-                "samples": scores.n_generated,
-                "embedder": settings.model,
-                "k": settings.k,
-                "pca": settings.pca,
-            },
-            "scores": to_json(values_of(scores)),
-            "detail": content,
-        }
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write(path: Path, scores: TextScores) -> None:
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    part.write_text(json.dumps(scores.to_json(), indent=1), encoding="utf-8")
     part.replace(path)
 
 
