@@ -15,7 +15,7 @@ from widen.models.checkpoint import state_from, state_tensors
 if TYPE_CHECKING:
     from .ledger import Ledger
 
-__all__ = ["load_state", "newest_whole", "save_state"]
+__all__ = ["load_state", "newest_finished", "save_state"]
 
 SCHEMA = 1
 """Version of ``widen_loss.json``; a change in meaning raises it."""
@@ -66,7 +66,7 @@ def load_state(folder: str | Path, ledger: Ledger) -> None:
     ledger.mean_weight = float(facts["mean_weight"])
 
 
-def newest_whole(folder: str | Path) -> tuple[Path | None, list[Path]]:
+def newest_finished(folder: str | Path) -> tuple[Path | None, list[Path]]:
     """The newest checkpoint of an output folder that the host finished, and those after it that a kill left half written.
 
     ``trainer_state.json`` is what the host writes last.

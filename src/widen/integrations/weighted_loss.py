@@ -24,7 +24,7 @@ from .head_check import check_head, through_our_head
 from .ledger import Ledger
 from .refuse import refuse_arguments, refuse_host, refuse_liger, refuse_model
 from .sequences import read_sequences
-from .state import load_state, newest_whole, save_state
+from .state import load_state, newest_finished, save_state
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Host
@@ -201,7 +201,7 @@ class WeightedLoss(_Host):
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The host's; ``resume_from_checkpoint=True`` passes over a checkpoint that a kill left half written, and says so."""
         if resume_from_checkpoint is True:
-            whole, broken = newest_whole(self.args.output_dir)
+            whole, broken = newest_finished(self.args.output_dir)
             if whole is not None and broken:
                 logger.warning("%s was not finished; going on from %s", broken[0], whole)
             resume_from_checkpoint = str(whole) if whole is not None else True
