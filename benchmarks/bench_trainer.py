@@ -6,11 +6,15 @@
 Every variant is a process of its own, as Liger replaces classes for the whole process that it is used in. All start from the same
 weights, see the same blocks of tokens in the same order and log at every step. They take turns of a few steps, in an order that is
 drawn anew each time, while the others stand still: a step of a small model is bound by the host, and a host is a tenth faster or slower
-from one second to the next. Two processes of one variant may differ too, by some hundredths, so each has --copies of them, whose turns
-are averaged. The first step of a turn is not counted; a ratio is the median over turns of a variant over the stock loss of the same
-turn. "Liger's head" is Liger's fused cross entropy alone; "Liger, all" has its norm, rotary and MLP kernels too, and so have the last
-two, with our head in the place of Liger's. The host looks at each loss for a nan and waits for the backward to do so, which our trainer
-does not (its guard needs no wait); "stock loss, no nan filter" is the stock loss without that, by the host's own setting.
+from one second to the next. Two processes of one variant may differ too, by some hundredths, and so do two models in one process; so
+each has --copies of them, whose turns are averaged. --shared goes further: the stock loss and ours are threads of one process, with a
+trainer and an optimizer each around one and the same model, so that what they differ by is the trainer and the loss alone (not for the
+loss curves, nor for memory). The first step of a turn is not counted, unless a turn is one step; a ratio is the median over turns of
+a variant over the stock loss of the same turn.
+
+"Liger's head" is Liger's fused cross entropy alone; "Liger, all" has its norm, rotary and MLP kernels too, and so have the last two,
+with our head in the place of Liger's. The host looks at each loss for a nan and waits for the backward to do so, which our trainer does
+not (its guard needs no wait); "stock loss, no nan filter" is the stock loss without that, by the host's own setting.
 """
 
 import argparse
@@ -23,6 +27,7 @@ import platform
 import random
 import statistics
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -30,6 +35,7 @@ import torch
 import transformers
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from widen.integrations.training_mode import look_before_train
 from widen.integrations.transformers import Trainer as WidenTrainer
 
 HEAD_ONLY = {
@@ -61,14 +67,17 @@ VARIANTS = {
 class Turns(TrainerCallback):
     """Stops after every turn until it is this process's turn again; seconds of every step and what was logged at it."""
 
-    def __init__(self, pipe, size):
-        self.pipe, self.size, self.seconds, self.logs, self.last = pipe, size, [], [], 0.0
+    def __init__(self, pipe, size, alone, ready):
+        self.pipe, self.size, self.alone, self.ready = pipe, size, alone, ready
+        self.seconds, self.logs, self.last = [], [], 0.0
 
     def wait(self):
-        peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None
+        peak = torch.cuda.max_memory_allocated() / 2**30 if self.alone and torch.cuda.is_available() else None
         self.pipe.send((self.seconds, self.logs, peak))
         self.seconds, self.logs = [], []
-        self.pipe.recv()
+        if self.pipe.recv() == "end":
+            raise SystemExit
+        self.ready()
         self.last = time.perf_counter()
 
     def on_train_begin(self, *_, **__):
@@ -101,15 +110,15 @@ def blocks(options, vocab):
             ids += ids
     else:
         ids = torch.randint(3, vocab, (needed,), generator=torch.Generator().manual_seed(0)).tolist()
-    rows = [ids[at : at + options.length] for at in range(0, needed, options.length)]
+    rows = torch.tensor(ids[: needed // options.length * options.length]).view(-1, options.length)
     return [{"input_ids": row, "labels": row} for row in rows]
 
 
 def collate(rows):
-    return {name: torch.tensor([row[name] for row in rows]) for name in ("input_ids", "labels")}
+    return {name: torch.stack([row[name] for row in rows]) for name in ("input_ids", "labels")}
 
 
-def make_model(options):
+def load_model(options):
     if options.model:
         return transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -117,13 +126,21 @@ def make_model(options):
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=500, **sizes))
 
 
-def train(name, options, pipe):
-    """One variant, in a process of its own; after each turn it sends the seconds, what it logged and the peak of its memory."""
+def train(name, options, pipe, alone, model=None):
+    """One variant; after each turn it sends the seconds, what it logged and, in a process of its own, the peak of its memory."""
     if options.cores:  # the same for all: only one is at work at a time, and cores differ by what else runs beside them
         os.sched_setaffinity(0, range(options.cores))
     transformers.logging.set_verbosity_error()
     kind, loss, liger = VARIANTS[name]
-    turns, model = Turns(pipe, options.turn), make_model(options)
+    model = model or load_model(options)
+
+    def ready():  # a shared model has the train() that it would have if it were this trainer's own
+        if kind is WidenTrainer:
+            look_before_train(model)
+        else:
+            vars(model).pop("train", None)
+
+    turns = Turns(pipe, options.turn, alone, ready)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder, max_steps=options.turns * options.turn, per_device_train_batch_size=options.tokens // options.length,
@@ -140,14 +157,19 @@ def train(name, options, pipe):
 
 
 class Variant:
-    """The parent's end of a variant's process."""
+    """The parent's end of a variant's process, or thread."""
 
-    def __init__(self, name, options):
+    def __init__(self, name, options, model):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=train, args=(name, options, theirs), daemon=True)
-        self.process.start()
-        theirs.close()  # so that a process that dies is an EOFError here
+        self.alone = model is None
+        start = context.Process if self.alone else threading.Thread
+        self.worker = start(target=train, args=(name, options, theirs, self.alone, model), daemon=True)
+        self.worker.start()
+        if self.alone:
+            theirs.close()  # so that a process that dies is an EOFError here
+        else:
+            self.pipe.poll(600)  # one trainer is made at a time: accelerate has one state a process
         self.turns, self.loss, self.peak = [], [], None
 
     def begin(self):
@@ -157,7 +179,7 @@ class Variant:
         seconds, logs, self.peak = self.pipe.recv()
         self.loss += [float(log["loss"]) for log in logs]
         if counts:
-            self.turns.append(statistics.median(seconds[1:]))
+            self.turns.append(statistics.median(seconds[1:] or seconds))
 
 
 def compare(options):
@@ -169,7 +191,11 @@ def compare(options):
     if len(names) < len(options.only):
         print("liger_kernel is not installed: its variants are left out")
     began, shuffle = time.perf_counter(), random.Random(0)
-    running = {(name, copy): Variant(name, options) for name in names for copy in range(options.copies)}
+    model = load_model(options) if options.shared else None
+    # Ours first: it teaches the model, and what accelerate then wraps around its forward is the same for all that follow.
+    running = {
+        (name, copy): Variant(name, options, model) for name in reversed(names) for copy in range(options.copies)
+    }
 
     def each(keys, act):
         for name, copy in keys:
@@ -187,17 +213,19 @@ def compare(options):
 
     each(list(running), lambda variant: variant.pipe.recv())  # all have loaded their model
     print(f"{len(running)} processes are ready after {time.perf_counter() - began:.0f} s", flush=True)
-    for _ in range(options.skip):  # all at once: what is compiled is compiled side by side
-        each(list(running), Variant.begin)
-        each(list(running), lambda variant: variant.end(counts=False))
+    processes = [key for key, variant in running.items() if variant.alone]
+    for _ in range(options.skip):  # all processes at once: what is compiled is compiled side by side
+        each(processes, Variant.begin)
+        each(processes, lambda variant: variant.end(counts=False))
+        each([key for key in running if key not in processes], lambda variant: turn(variant, False))
     print(f"and have warmed up after {time.perf_counter() - began:.0f} s", flush=True)
     for number in range(options.skip, options.turns):
         each(shuffle.sample(list(running), len(running)), lambda variant: turn(variant, True))
         spent = time.perf_counter() - began
         last = number + 1 == options.turns or spent > options.seconds
-        if last or number % 10 == 9:
+        if last or number % (40 // options.turn) == 0:
             found = {}
-            for name in dict.fromkeys(name for name, _ in running):
+            for name in [name for name in names if (name, 0) in running]:
                 own = [variant for (other, _), variant in running.items() if other == name]
                 seconds = [statistics.mean(copies) for copies in zip(*(v.turns for v in own), strict=True)]
                 found[name] = {
@@ -213,8 +241,8 @@ def compare(options):
         if last:
             break
     for variant in running.values():
-        variant.process.kill()  # it waits for a turn that does not come
-        variant.process.join()
+        variant.pipe.send("end")
+        variant.worker.join()
 
 
 def ratios(found, name):
@@ -234,16 +262,18 @@ def report(options, found):
     data = f" --data {Path(options.data).name}" if options.data else ""
     model = options.name or options.model or "(a random one)"
     cores = f" --cores {options.cores}" if options.cores else ""
+    flags = cores + " --shared" * options.shared + " --compile" * options.compile
+    each = "thread" if options.shared else "process"
     precision = "bfloat16 autocast on float32 weights" if options.device == "cuda" else "float32"
     lines = [
         "# The Trainer of transformers, with its own loss, Liger's and ours" + (", compiled" if options.compile else ""),
         "",
         f"Command: `python benchmarks/bench_trainer.py --model {model}{data} --turns {options.turns} --turn {options.turn} "
-        f"--copies {options.copies}{cores}{' --compile' if options.compile else ''}`. Machine: {machine}. torch {torch.__version__}, "
+        f"--copies {options.copies}{flags}`. Machine: {machine}. torch {torch.__version__}, "
         f"transformers {transformers.__version__}, Python {platform.python_version()}. Date: {time.strftime('%Y-%m-%d')}.",
         "",
         f"{options.tokens:,} tokens a step ({options.tokens // options.length} rows of {options.length}), {precision}, AdamW, "
-        f"{options.copies} process{'es' if options.copies > 1 else ''} each. "
+        f"{options.copies} {each}{'' if options.copies == 1 else 's' if options.shared else 'es'} each. "
         f"{len(found['stock loss']['turns'])} turns of {options.turn} steps each are counted, after {options.skip} that are not; the "
         "speed is that of the stock loss's turn over the variant's: the median and the middle half of the turns, and the geometric mean "
         "with its standard error.",
@@ -259,6 +289,8 @@ def report(options, found):
             f"| {name} | {middle * 1e3:.1f} | {options.tokens / middle:,.0f} | {statistics.median(speed):.3f}x "
             f"({low:.3f}-{high:.3f}) | {geometric(speed)} | {peak} |"
         )
+    if options.shared:
+        return "\n".join(lines) + "\n"
     steps = min(len(row["loss"]) for row in found.values())  # what the last step logged comes with the next turn
     theirs = found["stock loss"]["loss"][:steps]
     lines += ["", f"Loss curves over {len(theirs)} steps; the stock loss goes from {theirs[0]:.4f} to {theirs[-1]:.4f}. Largest "
@@ -279,7 +311,10 @@ def main():
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--turns", type=int, default=25)
     parser.add_argument(
-        "--turn", type=int, default=4, help="steps of a turn, the first of which is not counted; at least 2"
+        "--turn",
+        type=int,
+        default=4,
+        help="steps of a turn, the first of which is not counted unless it is the only one",
     )
     parser.add_argument("--skip", type=int, default=3, help="turns that are not counted")
     parser.add_argument(
@@ -291,19 +326,23 @@ def main():
     parser.add_argument(
         "--cores", type=int, default=0, help="keep every process on the first so many cores; 0: any core"
     )
+    parser.add_argument("--shared", action="store_true", help="one process, one model: only for variants without Liger")
     parser.add_argument("--compile", action="store_true", help="torch_compile=True for every variant")
     parser.add_argument("--seconds", type=float, default=600, help="no further turn after this")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     options.length, options.skip = min(options.length, options.tokens), min(options.skip, options.turns - 2)
-    options.turn = max(options.turn, 2)
     options.only = [
         "stock loss",
         *(name for name in options.only if name != "stock loss"),
     ]  # what all are compared with
+    if options.shared and any(VARIANTS[name][2] is not None for name in options.only):
+        parser.error(
+            "--shared is one process for all, and Liger replaces classes in it: name the variants without it by --only"
+        )
     options.out.mkdir(parents=True, exist_ok=True)
     name = torch.cuda.get_device_name().lower().replace(" ", "-") if options.device == "cuda" else "cpu"
-    compiled = "_compiled" if options.compile else ""
+    compiled = ("_compiled" if options.compile else "") + ("_shared" if options.shared else "")
     text = "cut off before two turns were counted: nothing is written"
     for found in compare(options):
         text = report(options, found)

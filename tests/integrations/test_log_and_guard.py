@@ -24,12 +24,13 @@ from trainer_runs import (
 )
 from transformers import PrinterCallback
 
-from widen.integrations.figures import Sums, sums_of
+from widen.integrations.figures import Sums
 from widen.integrations.fused_head import Request, add_fused_head, ask
 from widen.integrations.guard import NonFiniteLossError
-from widen.integrations.sequences import Sequences, read_sequences
+from widen.integrations.sequences import read_sequences
 from widen.integrations.transformers import Trainer
 from widen.integrations.weighted_loss import WeightedLoss
+from widen.kernels import TargetSums, target_sums
 from widen.losses import parse, stats
 
 
@@ -83,12 +84,10 @@ def test_figures_are_those_of_all_tokens_of_the_window(loss):
 
 
 def test_figures_of_weights_whose_squares_leave_float32_are_right():
-    n = 4
-    sequences = Sequences(torch.ones(1, n, dtype=torch.long))
-    one, zero = torch.ones(n), torch.zeros(n)
-    loss, *sums = sums_of(torch.tensor(2.5), 1e20 * one, -one, 3 * one, zero, sequences).tolist()
-    assert loss == 2.5
-    assert Sums(*sums).logged() == pytest.approx(
+    one = torch.ones(4)
+    found = TargetSums(*target_sums(-one, 1e20 * one, 3 * one, 0 * one, tokens=4).tolist())
+    assert found.weighted == pytest.approx(-4e20)
+    assert Sums.of(found, sequences=1).logged() == pytest.approx(
         {"nll": 1, "entropy": 3, "token_accuracy": 0, "weight_mean": 1e20, "weight_max": 1e20, "weight_ess": 1, "weight_zero_share": 0}
     )  # fmt: skip
 

@@ -3,6 +3,8 @@
 The interpreter cuts float32 to bfloat16 where a GPU rounds to nearest, so its bfloat16 error is twice a GPU's; the slack holds it.
 """
 
+import math
+
 import pytest
 import torch
 from head_oracle import (
@@ -19,6 +21,7 @@ from head_oracle import (
 )
 
 from widen.kernels import (
+    TargetSums,
     chunk_walk,
     gradients,
     linear_logprob,
@@ -26,6 +29,7 @@ from widen.kernels import (
     plan,
     rows_torch,
     rows_triton,
+    target_sums,
     targets,
     weighted,
 )
@@ -110,18 +114,45 @@ def test_rows_are_scaled_in_float32_whatever_their_strides(shape, wide):
     strided_CD = x_CD.repeat(1, 2)[:, : shape[1]]
     for x in (x_CD, strided_CD, x_CD.T.contiguous().T):
         out_CD = torch.full(shape, 7.0, dtype=wide)
-        rows_triton.scale(x, w_C, out=out_CD)
+        rows_triton.scale(w_C, (x, out_CD))
         expected_CD = x_CD.float() * w_C[:, None]
         torch.testing.assert_close(out_CD.float(), expected_CD, rtol=2**-7 if wide == torch.bfloat16 else 1e-6, atol=0)
-    rows_triton.scale(strided_CD, w_C, out=strided_CD)
+    other_CD = torch.empty(shape, dtype=torch.bfloat16)
+    rows_triton.scale(w_C, (strided_CD, strided_CD), (x_CD.float(), other_CD))  # of two dtypes, in one launch
     assert torch.equal(strided_CD, out_CD)
+    torch.testing.assert_close(other_CD.float(), expected_CD, rtol=2**-7, atol=0)  # the interpreter cuts, a GPU rounds
 
 
-@pytest.mark.parametrize("size", [1, 4097, 3 * 4096 + 5])
-def test_a_factor_reaches_every_element_once(size):
-    x = torch.ones(size)
-    rows_triton.multiply_(x, torch.tensor(1.5))
-    assert (x == 1.5).all()
+@pytest.mark.parametrize("sizes", [(1,), (4097,), (3 * 4096 + 5, 0, 7), (7, 2 * 4096 + 5), (1, 2, 3)])
+def test_a_factor_reaches_every_element_of_every_tensor_once(sizes):
+    tensors = [torch.ones(size) for size in sizes]
+    rows_triton.multiply_(torch.tensor(1.5), *tensors)
+    assert all((x == 1.5).all() for x in tensors)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 2048, 5003])
+def test_sums_over_the_targets_are_those_of_torch(rows):
+    each_kT = torch.rand(4, rows + 3)[:, :rows]
+    each_kT[0].neg_()[::3] = -math.inf
+    each_kT[1][::3] = 0.0  # a weight of 0 times -inf is 0
+    each_kT[1][1::3] *= 1e20
+    torch.testing.assert_close(
+        rows_triton.sums(each_kT), target_sums(*each_kT, tokens=rows), rtol=1e-12, atol=0, equal_nan=True
+    )
+
+
+def test_sums_over_no_target_are_zero():
+    assert (
+        rows_triton.sums(torch.empty(4, 0)).tolist() == target_sums(*torch.empty(4, 0), tokens=0).tolist() == [0.0] * 9
+    )
+
+
+def test_a_nan_among_the_targets_is_seen_in_their_sums():
+    each_kT = torch.rand(4, 100)
+    each_kT[0, 50] = math.nan
+    found = TargetSums(*rows_triton.sums(each_kT).tolist())
+    assert math.isnan(found.weighted)
+    assert math.isnan(found.logq)
 
 
 def test_error_is_no_worse_than_eager_under_a_soft_cap():

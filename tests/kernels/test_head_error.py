@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widen import losses
-from widen.kernels import linear_logprob
+from widen.kernels import TargetSums, linear_logprob
 
 
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
@@ -126,6 +126,20 @@ def test_entropy_and_top1_are_those_of_the_softmax(impl):
     torch.testing.assert_close(out.entropy_N, torch.where(counted_N, entropy_N, 0.0))
     assert torch.equal(out.is_top1_N, (z_NV.argmax(-1) == problem.target) & counted_N)
     assert 0 < out.is_top1_N.sum() < counted_N.sum()
+
+
+@pytest.mark.parametrize("impl", ["eager", "chunked"])
+def test_the_sums_of_a_call_are_those_of_its_rows(impl):
+    problem = Problem.make((33, 19, 5), torch.float64)
+    out = problem.weighted(Gate(), impl=impl, num_tokens=17, **space(impl, 10, 19))
+    w, counted = out.w_N.tolist(), int((problem.target != -100).sum())
+    assert 0 < sum(x != 0 for x in w) < counted
+    assert TargetSums(*out.sums.tolist()) == pytest.approx(
+        (
+            -17 * out.loss.item(), sum(w), sum(x * x for x in w), max(w), sum(x != 0 for x in w), sum(out.logq_N.tolist()),
+            sum(out.entropy_N.tolist()), sum(out.is_top1_N.tolist()), counted,
+        )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("impl", ["eager", "chunked"])

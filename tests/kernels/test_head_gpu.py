@@ -20,7 +20,7 @@ from head_oracle import (
     through_weighted,
 )
 
-from widen.kernels import chunk_walk, linear_logprob, plan, rows_torch, weighted_linear_nll
+from widen.kernels import chunk_walk, linear_logprob, plan, rows_torch, target_sums, weighted_linear_nll
 from widen.kernels.answer import Answer
 
 rows_triton = pytest.importorskip("widen.kernels.rows_triton", exc_type=ImportError)
@@ -89,17 +89,30 @@ def test_one_read_of_the_logits_rounds_little_more_than_eager_does(weight, limit
 def test_scaled_rows_are_those_of_torch(shape, dtype):
     x_CD, w_C = torch.randn(shape, device="cuda", dtype=dtype), torch.rand(shape[0], device="cuda")
     got_CD, expected_CD = torch.empty_like(x_CD), (x_CD.float() * w_C[:, None]).to(dtype)
-    rows_triton.scale(x_CD, w_C, out=got_CD)
+    rows_triton.scale(w_C, (x_CD, got_CD))
     assert torch.equal(got_CD, expected_CD)
-    rows_triton.scale(x_CD.T.contiguous().T, w_C, out=x_CD)
+    wide_CD = x_CD.float().clone()
+    rows_triton.scale(w_C, (x_CD.T.contiguous().T, x_CD), (wide_CD, wide_CD))
     assert torch.equal(x_CD, expected_CD)
+    assert torch.equal(wide_CD.to(dtype), expected_CD)
 
 
 @pytest.mark.parametrize("size", [1, 4097, 2048 * 4096 + 4099])  # the last is more than one round of all programs
 def test_an_upstream_factor_reaches_every_element_once(size):
-    x = torch.ones(size, device="cuda")
-    rows_triton.multiply_(x, torch.tensor(1.5, device="cuda"))
+    x, y = torch.ones(size, device="cuda"), torch.ones(4097, device="cuda", dtype=torch.bfloat16)
+    rows_triton.multiply_(torch.tensor(1.5, device="cuda"), x, y)
     assert (x == 1.5).all()
+    assert (y == 1.5).all()
+
+
+@pytest.mark.parametrize("rows", [1, 5003, 300_000])
+def test_sums_over_the_targets_are_those_of_torch(rows):
+    each_kT = torch.rand(4, rows + 3, device="cuda")[:, :rows]
+    each_kT[0].neg_()[::3] = -float("inf")
+    each_kT[1][::3] = 0.0
+    expected = target_sums(*each_kT, tokens=rows)
+    torch.testing.assert_close(rows_triton.sums(each_kT), expected, rtol=1e-12, atol=0)
+    assert torch.equal(rows_triton.sums(each_kT), rows_triton.sums(each_kT))
 
 
 @pytest.mark.parametrize("scale", [1.0, 1 / 3])

@@ -1,7 +1,4 @@
-"""What is logged beside the loss, kept as sums so that micro-batches, ranks and steps add up to the logging window.
-
-Shapes: N places of a micro-batch.
-"""
+"""What is logged beside the loss, kept as sums so that micro-batches, ranks and steps add up to the logging window."""
 
 from __future__ import annotations
 
@@ -9,18 +6,15 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
+from widen.kernels import TargetSums
 from widen.losses import LambdaPR, Product, State, Trunc, Warmup, Weight, WeightStats
 
-from .sequences import Sequences
-
-__all__ = ["Sums", "sums_of", "threshold"]
+__all__ = ["Sums", "threshold"]
 
 
 class Sums(NamedTuple):
-    """Sums over target tokens, as float64 numbers of the host once they have been gathered."""
+    """Sums over target tokens, as float64 numbers of the host."""
 
     tokens: float = 0.0
     weight: float = 0.0
@@ -31,6 +25,14 @@ class Sums(NamedTuple):
     entropy: float = 0.0
     top1: float = 0.0
     sequences: float = 0.0
+
+    @classmethod
+    def of(cls, found: TargetSums, *, sequences: float) -> Sums:
+        """Of one micro-batch, from what the head found; ``sequences`` of them have a target."""
+        zeros, nll = found.tokens - found.counted, -found.logq
+        return cls(
+            found.tokens, found.weight, found.squares, found.largest, zeros, nll, found.entropy, found.top1, sequences
+        )
 
     def __add__(self, other: object) -> Sums:
         if not isinstance(other, Sums):
@@ -63,30 +65,6 @@ class Sums(NamedTuple):
             "weight_ess": seen.ess,
             "weight_zero_share": seen.zero_share,
         }
-
-
-def sums_of(
-    loss: Float[Tensor, ""],
-    w_N: Float[Tensor, " N"],
-    logq_N: Float[Tensor, " N"],
-    entropy_N: Float[Tensor, " N"],
-    top1_N: Bool[Tensor, " N"] | Float[Tensor, " N"],
-    sequences: Sequences,
-) -> Float[Tensor, " k"]:
-    """The loss of one micro-batch, then its sums in the order of `Sums`, on its device.
-
-    Where no target follows, weight, log-probability, entropy and top-1 must be 0, as the head and TRL's path give them.
-    In as few operations as it takes: a step of a small model is bound by the kernels that the host can launch.
-    """
-    weight, logq, entropy, top1 = (
-        torch.stack([w_N, logq_N, entropy_N, top1_N.to(w_N.dtype)]).sum(1, dtype=torch.float64).unbind()
-    )
-    wide_N = w_N.double()  # the square of a weight of 1e20 is beyond float32
-    tokens, counted = sequences.mask_N.count_nonzero(), w_N.count_nonzero()
-    largest = w_N.amax() if len(w_N) else weight
-    return torch.stack(
-        [loss, tokens, weight, wide_N.dot(wide_N), largest, tokens - counted, -logq, entropy, top1, sequences.number]
-    )
 
 
 def threshold(weight: Weight, state: State, mean_length: float) -> float | None:

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from widen.kernels import HeadLoss, linear_logprob, weighted_linear_nll
+from widen.kernels import HeadLoss, linear_logprob, target_sums, weighted_linear_nll
 from widen.kernels.answer import Answer
 from widen.losses import NLL, State, Weight
 
@@ -99,7 +99,8 @@ class Request:
         # A sequence that is left out may hold a -inf; linear_logprob gives 0 for it, and 0 * 0 is 0.
         # Only a step without targets counts 0; a count below 1 comes of the weights' scale, and is meant.
         loss = -(w_N * logq_N).sum() / (self.num_tokens or 1.0)
-        self.seen = look._replace(loss=loss.detach(), w_N=w_N)
+        sums = target_sums(look.logq_N, w_N, look.entropy_N, look.is_top1_N, tokens=look.num_targets)
+        self.seen = look._replace(loss=loss.detach(), w_N=w_N, sums=sums)
         return loss
 
     def _one_pass(

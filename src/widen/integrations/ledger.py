@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from widen.kernels import TargetSums
 from widen.kernels.answer import Answer
 from widen.losses import State, Weight, staleness, starvation
 from widen.losses.stats import STALE
 from widen.train import distributed
 
-from .figures import Sums, sums_of, threshold
+from .figures import Sums, threshold
 from .guard import refuse_non_finite
 from .sequences import Sequences
 
@@ -28,6 +29,7 @@ SCALES = ("raw", "mean_one")
 
 
 _NO_SCORES = torch.empty(0, 0)
+_FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
 class Micro(NamedTuple):
@@ -36,8 +38,10 @@ class Micro(NamedTuple):
     loss: Tensor
     logq_N: Tensor
     w_N: Tensor
-    numbers: Answer
-    """The loss, then the sums of `figures.sums_of`: asked for when they are launched, and there long before the step ends."""
+    sums: Answer
+    """`TargetSums`: asked for when they are launched, and there long before the step ends."""
+    number: Answer | None
+    """Sequences with a target; None for a loss that does not look at the place of a token in its sequence."""
     sequences: Sequences
     tokens_BC: Tensor
 
@@ -70,11 +74,11 @@ class Ledger:
         return self.mean_weight if self.weight_scale == "mean_one" else 1.0
 
     def add(
-        self, loss: Tensor, logq_N: Tensor, w_N: Tensor, entropy_N: Tensor, top1_N: Tensor, sequences: Sequences, tokens_BC: Tensor
+        self, loss: Tensor, logq_N: Tensor, w_N: Tensor, sums: Tensor, sequences: Sequences, tokens_BC: Tensor
     ) -> None:  # fmt: skip
-        """Note one micro-batch."""
-        numbers = Answer(sums_of(loss.detach(), w_N, logq_N, entropy_N, top1_N, sequences))
-        self.pending.append(Micro(loss.detach(), logq_N, w_N, numbers, sequences, tokens_BC))
+        """Note one micro-batch; ``sums`` are its `TargetSums`."""
+        number = Answer(sequences.number) if getattr(self.weight, "uses_position", True) else None
+        self.pending.append(Micro(loss.detach(), logq_N, w_N, Answer(sums), number, sequences, tokens_BC))
 
     def settle(self, *, step: int, dataset: Any) -> None:
         """End the step: stop if a loss was not finite, let the loss observe, move the sums into the window.
@@ -119,13 +123,10 @@ class Ledger:
 
         No wait for the backward; what can be added up on the host is, since each operation on the device costs the host more.
         """
-        micros = [(loss, Sums(*sums)) for loss, *sums in (micro.numbers.read() for micro in self.pending)]
-        # The NLL too: Trunc and TruncR give a sequence whose score is a nan the weight 0, so that the loss is finite and the gradient a
-        # nan. An infinite NLL is no such sign: a token of probability 0 may well be left out.
-        bad = next(
-            (at for at, (loss, one) in enumerate(micros, 1) if not math.isfinite(loss) or math.isnan(one.nll)), 0
-        )
-        sums = sum((one for _, one in micros), Sums())
+        found = [TargetSums(*micro.sums.read()) for micro in self.pending]
+        bad = next((at for at, one in enumerate(found, 1) if not _is_finite(one)), 0)
+        numbers = (0.0 if micro.number is None else float(micro.number.read()) for micro in self.pending)
+        sums = sum((Sums.of(one, sequences=n) for one, n in zip(found, numbers, strict=True)), Sums())
         rows = len(self.weight.seen(self.state)) if self.weight.score_columns else 0
         line = [float(bad), float(rows), *sums]
         if distributed.world_size() == 1:
@@ -134,3 +135,14 @@ class Ledger:
         here = torch.tensor([line], dtype=torch.float64, device=device)
         gathered: list[list[float]] = distributed.gather_scores(here, rows=1).tolist()
         return gathered
+
+
+def _is_finite(found: TargetSums) -> bool:
+    """Whether loss and gradient of a micro-batch can be.
+
+    The NLL is looked at too: Trunc and TruncR give a sequence whose score is a nan the weight 0, so that the loss is finite and the
+    gradient a nan. An infinite NLL is no such sign: a token of probability 0 may well be left out.
+    """
+    return abs(found.weighted) <= _FLOAT32_MAX and not math.isnan(
+        found.logq
+    )  # beyond it the loss itself, in float32, is infinite

@@ -144,7 +144,7 @@ def shifted_targets(inputs: Mapping[str, Any]) -> Int[Tensor, "B C"]:
         raise ValueError(
             f"the batch has no 'labels' (it has {', '.join(sorted(inputs))}): the collator must give them, -100 for what is no target"
         )
-    return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORE)], dim=1).long()
+    return torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE).long()
 
 
 def _starts(inputs: Mapping[str, Any], like_BC: Tensor) -> Bool[Tensor, "B C"] | None:

@@ -19,6 +19,8 @@ import torch
 import trl
 from torch import Tensor
 
+from widen.kernels import target_sums
+
 from .fused_head import weigh
 from .refuse import refuse_model, refuse_sharded_head
 from .sequences import read_sequences, shifted_targets
@@ -64,7 +66,8 @@ class WeightedLoss(_WeightedLoss):
                 torch.where(w_BC == 0, 0.0, w_BC * torch.where(w_BC == 0, 0.0, outputs["log_probs"])) / ledger.divisor
             )
             loss = -weighted.detach().sum() / torch.as_tensor(num_items).clamp(min=1)
-            ledger.add(loss, logq_N, w_N, entropy_N, top1_N, sequences, inputs["input_ids"])
+            sums = target_sums(logq_N, w_N, entropy_N, top1_N, tokens=sequences.mask_N.count_nonzero())
+            ledger.add(loss, logq_N, w_N, sums, sequences, inputs["input_ids"])
             outputs["log_probs"] = weighted
             return outputs
 

@@ -82,37 +82,47 @@ class Gradients:
         The coefficient goes on the D columns of the hidden states and of dX, not on the V columns of the residual: so the
         residual can be written before the weights are known, and the logits are read from memory once.
         """
-        if self.hidden is not None:
-            self._add_hidden(self.hidden, residual_CV, row, coefficient_C)
+        dx_CD = None if self.hidden is None else self._hidden_product(self.hidden, residual_CV, row, coefficient_C)
         alpha = self.alpha
-        if coefficient_C is not None and residual_CV.dtype == torch.float16:
-            coefficient_C, alpha = coefficient_C * _HALF_HEADROOM, alpha / _HALF_HEADROOM
-        if self.head is not None:
-            if coefficient_C is not None:
+        if coefficient_C is not None:
+            pairs = [] if dx_CD is None else [(dx_CD, dx_CD)]
+            if residual_CV.dtype == torch.float16:
+                if pairs:
+                    self.ops.scale(coefficient_C, *pairs)
+                coefficient_C, alpha, pairs = coefficient_C * _HALF_HEADROOM, alpha / _HALF_HEADROOM, []
+            if self.head is not None:
                 scaled_CD = hidden_CD.new_empty(hidden_CD.shape)
-                self.ops.scale(hidden_CD, coefficient_C, out=scaled_CD)
+                pairs.append((hidden_CD, scaled_CD))
                 hidden_CD = scaled_CD
+            if pairs:
+                self.ops.scale(coefficient_C, *pairs)  # both in one launch: a small model waits for the host
+        if self.hidden is not None and dx_CD is not None:
+            self._place(self.hidden, dx_CD, row)
+        if self.head is not None:
             add_product_(self.head, residual_CV.t(), hidden_CD, alpha=alpha, fresh=self._fresh)
         if self.bias is not None:
             one_C = residual_CV.new_ones(len(residual_CV)) if coefficient_C is None else coefficient_C
             add_product_(self.bias[:, None], residual_CV.t(), one_C.to(residual_CV)[:, None], alpha=alpha, fresh=False)
         self._fresh = False
 
-    def _add_hidden(
+    def _hidden_product(
         self, dx_ND: Tensor, residual_CV: Tensor, row: slice | Tensor, coefficient_C: Tensor | None
-    ) -> None:
+    ) -> Tensor:
+        """The product for dX: in its place where it may lie there, else in memory of its own."""
         # Under `accumulate` the weighted row is rounded once; else the product is rounded, then its multiple.
         wide = self._wide if coefficient_C is not None else dx_ND.dtype
         into_row = isinstance(row, slice) and wide == dx_ND.dtype
         dx_CD = dx_ND[row] if into_row else dx_ND.new_empty(len(residual_CV), dx_ND.shape[1], dtype=wide)
         add_product_(dx_CD, residual_CV, self.head_VD, alpha=self.alpha, fresh=True)
-        if coefficient_C is not None:
-            self.ops.scale(dx_CD, coefficient_C, out=dx_CD)
+        return dx_CD
+
+    def _place(self, dx_ND: Tensor, dx_CD: Tensor, row: slice | Tensor) -> None:
+        """Bring what `_hidden_product` gave, now multiplied, to its rows."""
         if isinstance(row, Tensor):
             if self._fresh:
                 dx_ND.zero_()  # the rows that nobody adds
             dx_ND.index_copy_(0, row, dx_CD.to(dx_ND.dtype))
-        elif not into_row:
+        elif dx_CD.dtype != dx_ND.dtype:
             dx_ND[row] = dx_CD
 
     def clear_hidden(self) -> None:

@@ -14,6 +14,7 @@ Shapes: C rows of the chunk, V vocabulary.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple, no_type_check
 
 import triton
@@ -38,6 +39,7 @@ class Launch(NamedTuple):
     warps: int
 
 
+@cache  # Triton's own integer functions take the host as long as a launch of PyTorch's
 def launch_for(vocabulary: int, itemsize: int) -> Launch:
     """The launch for a row of logits.
 
@@ -153,5 +155,5 @@ def describe_once(z_CV: Tensor, target_C: Tensor, stats: RowStats) -> None:
     pack = 16 // z_CV.element_size()
     _walk_once[(rows,)](
         z_CV, target_C, *stats,
-        V=vocabulary, PITCH=z_CV.stride(0), LANES=block // pack, PACK=pack, BLOCKS=triton.cdiv(vocabulary, block), num_warps=warps,
+        V=vocabulary, PITCH=z_CV.stride(0), LANES=block // pack, PACK=pack, BLOCKS=-(-vocabulary // block), num_warps=warps,
     )  # fmt: skip

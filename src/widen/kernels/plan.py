@@ -64,8 +64,9 @@ class RowOps(Protocol):
     def residual_(  # noqa: D102
         self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor, *, softcap: float | None
     ) -> None: ...
-    def scale(self, x_CD: Tensor, coefficient_C: Tensor, *, out: Tensor) -> None: ...  # noqa: D102
-    def multiply_(self, x: Tensor, factor: Tensor) -> None: ...  # noqa: D102
+    def scale(self, coefficient_C: Tensor, *pairs: tuple[Tensor, Tensor]) -> None: ...  # noqa: D102
+    def multiply_(self, factor: Tensor, *tensors: Tensor) -> None: ...  # noqa: D102
+    def sums(self, each_kT: Tensor) -> Tensor: ...  # noqa: D102
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,9 +227,14 @@ def default_workspace(device: torch.device) -> int:
     """Bytes of logits held at a time on ``device`` where the caller does not say: see `WORKSPACE`."""
     if device.type != "cuda":
         return WORKSPACE["cpu"]
-    memory = torch.cuda.get_device_properties(device).total_memory
+    memory = _memory(device)
     size = " of 80 GB" if memory >= 80 * 10**9 else " of 40 GB" if memory >= 40 * 10**9 else ""
     return WORKSPACE["cuda" + size]
+
+
+@cache
+def _memory(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 def plan_for(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .stats import RowStats, real_dtype
+from .stats import RowStats, real_dtype, target_sums
 
 
 def pitch(vocabulary: int) -> int:
@@ -84,14 +84,21 @@ def _subtract_onehot_(p_CV: Tensor, target_C: Tensor) -> None:
     p_CV[row_C, target_C] -= 1  # index_put_ with distinct places: reproducible, unlike scatter_add_ on CUDA
 
 
-def scale(x_CD: Tensor, coefficient_C: Tensor, *, out: Tensor) -> None:
-    """``out = x`` with each row times its coefficient; ``out`` may be ``x``."""
-    torch.mul(x_CD, coefficient_C[:, None], out=out)
+def scale(coefficient_C: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
+    """``out = x`` with each row times its coefficient, for every pair (x, out); ``out`` may be ``x``."""
+    for x_CD, out in pairs:
+        torch.mul(x_CD, coefficient_C[:, None], out=out)
 
 
-def multiply_(x: Tensor, factor: Tensor) -> None:
-    """``x *= factor``; a factor of 1 costs nothing but, off the CPU, the wait for its value."""
+def multiply_(factor: Tensor, *tensors: Tensor) -> None:
+    """``x *= factor`` for each; a factor of 1 costs nothing but, off the CPU, the wait for its value."""
     # A Python number is not rounded to x's dtype on the way, a tensor would be: bfloat16 turns 1/3 into 0.334.
     value = factor.item()
     if value != 1:
-        x.mul_(value)
+        for x in tensors:
+            x.mul_(value)
+
+
+def sums(each_kT: Tensor) -> Tensor:
+    """`TargetSums` of rows that all count, from log q, weight, entropy and top-1 of each."""
+    return target_sums(*each_kT, tokens=each_kT.shape[1])

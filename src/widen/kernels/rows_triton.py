@@ -9,6 +9,7 @@ Shapes: C rows of the chunk, V vocabulary. A row of the buffer is `pitch` elemen
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, no_type_check
 
 import torch
@@ -18,8 +19,10 @@ from torch import Tensor
 
 from .one_read import LOG2E, LOWEST, Launch
 from .stats import RowStats
+from .sums_triton import sums as sums
 
 
+@cache  # Triton's own integer functions take the host as long as a launch of PyTorch's
 def launch_for(vocabulary: int, itemsize: int) -> Launch:
     """The launch for a row of logits that may be read twice.
 
@@ -163,24 +166,37 @@ def _rewrite(
 
 @triton.jit
 @no_type_check
-def _scale(x_ptr, coefficient_ptr, out_ptr, x_pitch, out_pitch, D: tl.constexpr, BLOCK: tl.constexpr):
-    """One block of one row times the coefficient of the row, in float32."""
+def _scale(
+    coefficient_ptr, x_ptr, x_out_ptr, x_pitch, x_out_pitch, y_ptr, y_out_ptr, y_pitch, y_out_pitch,
+    BOTH: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One block of one row of x, and with BOTH of y, times the coefficient of the row, in float32."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    coefficient = tl.load(coefficient_ptr + row)
     x = tl.load(x_ptr + row * x_pitch + column, mask=column < D, other=0.0).to(tl.float32)
-    x *= tl.load(coefficient_ptr + row)
-    tl.store(out_ptr + row * out_pitch + column, x.to(out_ptr.dtype.element_ty), mask=column < D)
+    tl.store(x_out_ptr + row * x_out_pitch + column, (x * coefficient).to(x_out_ptr.dtype.element_ty), mask=column < D)
+    if BOTH:
+        y = tl.load(y_ptr + row * y_pitch + column, mask=column < D, other=0.0).to(tl.float32)
+        tl.store(
+            y_out_ptr + row * y_out_pitch + column, (y * coefficient).to(y_out_ptr.dtype.element_ty), mask=column < D
+        )
 
 
 @triton.jit
 @no_type_check
-def _multiply(x_ptr, factor_ptr, size, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+def _multiply(factor_ptr, x_ptr, x_size, y_ptr, y_size, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
     factor = tl.load(factor_ptr).to(tl.float32)
     if factor != 1.0:
-        for start in range(tl.program_id(0).to(tl.int64) * BLOCK, size, PROGRAMS * BLOCK):
+        first = tl.program_id(0).to(tl.int64) * BLOCK
+        for start in range(first, x_size, PROGRAMS * BLOCK):
             at = start + tl.arange(0, BLOCK)
-            x = tl.load(x_ptr + at, mask=at < size, other=0.0).to(tl.float32)
-            tl.store(x_ptr + at, (x * factor).to(x_ptr.dtype.element_ty), mask=at < size)
+            x = tl.load(x_ptr + at, mask=at < x_size, other=0.0).to(tl.float32)
+            tl.store(x_ptr + at, (x * factor).to(x_ptr.dtype.element_ty), mask=at < x_size)
+        for start in range(first, y_size, PROGRAMS * BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            y = tl.load(y_ptr + at, mask=at < y_size, other=0.0).to(tl.float32)
+            tl.store(y_ptr + at, (y * factor).to(y_ptr.dtype.element_ty), mask=at < y_size)
 
 
 @triton.jit
@@ -248,34 +264,49 @@ def residual_(z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tens
     rows, vocabulary = z_CV.shape
     if rows == 0:
         return
-    block = min(4096, triton.next_power_of_2(vocabulary))
-    grid: Any = (rows, triton.cdiv(z_CV.stride(0), block))
+    block = _block(vocabulary)
+    grid: Any = (rows, -(-z_CV.stride(0) // block))
     _rewrite[grid](
         z_CV, target_C, lse_C, coefficient_C, softcap or 1.0,
         V=vocabulary, PITCH=z_CV.stride(0), CAPPED=softcap is not None, BLOCK=block, num_warps=4,
     )  # fmt: skip
 
 
-def scale(x_CD: Tensor, coefficient_C: Tensor, *, out: Tensor) -> None:
-    """``out = x`` with each row times its coefficient; ``out`` may be ``x``. One read and one write.
+def scale(coefficient_C: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
+    """``out = x`` with each row times its coefficient, for one or two pairs (x, out) of one shape; ``out`` may be ``x``.
 
-    PyTorch's product of bfloat16 rows and a float32 column goes through its general kernel: 39 us on an H200 where the memory
-    needs 8.
+    One read and one write of each, in one launch. PyTorch's product of bfloat16 rows and a float32 column goes through its general
+    kernel: 39 us on an H200 where the memory needs 8.
     """
-    rows, hidden = x_CD.shape
-    if x_CD.numel() == 0:
+    if pairs[0][0].numel() == 0:
         return
-    if x_CD.stride(1) != 1:
-        x_CD = x_CD.contiguous()
-    block = min(4096, triton.next_power_of_2(hidden))
-    grid: Any = (rows, triton.cdiv(hidden, block))
-    _scale[grid](x_CD, coefficient_C, out, x_CD.stride(0), out.stride(0), D=hidden, BLOCK=block, num_warps=4)
+    flat = [(x if x.stride(1) == 1 else x.contiguous(), out) for x, out in pairs]
+    (rows, hidden), block = flat[0][0].shape, _block(flat[0][0].shape[1])
+    grid: Any = (rows, -(-hidden // block))
+    each = [(x, out, x.stride(0), out.stride(0)) for x, out in flat]
+    _scale[grid](
+        coefficient_C, *each[0], *each[-1], BOTH=len(each) == 2, D=hidden, BLOCK=block, num_warps=4,
+    )  # fmt: skip
 
 
-def multiply_(x: Tensor, factor: Tensor) -> None:
-    """``x *= factor``, where a factor of 1 moves no memory and waits for nothing: the factor is read on the device."""
-    if x.numel():
+def multiply_(factor: Tensor, *tensors: Tensor) -> None:
+    """``x *= factor`` for each, where a factor of 1 moves no memory and waits for nothing: the factor is read on the device."""
+    whole = [x for x in tensors if x.numel()]
+    for x, y in zip(whole[::2], [*whole[1::2], None], strict=False):
         # No program per block: where the factor is 1, starting 128,000 of them for nothing takes 80 us at Llama's vocabulary.
         block, most = 4096, 2048
-        programs = min(most, triton.next_power_of_2(triton.cdiv(x.numel(), block)))
-        _multiply[(programs,)](x, factor, x.numel(), PROGRAMS=programs, BLOCK=block, num_warps=4)
+        x_size, y_size = x.numel(), 0 if y is None else y.numel()
+        programs = min(most, _power_of_two(-(-max(x_size, y_size) // block)))
+        _multiply[(programs,)](
+            factor, x, x_size, x if y is None else y, y_size, PROGRAMS=programs, BLOCK=block, num_warps=4
+        )
+
+
+def _power_of_two(size: int) -> int:
+    """The next one; Triton's own function takes the host as long as a launch of PyTorch's."""
+    return 1 << (size - 1).bit_length()
+
+
+def _block(columns: int) -> int:
+    """Columns of a row that one program takes."""
+    return min(4096, _power_of_two(columns))

@@ -37,6 +37,54 @@ class RowStats(NamedTuple):
         return RowStats(*(x[chunk] for x in self))
 
 
+class TargetSums(NamedTuple):
+    """Sums over the targets of a call, in float64: the loss before its division, and what a trainer logs.
+
+    Found together, since a trainer of a small model waits for the host, to which each is an operation.
+    """
+
+    weighted: float
+    """Of w log q; a weight of 0 times -inf is 0."""
+    weight: float
+    squares: float
+    """Of the weights: that of 1e20 is beyond float32."""
+    largest: float
+    """The largest weight; 0 without targets."""
+    counted: float
+    """Weights other than 0."""
+    logq: float
+    entropy: float
+    top1: float
+    tokens: float
+
+
+def target_sums(
+    logq_N: Tensor, w_N: Tensor, entropy_N: Tensor, top1_N: Tensor, *, tokens: Tensor | float
+) -> Float[Tensor, " k"]:
+    """`TargetSums` on the device, from one entry a row; a row that is no target holds 0 in each.
+
+    >>> one = torch.ones(2)
+    >>> TargetSums(*target_sums(-one, 3 * one, 2 * one, one, tokens=2).tolist()).weighted
+    -6.0
+    """
+    logq, w, entropy, top1 = torch.stack([x.double() for x in (logq_N, w_N, entropy_N, top1_N)])
+    weighted_N = torch.where(w == 0, w, w * logq)
+    largest = w.amax() if len(w) else w.sum()
+    tokens = torch.as_tensor(tokens, dtype=w.dtype, device=w.device)
+    sums = (
+        weighted_N.sum(),
+        w.sum(),
+        w.dot(w),
+        largest,
+        w.count_nonzero(),
+        logq.sum(),
+        entropy.sum(),
+        top1.sum(),
+        tokens,
+    )
+    return torch.stack(sums)
+
+
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
     """Log-sums and weights are in float32 or better whatever the model's dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
@@ -93,3 +141,5 @@ class HeadLoss(NamedTuple):
     """Whether the target is the model's most likely token: their mean is the token accuracy."""
     num_targets: int
     """Rows of this call whose target is not ignored."""
+    sums: Float[Tensor, " k"]
+    """`TargetSums` of those rows: ``TargetSums(*out.sums.tolist())``."""

@@ -17,7 +17,7 @@ from .chunk_walk import ChunkWalk
 from .eager import eager_logp, eager_logq, eager_stats
 from .gradients import SPARSE, Gradients, Wanted, add_recomputed
 from .plan import Impl, Plan, RowOps, check_shapes, computing_on, plan_for, product_dtype, row_ops
-from .stats import HeadLoss, RowStats, TokenLocalWeight
+from .stats import HeadLoss, RowStats, TokenLocalWeight, real_dtype, target_sums
 from .targets import TargetRows
 
 
@@ -100,7 +100,7 @@ def _weighted_linear_nll(
     if plan is None:
         row_T = TargetRows(target_N, len(head_VD), ignore_index, row_ops("chunked")).rows()
         targets = _Targets.of(row_T, target_N, position_N, length_N)
-        loss, stats, w_T = _eager(hidden_ND, head_VD, bias_V, softcap, weight, targets, _count(told, targets))
+        loss, each, sums = _eager(hidden_ND, head_VD, bias_V, softcap, weight, targets, _count(told, targets))
     else:
         wanted = Wanted.of(hidden_ND, head_VD, bias_V)
         with torch.no_grad(), computing_on(hidden_ND):
@@ -108,10 +108,10 @@ def _weighted_linear_nll(
             one_pass = _OnePass(hidden_ND, head_VD, bias_V, plan, wanted)
             row_T = one_pass.rows(asked)
             targets = _Targets.of(row_T, target_N, position_N, length_N)
-            loss, stats, w_T, gradients = one_pass.run(weight, targets, _count(told, targets))
+            loss, each, sums, gradients = one_pass.run(weight, targets, _count(told, targets))
         loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, plan.ops)  # type: ignore[no-untyped-call]
-    logq_N, w_N, entropy_N, top1_N = _spread((stats.logq_C, w_T, stats.entropy_C, stats.top1_C), row_T, len(target_N))
-    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(targets.target_T))
+    logq_N, w_N, entropy_N, top1_N = _spread(each, row_T, len(target_N)).unbind()
+    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(targets.target_T), sums)
 
 
 class _Targets(NamedTuple):
@@ -144,15 +144,32 @@ class _Targets(NamedTuple):
 def _eager(
     hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, softcap: float | None,
     weight: TokenLocalWeight, targets: _Targets, count: float,
-) -> tuple[Tensor, RowStats, Tensor]:  # fmt: skip
-    """Loss, stats and weights with all logits kept, and the gradient left to autograd."""
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Loss, what the rows that count give (`_Found.each`) and its sums, with all logits kept and the gradient left to autograd."""
     hidden_TD = hidden_ND if targets.row_T is None else hidden_ND[targets.row_T]
     logp_TV = eager_logp(hidden_TD, head_VD, bias_V, softcap)
     stats, logq_T = eager_stats(logp_TV, targets.target_T), eager_logq(logp_TV, targets.target_T)
     with torch.no_grad():
         w_T = targets.weighed_by(weight, stats.logq_C, slice(None))
     loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, logq_T)).sum() / count
-    return loss, stats, w_T
+    each_kT = torch.stack((stats.logq_C, w_T, stats.entropy_C, stats.top1_C))
+    return loss, each_kT, target_sums(*each_kT, tokens=len(w_T))
+
+
+class _Found:
+    """What is found of each row, in one piece of memory: the last four of its lines are what `HeadLoss` holds.
+
+    A line begins every 16 bytes, for which Triton has a faster kernel.
+    """
+
+    def __init__(self, rows: int, like: Tensor) -> None:
+        self.table = like.new_empty(6, -(-rows // 4) * 4, dtype=real_dtype(like.dtype))
+        lse, factor, logq, self.w_N, entropy, top1 = self.table.unbind()
+        self.stats = RowStats(lse, logq, entropy, top1, factor)
+
+    def each(self, total: int) -> Tensor:
+        """log q, weight, entropy and top-1 of the first rows."""
+        return self.table[2:, :total]
 
 
 class _OnePass:
@@ -165,8 +182,7 @@ class _OnePass:
         self.dtype = torch.float32 if plan.dtype == torch.float16 else head_VD.dtype
         self.head, self.bias = head_VD.to(plan.dtype), None if bias_V is None else bias_V.to(plan.dtype)
         self.gradients = Gradients(hidden_ND, self.head, wanted, ops=plan.ops, hold=(narrow, wide), alpha=1.0)
-        self.stats = RowStats.empty(len(hidden_ND), self.head)
-        self.w_N = torch.empty_like(self.stats.logq_C)
+        self.found = _Found(len(hidden_ND), self.head)
         self.logits = ChunkWalk(hidden_ND, self.head, self.bias, plan)
 
     def rows(self, asked: TargetRows) -> Tensor | None:
@@ -178,11 +194,11 @@ class _OnePass:
 
     def run(
         self, weight: TokenLocalWeight, targets: _Targets, count: float
-    ) -> tuple[Tensor, RowStats, Tensor, tuple[Tensor | None, ...]]:
-        """Loss, stats, weights, and the gradients of the loss by hidden states, head and bias; once."""
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]]:
+        """Loss, what `_Found.each` has and its sums, and the gradients of the loss by hidden states, head and bias; once."""
         total = len(targets.target_T)
         self.gradients.alpha = 1.0 / count
-        stats, w_T = self.stats.part(slice(0, total)), self.w_N[:total]
+        stats, w_T = self.found.stats.part(slice(0, total)), self.found.w_N[:total]
         dense = self._walk(weight, targets, stats, w_T)
         if any(self.wanted) and not dense:
             active = w_T.nonzero()[:, 0]
@@ -193,8 +209,10 @@ class _OnePass:
             )  # fmt: skip
         del self.logits  # dW may need a copy in another dtype now
         dx, dw, db = self.gradients.finished()
-        loss = torch.where(w_T == 0, w_T, w_T * stats.logq_C).sum() / -count  # a weight of 0 times -inf is 0
-        return loss, stats, w_T, (dx, None if dw is None else dw.to(self.dtype), db)
+        each_kT = self.found.each(total)
+        sums = self.plan.ops.sums(each_kT)
+        loss = (sums[0] / -count).to(w_T.dtype)
+        return loss, each_kT, sums, (dx, None if dw is None else dw.to(self.dtype), db)
 
     def _walk(self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor) -> bool:
         """Fill ``stats`` and ``w_T`` chunk by chunk, adding gradients on the way; False where that is left to a second walk."""
@@ -245,16 +263,13 @@ class _HandOver(torch.autograd.Function):
                 "add the losses up before backward, or use linear_logprob, which computes the gradient anew each time"
             )
         gradients, ctx.gradients = ctx.gradients, None  # no second owner: the optimizer may take dW without a copy
-        return *(_scaled(g, upstream, d, ctx.ops) for g, d in zip(gradients, ctx.dtypes, strict=True)), None, None, None
-
-
-def _scaled(held: Tensor | None, upstream: Tensor, dtype: torch.dtype | None, ops: RowOps) -> Tensor | None:
-    """Times the upstream gradient (loss scale, accumulation), multiplied in the wider of the two dtypes."""
-    if held is None or dtype is None:
-        return None
-    wide = held.to(torch.promote_types(held.dtype, dtype))
-    ops.multiply_(wide, upstream)
-    return wide.to(dtype)
+        # Times the upstream gradient (loss scale, accumulation), in the wider of the two dtypes.
+        wide = [
+            None if g is None else g.to(torch.promote_types(g.dtype, d))
+            for g, d in zip(gradients, ctx.dtypes, strict=True)
+        ]
+        ctx.ops.multiply_(upstream, *(g for g in wide if g is not None))
+        return *(None if g is None else g.to(d) for g, d in zip(wide, ctx.dtypes, strict=True)), None, None, None
 
 
 def _check_weight(weight: TokenLocalWeight) -> None:
@@ -276,9 +291,8 @@ def _count(told: float | Answer, targets: _Targets) -> float:
     return count if number else 1.0
 
 
-def _spread(each_T: tuple[Tensor, ...], row_T: Tensor | None, total: int) -> tuple[Tensor, ...]:
+def _spread(each_kT: Tensor, row_T: Tensor | None, total: int) -> Tensor:
     """Back to one entry a token; 0 where the target was ignored."""
     if row_T is None:
-        return each_T
-    table_kT = torch.stack(each_T)
-    return table_kT.new_zeros(len(each_T), total).index_copy_(1, row_T, table_kT).unbind()
+        return each_kT
+    return each_kT.new_zeros(len(each_kT), total).index_copy_(1, row_T, each_kT)
