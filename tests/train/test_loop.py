@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from widen.data.mulmod import MulMod
+from widen.losses import TokenWeight
 from widen.models.convert import load_pretrained
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.train.alone import batches_of, train_alone
@@ -202,3 +203,22 @@ def test_a_loss_that_leaves_nothing_to_train_says_so_once(tmp_path, caplog):
     (said,) = [record.getMessage() for record in caplog.records]
     assert "only 0.00% of the target tokens count" in said
     assert "delta = " in said
+
+
+@pytest.mark.parametrize("size", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_ends_the_run_before_it_reaches_the_weights(size):
+    class Breaks(TokenWeight):
+        step = 0
+
+        def at(self, logq_N, position_N, length_N):
+            self.step += 0.5  # looked at twice a step: for the loss and for the log
+            return torch.full_like(logq_N, size if self.step > 3 else 1.0)
+
+    loop = Loop(TinyLlama(TINY.model, seed=3), batches_of(TINY), Breaks(), TINY.train)
+    for _ in range(3):
+        loop.advance()
+    before = loop.model.flat().clone()
+    with pytest.raises(FloatingPointError, match="weights are those of the step before"):
+        loop.advance()
+    assert torch.equal(loop.model.flat(), before)
+    assert before.isfinite().all()

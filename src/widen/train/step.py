@@ -77,6 +77,9 @@ def train_step(
 
     Returns:
       The figures of the step, and the state for the next.
+
+    Raises:
+      FloatingPointError: the gradient is not finite. The weights are as they were.
     """
     device = next(model.parameters()).device
     total = distributed.count(batches, device=device)
@@ -91,6 +94,11 @@ def train_step(
         seen = here if seen is None else seen + here
     distributed.sum_gradients(model.parameters())
     grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+    if not math.isfinite(grad_norm):  # the same on every rank, so that all stop or none
+        raise FloatingPointError(
+            f"the gradient of {weight} has norm {float(grad_norm):g}: the step is not made, and the weights are those of the step before. "
+            "Lower the learning rate, give the loss a cap, or start from more NLL steps ('nll:steps=N then ...')"
+        )
     optimizer.step()
     optimizer.zero_grad()
     scores = weight.seen(state)
