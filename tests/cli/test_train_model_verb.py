@@ -25,13 +25,13 @@ def refusal(capsys, *arguments):
 
 def test_every_flag_reaches_its_key(capsys):
     flags = (
-        "--model m --task mathqa_python --data a.jsonl --split s --limit 9 --eval b.jsonl --loss gold --lora 4 --precision fp32 --epochs 3 "
+        "--model m --task mathqa_python --data org/set --split s --limit 9 --eval b.jsonl --loss gold --lora 4 --precision fp32 --epochs 3 "
         "--batch-size 32 --micro-batch 4 --lr 1e-4 --schedule cosine --warmup-steps 5 --max-length 77 --packing --gradient-checkpointing "
         "--seed 2 --save-every 50 --steps 40 --set lora.alpha=8 --set weight_scale=mean_one"
     )
     assert printed(capsys, *flags.split()) == FineTune(
         model="m",
-        train=Source(task="mathqa_python", path="a.jsonl", split="s", limit=9),
+        train=Source(task="mathqa_python", path="org/set", split="s", limit=9),
         evaluate=Source(task="mathqa_python", path="b.jsonl", split="validation"),
         loss="gold",
         lora=Lora(rank=4, alpha=8),
@@ -101,6 +101,7 @@ def test_a_config_file_and_the_config_of_a_run_folder_give_the_same_model(capsys
         (["--skip-bad"], "--skip-bad is for real models: name one with --model"),
         (["--after-nll-epochs", "1"], "--after-nll-epochs is for real models"),
         (["--model", "m", "--data", "a.jsonl", "--b", "0.2"], "--b is for the integer task"),
+        (["--model", "m", "--data", "a.jsonl", "--split", "test"], "a.jsonl is a file, which is read whole"),
         (["--model", "m", "--data", "a.jsonl", "--start", "x"], "--model takes the folder to start from"),
         (["--model", "m"], "the task 'jsonl' has no data set of its own"),
         (["--model", "m", "--task", "mathqa"], "did you mean 'mathqa_python'"),

@@ -72,7 +72,8 @@ def _call(verb: str, arguments: list[str]) -> int:
             text = f"there is no file {error.filename}"
         print(f"widen {verb}: {text}", file=sys.stderr)
         return 2
-    except OSError as error:  # disk full, no permission: the sentence of the system, and what is on disk stays
+    # Disk full, no permission: the sentence of the system; a gradient that is not finite: that of the loop. What is on disk stays.
+    except (OSError, FloatingPointError) as error:
         print(f"widen {verb}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

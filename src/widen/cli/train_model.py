@@ -8,6 +8,7 @@ import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def main(options: argparse.Namespace) -> int:
 
 def make_config(options: argparse.Namespace) -> FineTune:
     """The config file, if there is one, with the flags on top."""
+    from widen.data.tasks.records import ENDINGS
     from widen.run.finetune import FineTune, load_finetune, set_key
     from widen.run.value import from_json, to_json
 
@@ -155,6 +157,10 @@ def make_config(options: argparse.Namespace) -> FineTune:
     if options.eval is not None:
         data["evaluate"] = {"task": data["train"].get("task", "jsonl"), "split": "validation", **data["evaluate"]}
     config = from_json(FineTune, data)
+    if options.split is not None and Path(config.train.path).suffix.lower() in ENDINGS:
+        raise ValueError(
+            f"--split {options.split}: {config.train.path} is a file, which is read whole; give the file of that split"
+        )
     if options.after_nll_epochs is not None:
         # nothing of the loss is in it, so that the runs of all losses share it
         before = replace(
