@@ -4,10 +4,11 @@
   widen sample ./my-model --prompts prompts.jsonl --num 100 --temperatures 0.7 1 --methods plain top_p=0.9 kl_sigma=3
   widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl        servers of one model (vLLM, transformers serve)
   widen sample vllm:./my-model --prompts prompts.jsonl                          vLLM in this process
+  widen sample runs/NAME --task mbpp --prompts test.jsonl --num 100             problems as widen train --task mbpp writes them
 
 A method is a list of settings: top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field and
 order=temperature_first|temperature_last|vllm|a>b>c. Temperature 0 is greedy. Prompts: a .jsonl file with "prompt" (and, if you like,
-"id" and "without") in each line, or a text file with one prompt a line.
+"id" and "without") in each line, or a text file with one prompt a line; with --task, records of that task.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prompts", type=Path, metavar="FILE", help="what to continue (a run of the integer task needs none)"
     )
+    parser.add_argument(
+        "--task", metavar="NAME", help="--prompts holds records of this task: continue their prompts as it writes them"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
     parser.add_argument(
         "--num", type=int, default=100, metavar="N", help="samples a prompt (default 100); more later adds to the files"
     )
@@ -61,10 +66,10 @@ def main(options: argparse.Namespace) -> int:
     """Sample each model in turn."""
     from rich.console import Console
 
-    from widen.sample import collect, read_prompts
+    from widen.sample import collect
 
     settings = make_settings(options)
-    prompts = read_prompts(options.prompts) if options.prompts is not None else None
+    prompts = _prompts(options)
     console = Console()
     for model in options.models:
         engine, folder, unprompted = open_model(model, options, notice=lambda text: console.print(f"[yellow]{text}[/]"))
@@ -92,6 +97,22 @@ def main(options: argparse.Namespace) -> int:
             raise
         console.print(_table(f"{model} -> {folder}", files))
     return 0
+
+
+def _prompts(options: argparse.Namespace) -> list[Prompt] | None:
+    """What is continued: the lines of a file, or the problems of a task."""
+    from widen.sample import read_prompts
+
+    if options.limit is not None and (options.limit < 1 or options.prompts is None):
+        raise ValueError(f"--limit {options.limit}: at least 1, and of --prompts")
+    if options.task is not None:
+        from widen.run.program_scores import problems_of
+        from widen.run.text_prompts import prompts_for
+
+        if options.prompts is None:
+            raise ValueError(f"--task {options.task} needs --prompts FILE: the file with its records")
+        return prompts_for(problems_of(options.task, str(options.prompts), limit=options.limit), None)
+    return read_prompts(options.prompts)[: options.limit] if options.prompts is not None else None
 
 
 def make_settings(options: argparse.Namespace) -> list[Settings]:

@@ -1,13 +1,15 @@
-"""Precision and recall: exactly for a run of the integer task, from embeddings for texts.
+"""Precision and recall: exactly for a run of the integer task, from embeddings for texts, by running them for programs.
 
   widen score runs/nll-seed0-...                                   a run folder of the integer task, or several
   widen score runs/*/ --temperatures 0.5 1 2 --num-samples 20000
   widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv, files of widen sample)
   widen score reference.txt runs/NAME --embedder PATH              all samples of a run; widen report shows the scores
+  widen score --task mbpp test.jsonl runs/NAME                     programs drawn by widen sample --task mbpp --prompts test.jsonl
 
 For a run: exact at every temperature from one pass, no sampling; recall is the expectation of the paper's unique count over N samples.
 For texts: k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and the
-reference-against-itself ceiling. Prints a table and writes JSON. Programs are judged by recipes (widen run) and from Python.
+reference-against-itself ceiling. For programs: pass@k, every program run in a sandbox; what was judged before is not run again. Prints
+a table and writes JSON.
 """
 
 from __future__ import annotations
@@ -31,16 +33,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runs.add_argument("--temperatures", type=float, nargs="+", metavar="T", help="default: those of the run's config")
     runs.add_argument("--num-samples", type=int, metavar="N", help="N of the sampled recall (default: the config's)")
     runs.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    from .score_programs import add_arguments as add_program_arguments
     from .score_texts import add_arguments as add_text_arguments
 
     add_text_arguments(parser.add_argument_group("texts"))
+    add_program_arguments(parser.add_argument_group("programs"))
 
 
 def main(options: argparse.Namespace) -> int:
-    """Runs or texts, by what the paths are."""
+    """Programs where a task is named, else runs or texts, by what the paths are."""
     missing = [str(path) for path in options.paths if not path.exists()]
     if missing:
         raise FileNotFoundError(f"not there: {', '.join(missing)}")
+    if options.task is not None:
+        from .score_programs import main as programs
+
+        return programs(options)
+    for flag in ("ks", "fenced", "wall_seconds"):
+        if getattr(options, flag):
+            raise ValueError(f"--{flag.replace('_', '-')} is for programs: name their task with --task")
     if all(path.is_dir() for path in options.paths):
         return _runs(options)
     if len(options.paths) < 2 or options.paths[0].is_dir():
@@ -70,7 +81,8 @@ def _runs(options: argparse.Namespace) -> int:
         if is_finetune(RunFolder(path).read(path / "config.json")):
             raise ValueError(
                 f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts FILE`) and "
-                f"score them against texts (`widen score REFERENCE {path}`), or a recipe's samples (`widen run RECIPE --stages score`)"
+                f"score them against texts (`widen score REFERENCE {path}`) or, for programs, by running them (`widen score --task TASK "
+                f"DATA {path}`); a recipe's samples are scored by `widen run RECIPE --stages score`"
             )
         experiment = load(path / "config.json")
         settings = experiment.score

@@ -14,7 +14,7 @@ from dataclasses import replace
 from os import sched_getaffinity
 from pathlib import Path
 
-from widen.metrics.passes import pass_scores
+from widen.metrics.passes import PassScores, pass_scores
 from widen.metrics.programs import (
     Assertions,
     Judge,
@@ -115,6 +115,17 @@ class Judges:
         return judge_programs(judge_of(asked), programs, sandbox=sandbox, verdicts_path=path, progress=at)
 
 
+def values_of(passes: PassScores) -> dict[str, Measured]:
+    """pass@k, and what the paper makes of it, by the names that the page knows."""
+    named = {
+        "precision": (passes.precision, passes.precision_interval),
+        "recall": (passes.recall, passes.recall_interval),
+        "recall_normalised": (passes.recall_normalised, passes.recall_normalised_interval),
+        **{f"pass@{k}": (v, i) for k, v, i in zip(passes.ks, passes.values, passes.intervals, strict=True)},
+    }
+    return {name: Measured(value=value, low=found.low, high=found.high) for name, (value, found) in named.items()}
+
+
 def score_programs(
     folder: RunFolder,
     experiment: TextExperiment,
@@ -140,21 +151,8 @@ def score_programs(
         mine = verdicts[number * len(some) : (number + 1) * len(some)]
         found = counts(some, mine)
         passes = pass_scores([c.n for c in found], [c.c for c in found], score.ks)
-        values = {
-            "precision": Measured(
-                value=passes.precision, low=passes.precision_interval.low, high=passes.precision_interval.high
-            ),
-            "recall": Measured(value=passes.recall, low=passes.recall_interval.low, high=passes.recall_interval.high),
-            "recall_normalised": Measured(
-                value=passes.recall_normalised,
-                low=passes.recall_normalised_interval.low,
-                high=passes.recall_normalised_interval.high,
-            ),
-        }
-        for k, value, interval in zip(passes.ks, passes.values, passes.intervals, strict=True):
-            values[f"pass@{k}"] = Measured(value=value, low=interval.low, high=interval.high)
         each: dict[str, tuple[int, ...]] = {c.problem: (c.n, c.c) for c in found}
-        point = TextPoint(decoding=setting.decoding.spec, values=values, counts=each)
+        point = TextPoint(decoding=setting.decoding.spec, values=values_of(passes), counts=each)
         keep_point(folder, experiment, setting, point, statuses=dict(Counter(verdict.status for verdict in mine)))
         points.append(point)
     return points

@@ -1,0 +1,121 @@
+"""`widen score --task TASK DATA SAMPLES...`: pass@k of programs that are really run, in a sandbox."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .show import bars
+
+if TYPE_CHECKING:
+    from widen.run.program_scores import Judged
+    from widen.run.text_experiment import ProgramScore
+
+
+def add_arguments(group: Any) -> None:
+    """Flags for programs."""
+    group.add_argument(
+        "--task", metavar="NAME", help="mathqa_python, mbpp or codecontests: DATA holds its problems, SAMPLES programs"
+    )
+    group.add_argument("--ks", type=int, nargs="+", metavar="K", help="of pass@k (default: those of 1 10 100 that fit)")
+    group.add_argument(
+        "--fenced", action="store_true", help="the program is the first ``` block of an answer, as chat models write it"
+    )
+    group.add_argument(
+        "--wall-seconds", type=float, metavar="S", help="of one program, all its tests together (default: 10)"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Read the problems, run the programs, print, write."""
+    from widen.metrics.programs import SandboxUnavailable
+    from widen.run.program_scores import judge_samples, keep_passes, problems_of, sandbox_for
+    from widen.run.sample_scores import files_of
+
+    if len(options.paths) < 2:
+        raise ValueError("give DATA, the file of the problems, and then samples files or runs with samples")
+    files = [file for path in options.paths[1:] for file in files_of(path)]
+    if options.json is not None and len(files) > 1:
+        raise ValueError(f"--json names one file, and {len(files)} samples files are scored: leave it out")
+    asked = problems_of(options.task, str(options.paths[0]))
+    score = _score(options, files)
+    console = Console()
+    try:
+        with sandbox_for(score) as sandbox, bars() as (_, on_score):
+            found = []
+            for file in files:
+                verdicts = _verdicts(file, options.task)
+                at = partial(on_score, f"judging {file.name}")
+                found.append(judge_samples(file, asked, score, sandbox=sandbox, verdicts=verdicts, progress=at))
+    except SandboxUnavailable as error:
+        raise ValueError(f"programs are run in a sandbox only: {error}") from None
+    console.print(_table(found, f"{options.task}: {len(files)} samples file{'s' * (len(files) > 1)}"))
+    for one in found:
+        if one.passes.problems < len(asked):
+            console.print(f"note: {one.path.name} has samples of {one.passes.problems} of the {len(asked)} problems")
+        if options.json is None and one.run is not None:
+            path = keep_passes(one.run, one, options.task, score)
+        else:
+            path = options.json or one.path.with_name(one.path.name + ".scores.json")
+            _write(path, one)
+        console.print(f"scores: {path}", soft_wrap=True)
+    return 0
+
+
+def _score(options: argparse.Namespace, files: list[Path]) -> ProgramScore:
+    """The paper's ks as far as every problem has samples, unless some were asked for."""
+    from collections import Counter
+
+    from widen.run.text_experiment import ProgramScore
+    from widen.sample import read_samples
+
+    ks = options.ks
+    if ks is None:
+        least = min((min(Counter(s.prompt for s in read_samples(f)).values(), default=1) for f in files), default=1)
+        ks = [k for k in ProgramScore().ks if k <= least]
+    elif min(ks) < 1:
+        raise ValueError(f"--ks {min(ks)}: at least 1")
+    wall = ProgramScore().wall_seconds if options.wall_seconds is None else options.wall_seconds
+    if not wall > 0:
+        raise ValueError(f"--wall-seconds {wall:g}: above 0")
+    return ProgramScore(ks=tuple(sorted(ks)), fenced=options.fenced, wall_seconds=wall)
+
+
+def _verdicts(file: Path, task: str) -> Path:
+    """Where the verdicts of a samples file are kept: in its run, or beside it."""
+    above = file.resolve().parent
+    return above.parent / "verdicts" / f"{task}.jsonl" if above.name == "samples" else Path(f"{file}.verdicts.jsonl")
+
+
+def _table(found: list[Judged], title: str) -> Table:
+    table = Table(title=title, title_justify="left", caption="interval: 95% over problems", caption_justify="left")
+    ks = found[0].passes.ks
+    for header in ("decoding", "problems", "samples", *(f"pass@{k}" for k in ks), "programs"):
+        table.add_column(header, justify="left" if header in ("decoding", "programs") else "right")
+    for one in found:
+        low, high = one.passes.samples
+        passes = (
+            f"{value:.3f}\n{interval.low:.3f}–{interval.high:.3f}"
+            for value, interval in zip(one.passes.values, one.passes.intervals, strict=True)
+        )
+        statuses = "\n".join(f"{number:,} {status}" for status, number in one.statuses.items())
+        number = f"{low}" if low == high else f"{low}–{high}"
+        table.add_row(one.decoding, f"{one.passes.problems:,}", number, *passes, statuses)
+    return table
+
+
+def _write(path: Path, one: Judged) -> None:
+    content = one.passes.to_json() | {
+        "decoding": one.decoding,
+        "counts": {count.problem: [count.n, count.c] for count in one.counts},
+        "statuses": one.statuses,
+    }
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    part.replace(path)
