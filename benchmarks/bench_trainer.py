@@ -265,7 +265,8 @@ def report(options, found):
     data = f" --data {Path(options.data).name}" if options.data else ""
     model = options.name or options.model or "(a random one)"
     cores = f" --cores {options.cores}" if options.cores else ""
-    flags = cores + " --shared" * options.shared + " --compile" * options.compile
+    only = "" if set(options.only) == set(VARIANTS) else " --only " + " ".join(f'"{name}"' for name in options.only)
+    flags = cores + " --shared" * options.shared + " --compile" * options.compile + only
     each = "thread" if options.shared else "process"
     precision = "bfloat16 autocast on float32 weights" if options.device == "cuda" else "float32"
     lines = [
