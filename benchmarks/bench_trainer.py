@@ -29,13 +29,14 @@ import statistics
 import tempfile
 import threading
 import time
+import types
 from pathlib import Path
 
 import torch
 import transformers
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from widen.integrations.training_mode import look_before_train
+from widen.integrations import training_mode
 from widen.integrations.transformers import Trainer as WidenTrainer
 
 HEAD_ONLY = {
@@ -135,10 +136,9 @@ def train(name, options, pipe, alone, model=None):
     model = model or load_model(options)
 
     def ready():  # a shared model has the train() that it would have if it were this trainer's own
+        vars(model).pop("train", None)
         if kind is WidenTrainer:
-            look_before_train(model)
-        else:
-            vars(model).pop("train", None)
+            model.train = types.MethodType(training_mode.train, model)
 
     turns = Turns(pipe, options.turn, alone, ready)
     with tempfile.TemporaryDirectory() as folder:
@@ -169,7 +169,9 @@ class Variant:
         if self.alone:
             theirs.close()  # so that a process that dies is an EOFError here
         else:
-            self.pipe.poll(600)  # one trainer is made at a time: accelerate has one state a process
+            while not self.pipe.poll(1):  # one trainer is made at a time: accelerate has one state a process
+                if not self.worker.is_alive():
+                    raise RuntimeError(f"{name} died before its first step; its own words are above")
         self.turns, self.loss, self.peak = [], [], None
 
     def begin(self):
@@ -185,7 +187,7 @@ class Variant:
 def compare(options):
     """Every variant that came through so far: seconds of its steps turn by turn, its losses and the peak of its memory.
 
-    Yielded every ten turns, so that a run that is cut off has left what it measured.
+    Yielded every forty steps, so that a run that is cut off has left what it measured.
     """
     names = [n for n in options.only if VARIANTS[n][2] is None or importlib.util.find_spec("liger_kernel")]
     if len(names) < len(options.only):
@@ -215,7 +217,10 @@ def compare(options):
         variant.end(counts=counts)
 
     each(list(running), lambda variant: variant.pipe.recv())  # all have loaded their model
-    print(f"{len(running)} processes are ready after {time.perf_counter() - began:.0f} s", flush=True)
+    print(
+        f"{len(running)} {'trainers' if options.shared else 'processes'} are ready after {time.perf_counter() - began:.0f} s",
+        flush=True,
+    )
     processes = [key for key, variant in running.items() if variant.alone]
     for _ in range(options.skip):  # all processes at once: what is compiled is compiled side by side
         each(processes, Variant.begin)
@@ -226,7 +231,7 @@ def compare(options):
         each(shuffle.sample(list(running), len(running)), lambda variant: turn(variant, True))
         spent = time.perf_counter() - began
         last = number + 1 == options.turns or spent > options.seconds
-        if last or number % (40 // options.turn) == 0:
+        if last or number % max(1, 40 // options.turn) == 0:
             found = {}
             for name in [name for name in names if (name, 0) in running]:
                 own = [variant for (other, _), variant in running.items() if other == name]
@@ -335,6 +340,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=600, help="no further turn after this")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
+    if options.turn < 1:
+        parser.error(f"--turn {options.turn}: at least 1")
     options.length, options.skip = min(options.length, options.tokens), min(options.skip, options.turns - 2)
     options.only = [
         "stock loss",

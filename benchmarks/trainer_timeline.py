@@ -83,6 +83,8 @@ def main():
     parser.add_argument("--steps", type=int, default=90, help="of each variant; the first 10 are not counted")
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="VARIANT")
     given = parser.parse_args()
+    if given.steps < 13:
+        parser.error(f"--steps {given.steps}: at least 13, as the first 10 are not counted")
     options = argparse.Namespace(
         model="", data="", turns=given.steps, turn=1, length=512 if not given.small else 64, compile=False, cores=0,
         tokens=8192 if not given.small else 256, device=given.device,

@@ -13,7 +13,11 @@ from widen_recipes import tiny_texts
 pytestmark = pytest.mark.sandbox
 PROBLEMS = [
     {"text": "Write a function to add.", "test_list": ["assert add(1, 2) == 3"], "code": "def add(a, b): return a + b"},
-    {"text": "Write a function to double.", "test_list": ["assert twice(4) == 8"], "code": "def twice(a): return 2 * a"},
+    {
+        "text": "Write a function to double.",
+        "test_list": ["assert twice(4) == 8"],
+        "code": "def twice(a): return 2 * a",
+    },
     {"text": "Write a function to negate.", "test_list": ["assert minus(4) == -4"], "code": "def minus(a): return -a"},
 ]
 RIGHT = [problem["code"] for problem in PROBLEMS]
@@ -80,7 +84,7 @@ def test_what_was_judged_is_not_run_again(capsys, place):
 
 def test_ks_are_those_that_every_problem_has_samples_for(capsys, place):
     file = place / "runs" / "lm" / "samples" / "t0.7-x.jsonl"
-    status, out, _ = call(
+    status, _, _ = call(
         capsys, "score", "--task", "mbpp", place / "problems.jsonl", file, "--json", place / "own.json"
     )
     assert status == 0

@@ -27,6 +27,7 @@ from transformers import PrinterCallback
 from widen.integrations.figures import Sums
 from widen.integrations.fused_head import Request, add_fused_head, ask
 from widen.integrations.guard import NonFiniteLossError
+from widen.integrations.ledger import Ledger
 from widen.integrations.sequences import read_sequences
 from widen.integrations.transformers import Trainer
 from widen.integrations.weighted_loss import WeightedLoss
@@ -348,3 +349,23 @@ def test_an_evaluation_set_without_a_target_has_no_nll(tmp_path):
     """0, which the host gives, would win every comparison of checkpoints."""
     data = [{"input_ids": row["input_ids"], "labels": [-100] * len(row["input_ids"])} for row in rows(4)]
     assert math.isnan(evaluated(Trainer, data))
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "message"),
+    [
+        (1e3, 1e-37, r"not finite \(inf\)"),  # the scale of the step before was tiny
+        (1e38, 100.0, "its sum over the tokens lies beyond float32"),
+        (math.nan, 4.0, r"not finite \(nan\)"),
+    ],
+)
+def test_a_loss_that_leaves_float32_by_its_scale_stops_the_step(size, count, message):
+    one = torch.ones(4)
+    sequences = read_sequences({"labels": torch.ones(1, 5, dtype=torch.long)})
+    ledger = Ledger(parse("nll"))
+    w_N, logq_N = torch.cat([size * one, torch.zeros(1)]), torch.cat([-one, torch.zeros(1)])
+    sums = target_sums(logq_N, w_N, one.new_zeros(5), one.new_zeros(5), tokens=4)
+    loss = (-sums[0] / count).float()
+    ledger.add(loss, logq_N, w_N, sums, sequences, torch.ones(1, 5, dtype=torch.long), count=count)
+    with pytest.raises(NonFiniteLossError, match=message):
+        ledger.settle(step=1, dataset=[])

@@ -1,12 +1,15 @@
 """The model's ``train()`` after a trainer of ours has it: what it sets is what it always set, and what is set already is not written."""
 
 import copy
+import pickle
 
 import pytest
+import torch
 from torch import nn
-from trainer_runs import tiny_model
+from trainer_runs import WAYS, tiny_model, train
 
-from widen.integrations.training_mode import look_before_train
+from widen.integrations.training_mode import looking_before_train
+from widen.integrations.transformers import Trainer
 
 
 class Counted(nn.Linear):
@@ -22,9 +25,8 @@ class Counted(nn.Linear):
 @pytest.fixture
 def model():
     model = tiny_model()
-    look_before_train(model)
-    look_before_train(model)
-    return model.train()
+    with looking_before_train(model), looking_before_train(model):
+        yield model.train()
 
 
 def written(model, monkeypatch):
@@ -59,6 +61,35 @@ def test_a_module_with_a_train_of_its_own_is_asked_each_time(model):
     model.train()
     model.train()
     assert model.model.layers[0].extra.calls == 2
+
+
+def test_a_module_that_was_given_a_train_of_its_own_is_asked_too(model):
+    calls = []
+    model.model.layers[0].mlp.train = lambda mode: calls.append(mode)
+    model.train()
+    model.train()
+    assert calls == [True, True]
+
+
+def test_afterwards_the_model_is_as_it_was():
+    model = tiny_model()
+    with looking_before_train(model):
+        assert "train" in vars(model)
+    assert "train" not in vars(model)
+
+
+def test_a_model_that_is_pickled_meanwhile_can_be_loaded(model):
+    again = pickle.loads(pickle.dumps(model))
+    assert not any(module.training for module in again.eval().modules())
+    assert all(module.training for module in model.modules())
+
+
+def test_a_trainer_leaves_no_train_of_its_own_behind(tmp_path):
+    _, trainer = train(Trainer, WAYS["4x1"], loss="nll")
+    assert "train" not in vars(trainer.model)
+    torch.save(trainer.model, tmp_path / "whole.pt")
+    again = torch.load(tmp_path / "whole.pt", weights_only=False)
+    assert again.state_dict().keys() == trainer.model.state_dict().keys()
 
 
 def test_evaluation_and_back_reach_every_module(model):

@@ -42,8 +42,10 @@ def refuse_non_finite(pending: Sequence[Micro], bad_R: Sequence[float], *, step:
     if not here:
         raise NonFiniteLossError(f"{head} on rank {ranks[0]}, which names the batch")
     micro = pending[here - 1]
-    if bool(micro.loss.isfinite()):
+    if bool(micro.logq_N.isnan().any()) and bool(micro.loss.isfinite()):
         left_out = ": it leaves out tokens whose probability is a nan, and so is their gradient"
+    elif bool(micro.loss.isfinite()):
+        left_out = ", but its sum over the tokens lies beyond float32"
     where = f" on rank {distributed.rank()}" if len(bad_R) > 1 else ""
     found = "; ".join(_named(tokens, dataset) for tokens in _bad_sequences(micro))
     raise NonFiniteLossError(

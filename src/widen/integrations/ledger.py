@@ -40,6 +40,8 @@ class Micro(NamedTuple):
     w_N: Tensor
     sums: Answer
     """`TargetSums`: asked for when they are launched, and there long before the step ends."""
+    divided_by: Answer | float
+    """What the loss was divided by."""
     number: Answer | None
     """Sequences with a target; None for a loss that does not look at the place of a token in its sequence."""
     sequences: Sequences
@@ -74,11 +76,12 @@ class Ledger:
         return self.mean_weight if self.weight_scale == "mean_one" else 1.0
 
     def add(
-        self, loss: Tensor, logq_N: Tensor, w_N: Tensor, sums: Tensor, sequences: Sequences, tokens_BC: Tensor
+        self, loss: Tensor, logq_N: Tensor, w_N: Tensor, sums: Tensor, sequences: Sequences, tokens_BC: Tensor, *, count: float | Tensor
     ) -> None:  # fmt: skip
-        """Note one micro-batch; ``sums`` are its `TargetSums`."""
+        """Note one micro-batch; ``sums`` are its `TargetSums`, and ``count`` is what the loss was divided by."""
         number = Answer(sequences.number) if getattr(self.weight, "uses_position", True) else None
-        self.pending.append(Micro(loss.detach(), logq_N, w_N, Answer(sums), number, sequences, tokens_BC))
+        told = Answer(count) if isinstance(count, Tensor) else count
+        self.pending.append(Micro(loss.detach(), logq_N, w_N, Answer(sums), told, number, sequences, tokens_BC))
 
     def settle(self, *, step: int, dataset: Any) -> None:
         """End the step: stop if a loss was not finite, let the loss observe, move the sums into the window.
@@ -124,7 +127,8 @@ class Ledger:
         No wait for the backward; what can be added up on the host is, since each operation on the device costs the host more.
         """
         found = [TargetSums(*micro.sums.read()) for micro in self.pending]
-        bad = next((at for at, one in enumerate(found, 1) if not _is_finite(one)), 0)
+        told = [float(m.divided_by.read() if isinstance(m.divided_by, Answer) else m.divided_by) for m in self.pending]
+        bad = next((at for at, pair in enumerate(zip(found, told, strict=True), 1) if not _is_finite(*pair)), 0)
         numbers = (0.0 if micro.number is None else float(micro.number.read()) for micro in self.pending)
         sums = sum((Sums.of(one, sequences=n) for one, n in zip(found, numbers, strict=True)), Sums())
         rows = len(self.weight.seen(self.state)) if self.weight.score_columns else 0
@@ -137,12 +141,11 @@ class Ledger:
         return gathered
 
 
-def _is_finite(found: TargetSums) -> bool:
-    """Whether loss and gradient of a micro-batch can be.
+def _is_finite(found: TargetSums, count: float) -> bool:
+    """Whether loss and gradient of a micro-batch can be, in float32: the sum over its tokens, and that over ``count``.
 
     The NLL is looked at too: Trunc and TruncR give a sequence whose score is a nan the weight 0, so that the loss is finite and the
     gradient a nan. An infinite NLL is no such sign: a token of probability 0 may well be left out.
     """
-    return abs(found.weighted) <= _FLOAT32_MAX and not math.isnan(
-        found.logq
-    )  # beyond it the loss itself, in float32, is infinite
+    most = max(abs(found.weighted), abs(found.weighted) / (count or 1.0))
+    return most <= _FLOAT32_MAX and not math.isnan(found.logq)

@@ -1,4 +1,4 @@
-"""``model.train()`` that looks before it writes.
+"""``model.train()`` that looks before it writes, while a trainer runs.
 
 The host calls it at every micro-batch, and it sets a flag on every module: .9 ms of a core for a model of 30 layers, as long as our whole
 loss takes, and the host is what a small model waits for. To see that every flag is set already takes a twelfth of that.
@@ -7,6 +7,8 @@ loss takes, and the host is what a small model waits for. To see that every flag
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -14,22 +16,28 @@ from transformers import PreTrainedModel
 
 from .fused_head import causal_lm
 
-__all__ = ["look_before_train"]
+__all__ = ["looking_before_train"]
 
 _ONLY_FLAGS = (nn.Module.train, PreTrainedModel.train)
 """What sets flags and does nothing else (but where ``use_kernels`` is on); a module with a ``train`` of its own is asked each time."""
 
 
-def look_before_train(model: nn.Module) -> None:
-    """Have ``model``, however wrapped later, skip a ``train()`` that changes nothing; twice is once."""
+@contextmanager
+def looking_before_train(model: nn.Module) -> Iterator[None]:
+    """Inside, ``model``, however it is wrapped, skips a ``train()`` that changes nothing."""
     net = causal_lm(model)
-    if "train" not in vars(net):
-        net.train = types.MethodType(
-            _train, net
-        )  # on the instance: a wrapper's own train() comes to it by its children
+    if "train" in vars(net):  # the user's own, or ours around this one
+        yield
+        return
+    net.train = types.MethodType(train, net)  # on the instance: a wrapper's own train() comes to it by its children
+    try:
+        yield
+    finally:
+        vars(net).pop("train", None)
 
 
-def _train(self: Any, mode: bool = True) -> Any:
+def train(self: Any, mode: bool = True) -> Any:  # by this name a model that is pickled meanwhile finds its class's own
+    """`nn.Module.train`, unless it would change nothing."""
     if mode is True and not getattr(self, "use_kernels", False) and _in_training(self):
         return self
     return type(self).train(self, mode)
@@ -40,7 +48,8 @@ def _in_training(module: nn.Module) -> bool:
     waiting = [module]
     while waiting:
         one = waiting.pop()
-        if not one.training or type(one).train not in _ONLY_FLAGS:
+        own = one is not module and "train" in vars(one)
+        if not one.training or own or type(one).train not in _ONLY_FLAGS:
             return False
         waiting += [child for child in one._modules.values() if child is not None]
     return True

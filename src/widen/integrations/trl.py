@@ -67,7 +67,15 @@ class WeightedLoss(_WeightedLoss):
             )
             loss = -weighted.detach().sum() / torch.as_tensor(num_items).clamp(min=1)
             sums = target_sums(logq_N, w_N, entropy_N, top1_N, tokens=sequences.mask_N.count_nonzero())
-            ledger.add(loss, logq_N, w_N, sums, sequences, inputs["input_ids"])
+            ledger.add(
+                loss,
+                logq_N,
+                w_N,
+                sums,
+                sequences,
+                inputs["input_ids"],
+                count=torch.as_tensor(num_items * ledger.divisor),
+            )
             outputs["log_probs"] = weighted
             return outputs
 

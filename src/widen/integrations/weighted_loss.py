@@ -25,7 +25,7 @@ from .ledger import Ledger
 from .refuse import refuse_arguments, refuse_host, refuse_liger, refuse_model
 from .sequences import read_sequences
 from .state import load_state, newest_finished, save_state
-from .training_mode import look_before_train
+from .training_mode import looking_before_train
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Host
@@ -61,7 +61,6 @@ class WeightedLoss(_Host):
         super().__init__(*args, **kwargs)
         refuse_arguments(self)
         self._adopt(self.model)
-        look_before_train(self.model)
         # The count of targets is passed on whether or not the model's own forward would have taken it.
         self.model_accepts_loss_kwargs = True
         # The host guesses by the class's name whether a first token can be a target (GPT2LMHeadModel: yes). Here none can, so that a
@@ -78,7 +77,6 @@ class WeightedLoss(_Host):
         """A model made anew, by ``model_init``, is taught too."""
         model = super().call_model_init(trial)
         self._adopt(model)
-        look_before_train(model)
         return model
 
     # ---- the loss
@@ -118,7 +116,9 @@ class WeightedLoss(_Host):
             seen = request.seen
             assert seen is not None
             ledger.state = request.state
-            ledger.add(seen.loss, seen.logq_N, seen.w_N, seen.sums, sequences, inputs["input_ids"])
+            ledger.add(
+                seen.loss, seen.logq_N, seen.w_N, seen.sums, sequences, inputs["input_ids"], count=request.num_tokens
+            )
             if outputs.loss.dtype != seen.loss.dtype:
                 # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
                 outputs = outputs._replace(loss=outputs.loss + (seen.loss - outputs.loss.detach()))
@@ -223,9 +223,10 @@ class WeightedLoss(_Host):
         # device waits for the optimizer's launches. Here such a loss ends the run, and that is seen without a wait.
         self._filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
         try:
-            return super()._inner_training_loop(
-                batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
-            )
+            with looking_before_train(self.model):
+                return super()._inner_training_loop(
+                    batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
+                )
         finally:
             self.args.logging_nan_inf_filter = self._filtered
 

@@ -98,6 +98,7 @@ class Gradients:
                 self.ops.scale(coefficient_C, *pairs)  # both in one launch: a small model waits for the host
         if self.hidden is not None and dx_CD is not None:
             self._place(self.hidden, dx_CD, row)
+            del dx_CD  # not beside the next product, where it is no part of dX itself
         if self.head is not None:
             add_product_(self.head, residual_CV.t(), hidden_CD, alpha=alpha, fresh=self._fresh)
         if self.bias is not None:

@@ -67,22 +67,14 @@ def target_sums(
     >>> TargetSums(*target_sums(-one, 3 * one, 2 * one, one, tokens=2).tolist()).weighted
     -6.0
     """
-    logq, w, entropy, top1 = torch.stack([x.double() for x in (logq_N, w_N, entropy_N, top1_N)])
-    weighted_N = torch.where(w == 0, w, w * logq)
+    wide = torch.float32 if logq_N.device.type == "mps" else torch.float64  # Apple's devices have no float64
+    logq, w, entropy, top1 = torch.stack([x.to(wide) for x in (logq_N, w_N, entropy_N, top1_N)])
+    weighted = torch.where(w == 0, w, w * logq).sum()
     largest = w.amax() if len(w) else w.sum()
-    tokens = torch.as_tensor(tokens, dtype=w.dtype, device=w.device)
-    sums = (
-        weighted_N.sum(),
-        w.sum(),
-        w.dot(w),
-        largest,
-        w.count_nonzero(),
-        logq.sum(),
-        entropy.sum(),
-        top1.sum(),
-        tokens,
-    )
-    return torch.stack(sums)
+    counted = w.count_nonzero().to(wide)
+    # Filled on the device: a number of the host's would be copied there, with a wait for all that was launched before.
+    told = tokens.to(wide) if isinstance(tokens, Tensor) else w.new_full((), tokens)
+    return torch.stack([weighted, w.sum(), w.dot(w), largest, counted, logq.sum(), entropy.sum(), top1.sum(), told])
 
 
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
