@@ -84,9 +84,7 @@ def test_what_was_judged_is_not_run_again(capsys, place):
 
 def test_ks_are_those_that_every_problem_has_samples_for(capsys, place):
     file = place / "runs" / "lm" / "samples" / "t0.7-x.jsonl"
-    status, _, _ = call(
-        capsys, "score", "--task", "mbpp", place / "problems.jsonl", file, "--json", place / "own.json"
-    )
+    status, _, _ = call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", file, "--json", place / "own.json")
     assert status == 0
     assert json.loads((place / "own.json").read_text())["ks"] == [1]
     status, _, err = call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", file, "--ks", 10)

@@ -102,6 +102,12 @@ def test_a_folder_that_another_process_is_training_is_refused(config, tmp_path):
         os.close(held)
 
 
+def test_fsdp_that_accelerate_would_not_run_is_refused_and_not_exchanged_for_ddp(config, tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match="FSDP was asked for, and accelerate would run"):
+        fine_tune(config, tmp_path / "runs", device="cpu")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
 def test_two_processes_train_what_one_trains(config, tmp_path, launcher):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,4 +94,9 @@ def trainer_of(one: Prepared, model: Any, args: Any, watch: Any) -> Any:
         weight_scale=one.config.weight_scale,
     )
     trainer.remove_callback(PrinterCallback)
+    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and not trainer.is_fsdp_enabled:
+        raise ValueError(
+            f"FSDP was asked for, and accelerate would run {trainer.accelerator.distributed_type} instead: it shards a model on GPUs only. "
+            "Take GPUs, or leave FSDP out (`accelerate launch --multi_gpu`, torchrun)"
+        )
     return trainer

@@ -112,8 +112,8 @@ def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) 
         main=place.main,
         evaluate=one.evaluate is not None,
     )
-    trainer = trainer_of(one, model, args, watch)
     try:
+        trainer = trainer_of(one, model, args, watch)
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         if log is not None:
