@@ -216,6 +216,19 @@ def test_lines_that_cannot_be_read_are_bad_records_and_the_rest_is_read(tmp_path
     assert "not UTF-8 at byte 11" in lines[1]
 
 
+def test_a_row_of_a_csv_that_is_no_utf8_is_bad_and_the_rest_is_read(tmp_path):
+    (tmp_path / "x.csv").write_bytes("prompt,story\nä,b\n".encode() + b"c,d\xff\n" + b'"e\ng",f\n')
+    found = read("writing_prompts", str(tmp_path / "x.csv"))
+    assert [example.completion for example in found.examples] == ["b", "f"]
+    assert [sentence.partition("x.csv, ")[2] for sentence in found.bad] == ["line 3: not UTF-8"]
+
+
+def test_a_list_that_is_no_utf8_is_refused_with_the_line(tmp_path):
+    (tmp_path / "x.json").write_bytes(b'[{"text": "a"},\n{"text": "\xff"}]')
+    with pytest.raises(ValueError, match=r"x\.json, line 2: not UTF-8 at byte 27"):
+        read("jsonl", str(tmp_path / "x.json"))
+
+
 def test_an_unanswered_example_is_bad_only_where_there_is_something_to_learn(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b", "completion": "c"}\n')
     assert len(read("jsonl", str(tmp_path / "x.jsonl")).examples) == 2

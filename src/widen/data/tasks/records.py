@@ -88,7 +88,9 @@ def _blank(text: str, at: int) -> int:
 def _csv(path: Path) -> Iterator[Record]:
     """One record a row, under the names of the header; line breaks inside quotes belong to the text."""
     csv.field_size_limit(2**31 - 1)  # the default refuses a text of more than 128 KB
-    rows = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    # Bytes that are no UTF-8 become what no text holds, so that they spoil their own row and no other.
+    text = path.read_bytes().decode("utf-8-sig", errors="surrogateescape")
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     header = next(rows, None)
     if not header:
         raise ValueError(f"{path}, line 1: no header with the names of the columns")
@@ -100,18 +102,30 @@ def _csv(path: Path) -> Iterator[Record]:
             raise ValueError(f"{where}: not CSV: {error}") from None
         if row is None:
             return
-        if len(row) == len(header):
+        if not all(cell.isascii() or _is_utf8(cell) for cell in row):
+            yield Record(where, None, "not UTF-8")
+        elif len(row) == len(header):
             yield Record(where, dict(zip(header, row, strict=True)))
         elif row:
             columns = f"{len(row)} column{'s' * (len(row) > 1)}"
             yield Record(where, None, f"{columns} where the header has {len(header)}")
 
 
-def _text(path: Path) -> str:
+def _is_utf8(cell: str) -> bool:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        cell.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(path: Path) -> str:
+    data = path.read_bytes()
+    try:
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8 at byte {error.start + 1}") from None
 
 
 def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[Record]:
