@@ -86,10 +86,18 @@ def test_ks_are_those_that_every_problem_has_samples_for(capsys, place):
     file = place / "runs" / "lm" / "samples" / "t0.7-x.jsonl"
     status, _, _ = call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", file, "--json", place / "own.json")
     assert status == 0
-    assert json.loads((place / "own.json").read_text())["ks"] == [1]
+    assert json.loads((place / "own.json").read_text())["ks"] == [1, 4]
     status, _, err = call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", file, "--ks", 10)
     assert status == 2
     assert "pass@10 needs at least 10 samples" in err
+
+
+def test_one_sample_a_problem_says_nothing_of_recall(capsys, place):
+    write_samples(place / "runs" / "one" / "samples" / "t0.7-x.jsonl", [own[:1] for own in DRAWN])
+    assert call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", place / "runs" / "one")[0] == 0
+    (path,) = (place / "runs" / "one" / "scores").iterdir()
+    assert json.loads(path.read_text())["scores"].keys() == {"precision", "pass@1"}
+    assert call(capsys, "report", place / "runs" / "one", "--no-figures")[0] == 0
 
 
 def test_problems_without_samples_are_said_and_names_of_ones_own_are_found_by_their_text(capsys, place):

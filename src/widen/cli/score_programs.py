@@ -23,7 +23,9 @@ def add_arguments(group: Any) -> None:
     group.add_argument(
         "--task", metavar="NAME", help="mathqa_python, mbpp or codecontests: DATA holds its problems, SAMPLES programs"
     )
-    group.add_argument("--ks", type=int, nargs="+", metavar="K", help="of pass@k (default: those of 1 10 100 that fit)")
+    group.add_argument(
+        "--ks", type=int, nargs="+", metavar="K", help="of pass@k (default: 1 10 100 as far as there are samples)"
+    )
     group.add_argument(
         "--fenced", action="store_true", help="the program is the first ``` block of an answer, as chat models write it"
     )
@@ -78,7 +80,7 @@ def _score(options: argparse.Namespace, files: list[Path]) -> ProgramScore:
     ks = options.ks
     if ks is None:
         least = min((min(Counter(s.prompt for s in read_samples(f)).values(), default=1) for f in files), default=1)
-        ks = [k for k in ProgramScore().ks if k <= least]
+        ks = sorted({1, *(k for k in ProgramScore().ks if k <= least)} if least >= 10 else {1, least})
     elif min(ks) < 1:
         raise ValueError(f"--ks {min(ks)}: at least 1")
     wall = ProgramScore().wall_seconds if options.wall_seconds is None else options.wall_seconds

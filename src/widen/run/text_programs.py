@@ -116,11 +116,14 @@ class Judges:
 
 
 def values_of(passes: PassScores) -> dict[str, Measured]:
-    """pass@k, and what the paper makes of it, by the names that the page knows."""
-    named = {
-        "precision": (passes.precision, passes.precision_interval),
+    """pass@k, and what the paper makes of it, by the names that the page knows; pass@1 alone says nothing of recall."""
+    recall = {
         "recall": (passes.recall, passes.recall_interval),
         "recall_normalised": (passes.recall_normalised, passes.recall_normalised_interval),
+    }
+    named = {
+        "precision": (passes.precision, passes.precision_interval),
+        **(recall if len(passes.ks) > 1 else {}),
         **{f"pass@{k}": (v, i) for k, v, i in zip(passes.ks, passes.values, passes.intervals, strict=True)},
     }
     return {name: Measured(value=value, low=found.low, high=found.high) for name, (value, found) in named.items()}
