@@ -162,8 +162,8 @@ class WeightedLoss(_Host):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """The host's, with our figures beside the training loss."""
         if "loss" in logs:
-            if (text := self.ledger.warning()) is not None:
-                logger.warning(text)
+            if (text := self.ledger.warning()) is not None and self.is_world_process_zero():
+                logger.warning(text)  # the window is that of all ranks, and so is the sentence
             logs |= self._figures(self.ledger.logged())
         super().log(logs, start_time)
 
@@ -205,7 +205,7 @@ class WeightedLoss(_Host):
         """The host's; ``resume_from_checkpoint=True`` passes over a checkpoint that a kill left half written, and says so."""
         if resume_from_checkpoint is True:
             whole, broken = newest_finished(self.args.output_dir)
-            if whole is not None and broken:
+            if whole is not None and broken and self.is_world_process_zero():
                 logger.warning("%s was not finished; going on from %s", broken[0], whole)
             resume_from_checkpoint = str(whole) if whole is not None else True
         return super().train(resume_from_checkpoint, *args, **kwargs)
