@@ -4,18 +4,23 @@
     python benchmarks/trainer_timeline.py --device cpu --small  the shape of it
 
 At every mark the host's clock is read and an event is recorded on the device; both are shown from the start of the step. Where the two
-agree the device waits for the host, where the device is later it has work in hand. Every trainer has a model of its own here.
+agree the device waits for the host, where the device is later it has work in hand. Every trainer has a model of its own here. First comes
+what a call of ``model.train()`` takes.
 """
 
 import argparse
+import contextlib
 import statistics
 import time
+import timeit
 
 import accelerate
 import bench_trainer
 import torch
 import transformers
 from transformers.models.llama.modeling_llama import LlamaModel
+
+from widen.integrations.training_mode import looking_before_train
 
 VARIANTS = ("stock loss", "stock loss, no nan filter", "widen, nll", "widen, cdiv:alpha=1.4")
 SMOLLM2 = {
@@ -76,6 +81,16 @@ def milliseconds(steps):
         yield name, host, statistics.median(device) if device else float("nan")
 
 
+def train_call(model):
+    """What the host's ``model.train()`` takes at every micro-batch, and what ours takes while a trainer runs."""
+    seconds = {}
+    for name, context in (("plain", contextlib.nullcontext()), ("looking first", looking_before_train(model))):
+        with context:
+            model.train()
+            seconds[name] = min(timeit.repeat(model.train, number=20, repeat=5)) / 20
+    return "model.train(): " + ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in seconds.items())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
@@ -97,6 +112,7 @@ def main():
     marked(accelerate.optimizer.AcceleratedOptimizer, "step", after="stepped")
     turns = []
     bench_trainer.Turns = lambda *args: turns.append(Marked(*args)) or turns[-1]
+    print(train_call(transformers.LlamaForCausalLM(shape)))
     running = {}
     for name in given.only:
         torch.manual_seed(0)

@@ -89,7 +89,7 @@ def test_ks_are_those_that_every_problem_has_samples_for(capsys, place):
     assert json.loads((place / "own.json").read_text())["ks"] == [1, 4]
     status, _, err = call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", file, "--ks", 10)
     assert status == 2
-    assert "pass@10 needs at least 10 samples" in err
+    assert "--ks 10: from 1 to 4, the fewest samples of a problem" in err
 
 
 def test_one_sample_a_problem_says_nothing_of_recall(capsys, place):
@@ -114,7 +114,7 @@ def test_problems_without_samples_are_said_and_names_of_ones_own_are_found_by_th
         (["--task", "alpaca", "stories.jsonl", "runs/lm"], "none of the 1 problems"),
         (["--task", "mbpp", "problems.jsonl"], "give DATA"),
         (["--task", "nope", "problems.jsonl", "runs/lm"], "no task is called 'nope'"),
-        (["--task", "mbpp", "problems.jsonl", "runs/lm", "--ks", "0"], "at least 1"),
+        (["--task", "mbpp", "problems.jsonl", "runs/lm", "--ks", "0"], "--ks 0: from 1 to 4"),
         (["--task", "mbpp", "problems.jsonl", "runs/lm", "--wall-seconds", "0"], "above 0"),
         (["problems.jsonl", "runs/lm", "--fenced"], "--fenced is for programs"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .show import bars
+from .user_file import write_json
 
 if TYPE_CHECKING:
     from widen.run.program_scores import Judged
@@ -37,8 +37,9 @@ def add_arguments(group: Any) -> None:
 def main(options: argparse.Namespace) -> int:
     """Read the problems, run the programs, print, write."""
     from widen.metrics.programs import SandboxUnavailable
-    from widen.run.program_scores import judge_samples, keep_passes, problems_of, sandbox_for
+    from widen.run.program_scores import judge_samples, keep_passes, problems_of
     from widen.run.sample_scores import files_of
+    from widen.run.text_programs import sandbox_for
 
     if len(options.paths) < 2:
         raise ValueError("give DATA, the file of the problems, and then samples files or runs with samples")
@@ -52,9 +53,8 @@ def main(options: argparse.Namespace) -> int:
         with sandbox_for(score) as sandbox, bars() as (_, on_score):
             found = []
             for file in files:
-                verdicts = _verdicts(file, options.task)
                 at = partial(on_score, f"judging {file.name}")
-                found.append(judge_samples(file, asked, score, sandbox=sandbox, verdicts=verdicts, progress=at))
+                found.append(judge_samples(file, asked, score, sandbox=sandbox, task=options.task, progress=at))
     except SandboxUnavailable as error:
         raise ValueError(f"programs are run in a sandbox only: {error}") from None
     console.print(_table(found, f"{options.task}: {len(files)} samples file{'s' * (len(files) > 1)}"))
@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> int:
             path = keep_passes(one.run, one, options.task, score)
         else:
             path = options.json or one.path.with_name(one.path.name + ".scores.json")
-            _write(path, one)
+            write_json(path, _content(one))
         console.print(f"scores: {path}", soft_wrap=True)
     return 0
 
@@ -77,22 +77,16 @@ def _score(options: argparse.Namespace, files: list[Path]) -> ProgramScore:
     from widen.run.text_experiment import ProgramScore
     from widen.sample import read_samples
 
+    least = min(min(Counter(s.prompt for s in read_samples(f)).values(), default=1) for f in files)
     ks = options.ks
     if ks is None:
-        least = min((min(Counter(s.prompt for s in read_samples(f)).values(), default=1) for f in files), default=1)
-        ks = sorted({1, *(k for k in ProgramScore().ks if k <= least)} if least >= 10 else {1, least})
-    elif min(ks) < 1:
-        raise ValueError(f"--ks {min(ks)}: at least 1")
+        ks = [k for k in ProgramScore().ks if k <= least] if least >= 10 else sorted({1, least})
+    if not 1 <= min(ks) <= max(ks) <= least:  # before a program is run
+        raise ValueError(f"--ks {' '.join(map(str, ks))}: from 1 to {least}, the fewest samples of a problem")
     wall = ProgramScore().wall_seconds if options.wall_seconds is None else options.wall_seconds
     if not wall > 0:
         raise ValueError(f"--wall-seconds {wall:g}: above 0")
     return ProgramScore(ks=tuple(sorted(ks)), fenced=options.fenced, wall_seconds=wall)
-
-
-def _verdicts(file: Path, task: str) -> Path:
-    """Where the verdicts of a samples file are kept: in its run, or beside it."""
-    above = file.resolve().parent
-    return above.parent / "verdicts" / f"{task}.jsonl" if above.name == "samples" else Path(f"{file}.verdicts.jsonl")
 
 
 def _table(found: list[Judged], title: str) -> Table:
@@ -112,12 +106,9 @@ def _table(found: list[Judged], title: str) -> Table:
     return table
 
 
-def _write(path: Path, one: Judged) -> None:
-    content = one.passes.to_json() | {
+def _content(one: Judged) -> dict[str, Any]:
+    return one.passes.to_json() | {
         "decoding": one.decoding,
         "counts": {count.problem: [count.n, count.c] for count in one.counts},
         "statuses": one.statuses,
     }
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    part.replace(path)

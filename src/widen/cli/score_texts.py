@@ -7,7 +7,6 @@ them.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,9 +17,10 @@ from rich.console import Console
 
 from .score_table import table_of
 from .show import bars
+from .user_file import write_json
 
 if TYPE_CHECKING:
-    from widen.metrics.text_scores import ScoreSettings, TextScores
+    from widen.metrics.text_scores import ScoreSettings
     from widen.run.sample_scores import Texts
 
 
@@ -90,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
                 path = keep_scores(generated.run, generated, reference, settings, scores)
             else:
                 path = options.json or generated.path.with_name(generated.path.name + ".scores.json")
-                _write(path, scores)
+                write_json(path, scores.to_json())
             console.print(table_of(scores, f"{generated.path.name} against {reference.path.name}"))
             for note in scores.notes:
                 console.print(f"note: {note}")
@@ -131,12 +131,6 @@ def _quiet() -> None:
         return  # said by the embedder, where one is needed
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-
-
-def _write(path: Path, scores: TextScores) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(scores.to_json(), indent=1), encoding="utf-8")
-    part.replace(path)
 
 
 def _no_embedder(settings: ScoreSettings, error: OSError) -> str:

@@ -1,7 +1,8 @@
 """``model.train()`` that looks before it writes, while a trainer runs.
 
 The host calls it at every micro-batch, and it sets a flag on every module: .9 ms of a core for a model of 30 layers, as long as our whole
-loss takes, and the host is what a small model waits for. To see that every flag is set already takes a twelfth of that.
+loss takes, and the host is what a small model waits for. To see that every flag is set already takes a
+seventh of that (`python benchmarks/trainer_timeline.py`).
 """
 
 from __future__ import annotations
@@ -45,11 +46,15 @@ def train(self: Any, mode: bool = True) -> Any:  # by this name a model that is 
 
 def _in_training(module: nn.Module) -> bool:
     """Whether ``train()`` would leave every module as it is."""
-    waiting = [module]
+    waiting, plain = [module], set[type]()
     while waiting:
         one = waiting.pop()
-        own = one is not module and "train" in vars(one)
-        if not one.training or own or type(one).train not in _ONLY_FLAGS:
+        if type(one) not in plain:
+            if type(one).train not in _ONLY_FLAGS:
+                return False
+            plain.add(type(one))
+        state = one.__dict__  # past nn.Module's own attributes: this loop is what is saved
+        if not state.get("training") or ("train" in state and one is not module):
             return False
-        waiting += [child for child in one._modules.values() if child is not None]
+        waiting += [child for child in state["_modules"].values() if child is not None]
     return True

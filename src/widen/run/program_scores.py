@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from os import sched_getaffinity
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.tasks import listed, read
 from widen.metrics.passes import PassScores, pass_scores
-from widen.metrics.programs import Count, Limits, Sandbox, counts, judge_programs
+from widen.metrics.programs import Count, Sandbox, counts, judge_programs
 from widen.sample import Decoding, Samples, read_samples
 
 from .folder import RunFolder
+from .sample_scores import run_of
 from .text_experiment import ProgramScore
 from .text_programs import judge_of, judged, program_in, values_of
 from .text_prompts import Asked, named
 from .value import content_hash, to_json
 
-__all__ = ["Judged", "judge_samples", "keep_passes", "problems_of", "sandbox_for"]
+__all__ = ["Judged", "judge_samples", "keep_passes", "problems_of"]
 
 
 class Judged(NamedTuple):
@@ -39,8 +39,7 @@ class Judged(NamedTuple):
     @property
     def run(self) -> RunFolder | None:
         """The run whose samples they are."""
-        above = self.path.resolve().parent
-        return RunFolder(above.parent) if above.name == "samples" else None
+        return run_of(self.path)
 
 
 def problems_of(task: str, source: str, *, limit: int | None = None) -> list[Asked]:
@@ -54,19 +53,13 @@ def problems_of(task: str, source: str, *, limit: int | None = None) -> list[Ask
     return named(found.examples)
 
 
-def sandbox_for(score: ProgramScore) -> Sandbox:
-    """A sandbox with the limits of the score and a worker for each core; a context manager."""
-    limits = Limits(wall_seconds=score.wall_seconds, cpu_seconds=score.cpu_seconds, memory_bytes=score.memory_mib << 20)
-    return Sandbox(limits=limits, workers=len(sched_getaffinity(0)))
-
-
 def judge_samples(
     path: Path,
     asked: Sequence[Asked],
     score: ProgramScore,
     *,
     sandbox: Sandbox,
-    verdicts: Path,
+    task: str,
     progress: Callable[[int, int], None] | None = None,
 ) -> Judged:
     """Run every program of a samples file.
@@ -76,7 +69,7 @@ def judge_samples(
       asked: the problems, of which some may have no sample; a sample of none of them is refused.
       score: ``ks`` that the fewest samples of a problem do not reach are left to the caller: they are refused here.
       sandbox: open.
-      verdicts: file of verdicts, which goes on where a kill stopped it.
+      task: of the problems; verdicts are kept under its name, in the run or beside the file, and go on where a kill stopped them.
       progress: programs judged, and in all.
     """
     samples = read_samples(path)
@@ -84,6 +77,8 @@ def judge_samples(
         raise ValueError(f"{path}: holds no sample yet")
     own = _problems(samples, asked, path)
     programs = [judged(own[s.prompt], program_in(s.text, fenced=score.fenced)) for s in samples]
+    run = run_of(path)
+    verdicts = run.path / "verdicts" / f"{task}.jsonl" if run else path.with_name(f"{path.name}.verdicts.jsonl")
     verdicts.parent.mkdir(parents=True, exist_ok=True)
     judge = judge_of(list({one.id: one for one in own.values()}.values()))
     reached = judge_programs(judge, programs, sandbox=sandbox, verdicts_path=verdicts, progress=progress)

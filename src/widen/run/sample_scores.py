@@ -27,8 +27,13 @@ class Texts(NamedTuple):
     @property
     def run(self) -> RunFolder | None:
         """The run whose samples they are."""
-        above = self.path.resolve().parent
-        return RunFolder(above.parent) if self.decoding is not None and above.name == "samples" else None
+        return run_of(self.path) if self.decoding is not None else None
+
+
+def run_of(samples: Path) -> RunFolder | None:
+    """The run that a samples file lies in."""
+    above = samples.resolve().parent
+    return RunFolder(above.parent) if above.name == "samples" else None
 
 
 def files_of(path: Path) -> Iterator[Path]:

@@ -75,6 +75,16 @@ def judge_of(asked: Sequence[Asked]) -> Judge:
     return kinds[found.pop()]
 
 
+def limits_of(score: ProgramScore) -> Limits:
+    """What one program may take."""
+    return Limits(wall_seconds=score.wall_seconds, cpu_seconds=score.cpu_seconds, memory_bytes=score.memory_mib << 20)
+
+
+def sandbox_for(score: ProgramScore) -> Sandbox:
+    """A sandbox with the limits of the score and a worker for each core; a context manager."""
+    return Sandbox(limits=limits_of(score), workers=len(sched_getaffinity(0)))
+
+
 class Judges:
     """One open sandbox for each set of limits, and the file of verdicts; a context manager."""
 
@@ -91,12 +101,9 @@ class Judges:
 
     def sandbox(self, score: ProgramScore) -> Sandbox:
         """The sandbox for these limits."""
-        limits = Limits(
-            wall_seconds=score.wall_seconds, cpu_seconds=score.cpu_seconds, memory_bytes=score.memory_mib << 20
-        )
+        limits = limits_of(score)
         if limits not in self._open:
-            workers = len(sched_getaffinity(0))
-            self._open[limits] = self._stack.enter_context(Sandbox(limits=limits, workers=workers))
+            self._open[limits] = self._stack.enter_context(sandbox_for(score))
         return self._open[limits]
 
     def judge(
