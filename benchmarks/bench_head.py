@@ -232,6 +232,16 @@ def rest(bench: Bench, head: Head) -> None:
     })  # fmt: skip
 
 
+def counted(bench: Bench, head: Head, title: str, **kw: Any) -> None:
+    """What a share of rows costs; 100 % of a weight that might have left some out shows the price of asking."""
+    shares = (0.05, 0.25, 0.5, 0.75, 0.9, 1.0)
+    bench.table(title, head, {
+        "nll": lambda: head.weighted("nll", **kw),
+        **{f"{100 * a:g} %": lambda a=a: head.weighted(Active(a), **kw) for a in shares},
+        **{f"linear_logprob, {100 * a:g} %": lambda a=a: head.logprob(a, **kw) for a in (0.05, 0.5, 0.75)},
+    }, seconds=4)  # fmt: skip
+
+
 def bounds(bench: Bench) -> None:
     """What no code around the products could reach, in words."""
     for title, table in bench.result["tables"].items():
@@ -324,11 +334,8 @@ def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch
     curve = {f"widen c-Div, {b / MB:.0f} MB": lambda b=b: head.weighted("cdiv:alpha=1.4", workspace=b) for b in rooms}
     bench.table("time against workspace", head, {"Liger NLL": head.liger} | least | curve, seconds=5)
     bench.table("every token-local loss", head, {s: lambda s=s: head.weighted(s) for s in ("nll", *LOSSES)}, seconds=5)
-    bench.table("rows that count", head, {
-        "nll": lambda: head.weighted("nll"),
-        **{f"{100 * a:g} %": lambda a=a: head.weighted(Active(a)) for a in (0.05, 0.25, 0.5, 0.75)},
-        **{f"linear_logprob, {100 * a:g} %": lambda a=a: head.logprob(a) for a in (0.05, 0.5)},
-    }, seconds=4)  # fmt: skip
+    counted(bench, head, "rows that count")
+    counted(bench, head, f"rows that count, {rooms[0] / MB:.0f} MB", workspace=rooms[0])
     bench.table("dW summed in float32", head, {
         "c-Div": lambda: head.weighted("cdiv:alpha=1.4"),
         "c-Div, accumulate=float32": lambda: head.weighted("cdiv:alpha=1.4", accumulate=torch.float32),
@@ -341,6 +348,7 @@ def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch
     for shape in shapes[-3:] if bench.cuda else shapes[-1:]:  # the smaller the hidden size, the more the rest weighs
         head = fresh(shape)
         rest(bench, head)
+    counted(bench, head, "rows that count, " + shape.name)
     if bench.cuda:
         attempt(bench, lambda: profile(bench, head))
     del head

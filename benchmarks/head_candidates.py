@@ -101,9 +101,9 @@ class Head:
             ).loss
         )  # fmt: skip
 
-    def logprob(self, share: float = 1.0) -> Run:
+    def logprob(self, share: float = 1.0, **kw: Any) -> Run:
         weight_N = (self.position <= share * self.length).float() / len(self.target)
-        return lambda: self.gradient(-(weight_N * linear_logprob(self.hidden, self.head, self.target)).sum())
+        return lambda: self.gradient(-(weight_N * linear_logprob(self.hidden, self.head, self.target, **kw)).sum())
 
     def plain(self, hidden, head, target):
         logq = F.linear(hidden, head).float().log_softmax(-1).gather(-1, target[:, None])[:, 0]

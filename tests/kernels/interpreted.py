@@ -24,6 +24,7 @@ from widen.kernels import (
     TargetSums,
     chunk_walk,
     gradients,
+    held_rows,
     linear_logprob,
     one_read,
     plan,
@@ -31,7 +32,6 @@ from widen.kernels import (
     rows_triton,
     target_sums,
     targets,
-    weighted,
 )
 from widen.kernels.answer import Answer
 
@@ -258,25 +258,41 @@ def test_the_lead_is_multiplied_before_the_host_asks_and_the_first_chunk_before_
     problem = Problem.make((32, 57, 12), torch.float32, ignored=0.0)
     problem.weighted(Power(), impl="triton", workspace=20 * 64 * 4)
     # two chunks of 16; a lead is a quarter of the first at most
-    assert done == [4, "asked", 12, "4 walked", "12 walked", 16, "16 walked"]
+    assert done == [4, "asked", 12, "16 walked", 16, "16 walked"]
     done.clear()
     problem.logprob(impl="triton", workspace=20 * 64 * 4)
     assert done == ["asked", 16, 16]
 
 
-@pytest.mark.usefixtures("leading")
-@pytest.mark.parametrize("weight", [Power(), Gate()], ids=["dense", "gated"])
-def test_the_first_rows_decide_how_the_others_are_computed(weight, monkeypatch):
-    seen = []
-    monkeypatch.setattr(weighted, "add_recomputed", lambda *a, **kw: seen.append(len(kw["target_T"])))
-    problem = Problem.make((64, 57, 12), torch.float32, ignored=0.0)
-    problem.weighted(weight, impl="triton")
-    assert seen == ([] if isinstance(weight, Power) else [int((problem.position % 4 == 1).sum())])
+@pytest.mark.parametrize("size", [1, 100, 4096, 9001])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.7, 1.0])
+def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(size, share):
+    g = torch.Generator().manual_seed(size)
+    w_C = torch.randn(size, generator=g) * (torch.rand(size, generator=g) < share)
+    w_C[-1] = math.nan  # no weight of 0: it must be seen
+    found, expected = rows_triton.front(w_C), rows_torch.front(w_C)
+    count, holes = expected.counts.tolist()
+    assert found.counts.tolist() == [count, holes]
+    assert torch.equal(found.order_C[:count], expected.order_C[:count])
+    assert torch.equal(found.hole_C[:holes], expected.hole_C)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 17, 9001])
+def test_rows_are_moved_whole_and_others_are_left_alone(vocabulary):
+    like_VD = torch.empty(vocabulary, 1, dtype=torch.bfloat16)
+    z_CV = plan.plan_for("triton", like_VD, torch.bfloat16, None, None, None).buffer(40, like_VD)
+    z_CV.copy_(torch.randn(40, vocabulary))
+    w_C = (torch.arange(40) % 3 != 0).float()
+    order_C, hole_C, counts = rows_triton.front(w_C)
+    moved_CV = z_CV.clone()
+    moved_CV[: counts[0]] = z_CV[order_C[: counts[0]]]
+    rows_triton.move_(z_CV, order_C, hole_C[: counts[1]])
+    assert torch.equal(z_CV, moved_CV)
 
 
 @pytest.mark.usefixtures("leading")
-@pytest.mark.parametrize("weight", [Power(), Gate()], ids=["kept", "broken"])
-def test_a_promise_that_no_token_weighs_nothing_saves_a_wait_and_changes_no_number(weight, monkeypatch):
+@pytest.mark.parametrize(("weight", "parts"), [(Power(), 4), (Gate(), 5)], ids=["kept", "broken"])
+def test_a_promise_that_no_token_weighs_nothing_saves_a_wait_a_part_and_changes_no_number(weight, parts, monkeypatch):
     problem = Problem.make((64, 57, 12), torch.float32, ignored=0.1)
     asked, results = [], []
 
@@ -285,12 +301,13 @@ def test_a_promise_that_no_token_weighs_nothing_saves_a_wait_and_changes_no_numb
             asked.append(x)
             super().__init__(x)
 
-    monkeypatch.setattr(weighted, "Answer", Noted)
+    monkeypatch.setattr(held_rows, "Answer", Noted)
     for promise in (False, True):
         monkeypatch.setattr(type(weight), "never_zero", promise, raising=False)
         out = problem.weighted(weight, impl="triton", workspace=20 * 64 * 4)
         results.append((*out[:4], *torch.autograd.grad(out.loss, list(problem.leaves.values()))))
-        assert len(asked) == 1  # by the first of the two calls
+        assert len(asked) == (0 if promise else parts)
+        asked.clear()
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b)
 

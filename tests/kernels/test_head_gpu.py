@@ -346,3 +346,34 @@ def test_answers_asked_before_either_is_read_keep_their_own_numbers_and_their_ro
     assert again._host.data_ptr() in room
     assert asked[2].read() == [2, 3]
     assert again.read() == [5, 6]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.97, 1.0])
+def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(share):
+    for size in (1, 2, 127, 4096, 4097, 20_001):
+        w_C = torch.randn(size, device="cuda") * (torch.rand(size, device="cuda") < share)
+        found, expected = rows_triton.front(w_C), rows_torch.front(w_C)
+        count, holes = expected.counts.tolist()
+        assert found.counts.tolist() == [count, holes]
+        assert torch.equal(found.order_C[:count], expected.order_C[:count])
+        assert torch.equal(found.hole_C[:holes], expected.hole_C)
+        z_CV = torch.randn(size, 48, device="cuda", dtype=torch.bfloat16)
+        expected_CV = z_CV[expected.order_C[:count]]
+        if holes:
+            rows_triton.move_(z_CV, found.order_C, found.hole_C[:holes])
+        assert torch.equal(z_CV[:count], expected_CV)
+
+
+@pytest.mark.parametrize("share", [0.03, 0.4, 0.75, 0.98])
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+def test_error_is_no_worse_than_eager_whatever_share_of_rows_counts(share, dtype):
+    class Some(Power):
+        def at(self, logq_N, position_N, length_N):
+            return torch.where(position_N < share * len(counted_N), super().at(logq_N, position_N, length_N), 0.0)
+
+    problem = Problem.make((3000, 5003, 96), dtype, "cuda")
+    counted_N = problem.position = torch.randperm(3000, device="cuda")
+    exact, eager = (through_weighted(p, Some(), impl="eager") for p in (problem.to(torch.float64), problem))
+    for rows in (3000, 1100, 200):  # all at once; in whole chunks; with some rows waiting for the next part
+        mine = through_weighted(problem, Some(), impl="triton", workspace=rows * 5008 * dtype.itemsize)
+        assert_as_good_as_eager(mine, eager, exact, dtype)

@@ -7,7 +7,6 @@ import torch
 from head_oracle import DTYPES, IDS, Problem, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_head_cost import D, N, V, cost
 
 from widen.kernels.plan import Plan
 
@@ -33,12 +32,6 @@ def test_chunked_is_eager_whatever_the_chunks_and_whichever_rows_count(n, v, d, 
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
 def test_error_is_no_worse_than_eager(dtype):
     check((129, 507, 123), dtype, "chunked")
-
-
-def test_where_few_kept_rows_count_only_those_are_computed_again():
-    problem = Problem.make((N, V, D), torch.float32, ignored=0.0)
-    weight_N = (torch.arange(N) % 4 == 1).float()
-    assert cost(lambda: (weight_N * problem.logprob(impl="chunked", bias=False)).sum()) == 1 + 3 / 4
 
 
 def test_rows_before_the_kept_ones_that_do_not_count_have_gradient_zero():

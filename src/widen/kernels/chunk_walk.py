@@ -11,24 +11,16 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .gradients import logits_
-from .plan import Plan, chunks
+from .plan import Plan, whole_tiles
 
 
 class Part(NamedTuple):
-    """Logits that have just been computed: rows ``at`` of the T, in ``z``. A chunk is one part, the first may be two."""
+    """Logits that have just been computed: rows ``at`` of the T, which are ``row`` of the N."""
 
     at: slice
-    z: Tensor
-    chunk: slice
-    """The rows of the whole chunk; its logits, hidden states and places among the N follow."""
     z_CV: Tensor
     hidden_CD: Tensor
     row: slice | Tensor
-
-    @property
-    def ends(self) -> bool:
-        """Whether the chunk is complete."""
-        return bool(self.at.stop == self.chunk.stop)
 
 
 class ChunkWalk:
@@ -38,6 +30,8 @@ class ChunkWalk:
         self.plan, self.hidden_ND, self.head_VD, self.bias_V = plan, hidden_ND, head_VD, bias_V
         self.buffer = plan.buffer(plan.rows(len(hidden_ND), len(head_VD)), head_VD)
         self.lead = 0
+        self.held = 0
+        """Rows at the front of the buffer that the next part leaves alone."""
 
     def begin(self, row_N: Tensor | None) -> None:
         """Launch the lead: the logits of the first rows that count, before the host has learnt how many count.
@@ -65,29 +59,23 @@ class ChunkWalk:
         Nothing comes before that launch, neither the targets nor the weights of the lead: it is what the device has to do while
         the host prepares them.
         """
-        self._row_T = row_T
-        self._chunks = list(chunks(total, self.plan.rows(total, len(self.head_VD), len(self.buffer))))
-        self._first = self._fill(self._chunks[0], self.lead) if self._chunks else None
+        self.row_T, self.total = row_T, total
+        self.rows = self.plan.rows(total, len(self.head_VD), len(self.buffer))
+        self._first = self._fill(0, self.lead) if total else None
 
     def parts(self) -> Iterator[Part]:
-        """Every row that counts once. Asking for the next part overwrites the chunk before it.
+        """Every row that counts once, in the order of the T. The next part goes behind the rows that are `held` when it is asked for."""
+        while self._first is not None:
+            yield self._first
+            stop = self._first.at.stop
+            self._first = self._fill(stop, 0) if stop < self.total else None
 
-        The first chunk comes in two parts where there is a lead, so that what is asked of the first is answered while the
-        second keeps the device busy.
-        """
-        for chunk in self._chunks:
-            filled, self._first = self._first or self._fill(chunk, 0), None
-            size = chunk.stop - chunk.start
-            lead = min(self.lead, size) if chunk.start == 0 else 0
-            for low, high in ((0, lead), (lead, size)):
-                if low < high:
-                    yield Part(slice(chunk.start + low, chunk.start + high), filled[0][low:high], chunk, *filled)
-
-    def _fill(self, chunk: slice, lead: int) -> tuple[Tensor, Tensor, slice | Tensor]:
-        """Launch the logits of a chunk but its first ``lead`` rows: all its logits, its hidden states, its places among the N."""
-        row = chunk if self._row_T is None else self._row_T[chunk]
+    def _fill(self, start: int, lead: int) -> Part:
+        """Launch the logits of the rows from ``start`` on that there is room for, but the first ``lead``, which have been launched."""
+        at = slice(start, min(start + whole_tiles(self.rows - self.held), self.total))
+        row = at if self.row_T is None else self.row_T[at]
         hidden_CD = self.hidden_ND[row].to(self.plan.dtype)
-        z_CV = self.buffer[: len(hidden_CD)]
+        z_CV = self.buffer[self.held : self.held + len(hidden_CD)]
         if lead < len(hidden_CD):
             logits_(z_CV[lead:], hidden_CD[lead:], self.head_VD, self.bias_V)
-        return z_CV, hidden_CD, row
+        return Part(at, z_CV, hidden_CD, row)

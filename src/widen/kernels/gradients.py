@@ -17,11 +17,6 @@ from .stats import real_dtype
 _HALF_HEADROOM = 2.0**-7
 
 
-SPARSE = 0.6
-"""Below this share of rows with a weight, computing their logits again (one product more on them) is cheaper than two products on
-all rows: 1 + 3 a < 3 for a < 2/3."""
-
-
 class Wanted(NamedTuple):
     """Which gradients somebody will ask for; a product that nobody asked for is not computed."""
 
@@ -72,7 +67,7 @@ class Gradients:
         self.hidden = hidden_ND.new_empty(hidden_ND.shape, dtype=hold[0]) if wanted.hidden else None
         self.head = head_VD.new_empty(head_VD.shape, dtype=hold[1]) if wanted.head else None
         self.bias = head_VD.new_zeros(len(head_VD), dtype=real_dtype(head_VD.dtype)) if wanted.bias else None
-        self._fresh = True
+        self._fresh, self._blank = True, False
 
     def add(
         self, residual_CV: Tensor, hidden_CD: Tensor, row: slice | Tensor, coefficient_C: Tensor | None = None
@@ -121,22 +116,23 @@ class Gradients:
         """Bring what `_hidden_product` gave, now multiplied, to its rows."""
         if isinstance(row, Tensor):
             if self._fresh:
-                dx_ND.zero_()  # the rows that nobody adds
+                self.clear_hidden()  # the rows that nobody adds
             dx_ND.index_copy_(0, row, dx_CD.to(dx_ND.dtype))
         elif dx_CD.dtype != dx_ND.dtype:
             dx_ND[row] = dx_CD
 
     def clear_hidden(self) -> None:
         """Set dX to 0 before anything is added, for rows that may never be."""
-        if self.hidden is not None:
+        if self.hidden is not None and not self._blank:
             self.hidden.zero_()
+            self._blank = True
 
     def finished(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """dX, dW and db. Where nothing was added they are 0."""
         if self._fresh:
-            for held in (self.hidden, self.head):
-                if held is not None:
-                    held.zero_()
+            self.clear_hidden()
+            if self.head is not None:
+                self.head.zero_()
         return self.hidden, self.head, self.bias
 
 

@@ -15,7 +15,8 @@ from torch.autograd.function import once_differentiable
 from .answer import Answer
 from .chunk_walk import ChunkWalk
 from .eager import eager_logp, eager_logq
-from .gradients import SPARSE, Gradients, Wanted, add_recomputed
+from .gradients import Gradients, Wanted, add_recomputed
+from .held_rows import to_the_front
 from .plan import Impl, Plan, check_shapes, computing_on, plan_for, product_dtype, row_ops
 from .stats import RowStats, real_dtype
 from .targets import TargetRows
@@ -41,8 +42,7 @@ def linear_logprob(
     every row and the logits of the last chunk; the backward computes those of the other chunks again: four products less the
     kept rows' share of one, hence three where all rows fit in one chunk. Where the weights are token-local,
     `weighted_linear_nll` always needs three. A row whose upstream gradient is 0 costs nothing in the backward: a loss that drops
-    sequences pays only for those it keeps. (In the kept chunk the backward uses all rows if at least 60 % have a gradient; if
-    fewer do, those are computed again with the others, which is cheaper, and keeping the chunk gained nothing.)
+    sequences pays only for those it keeps.
 
     The kept chunk is memory: at most ``workspace`` bytes from the forward to the first backward, which needs as much anyway, or
     until the graph is dropped. Several calls before one backward hold that much each, and activation checkpointing does not
@@ -132,13 +132,12 @@ class _Logprob(torch.autograd.Function):
         last = None
         logits.start(len(target_T), row_T)
         for part in logits.parts():
-            plan.ops.normalise(part.z, target_T[part.at], stats.part(part.at), softcap=plan.softcap)
+            plan.ops.normalise(part.z_CV, target_T[part.at], stats.part(part.at), softcap=plan.softcap)
             last = part
         ctx.save_for_backward(hidden_ND, head_VD, bias_V, target_T, row_T, stats.lse_C)
         ctx.plan = plan
-        ctx.kept = (
-            None if last is None else _Kept(logits.buffer, last.chunk, last.row)
-        )  # freed with the graph, or where there is none
+        # Freed with the graph, or where there is none.
+        ctx.kept = None if last is None else _Kept(logits.buffer, last.at, last.row)
         return stats.logq_C
 
     @staticmethod
@@ -150,21 +149,13 @@ class _Logprob(torch.autograd.Function):
         head = head_VD.to(plan.dtype)
         hold = (plan.dtype, torch.promote_types(plan.dtype, plan.accumulate or plan.dtype))
         gradients = Gradients(hidden_ND, head, Wanted(*ctx.needs_input_grad[:3]), ops=plan.ops, hold=hold, alpha=1.0)
-        coefficient_T = -upstream_T.to(real_dtype(plan.dtype))
+        rows = _Rows(row_T, target_T, lse_T, -upstream_T.to(real_dtype(plan.dtype)))
         with computing_on(hidden_ND):
-            rest, active = _add_kept(gradients, kept, plan, hidden_ND, target_T, lse_T, coefficient_T)
-            # A wait for the device where the count is not known yet; what it saves can be most of the backward.
-            some = upstream_T[:rest].nonzero()[:, 0] if active is None or active < rest else None
-            if some is not None and len(some) < rest:
-                row_T = some if row_T is None else row_T[some]
-                target_T, lse_T, coefficient_T = target_T[some], lse_T[some], coefficient_T[some]
-            elif rest < len(target_T):
-                row_T = None if row_T is None else row_T[:rest]
-                target_T, lse_T, coefficient_T = target_T[:rest], lse_T[:rest], coefficient_T[:rest]
+            rest = _add_kept(gradients, kept, rows, hidden_ND, plan)
             add_recomputed(
                 gradients, hidden_ND, head, None if bias_V is None else bias_V.to(plan.dtype), plan,
                 buffer=None if kept is None else kept.buffer,
-                row_T=row_T, target_T=target_T, lse_T=lse_T, coefficient_T=coefficient_T,
+                row_T=rest.row_T, target_T=rest.target_T, lse_T=rest.lse_T, coefficient_T=rest.coefficient_T,
             )  # fmt: skip
         dx, dw, db = gradients.finished()
         like = (hidden_ND, head_VD, bias_V)
@@ -173,32 +164,51 @@ class _Logprob(torch.autograd.Function):
 
 
 class _Kept(NamedTuple):
-    """Logits that the forward left in its buffer: those of the rows ``chunk`` of the T, which are ``row`` of the N."""
+    """Logits that the forward left in its buffer: those of the rows ``at`` of the T, its last; ``row`` of the N."""
 
     buffer: Tensor
-    chunk: slice
+    at: slice
     row: slice | Tensor
 
 
-def _add_kept(
-    gradients: Gradients, kept: _Kept | None, plan: Plan,
-    hidden_ND: Tensor, target_T: Tensor, lse_T: Tensor, coefficient_T: Tensor,
-) -> tuple[int, int | None]:  # fmt: skip
-    """Add the chunk whose logits are at hand; how many rows come before it, and how many of those count, if known.
+class _Rows(NamedTuple):
+    """What the backward knows of rows that count; ``row_T`` None: they are the first of the N."""
 
-    Where there is none, or too few of its rows count for that to be the cheaper way, all rows are still to come.
+    row_T: Tensor | None
+    target_T: Tensor
+    lse_T: Tensor
+    coefficient_T: Tensor
+
+    def first(self, count: int) -> _Rows:
+        return self if count == len(self.target_T) else _Rows(*(None if x is None else x[:count] for x in self))  # type: ignore[arg-type]
+
+    def some(self, at: Tensor) -> _Rows:
+        return _Rows(at if self.row_T is None else self.row_T[at], *(x[at] for x in self[1:]))
+
+
+def _add_kept(gradients: Gradients, kept: _Kept | None, rows: _Rows, hidden_ND: Tensor, plan: Plan) -> _Rows:
+    """Add the rows whose logits are at hand; those of the others that have a gradient, which are still to come.
+
+    One wait for the device, which tells how many rows have one; what it saves can be most of the backward.
     """
-    total = len(target_T)
+    total, ops = len(rows.target_T), plan.ops
+    start = total if kept is None else kept.at.start
+    others = rows.first(start)
+    counts = others.coefficient_T.count_nonzero()[None]
     if kept is None:
-        return total, None
-    at, before = kept.chunk, kept.chunk.start
-    counts = Answer(torch.stack((coefficient_T[at].count_nonzero(), coefficient_T[:before].count_nonzero())))
-    z_CV = kept.buffer[: total - before]
-    plan.ops.residual_(z_CV, target_T[at], lse_T[at], coefficient_T[at], softcap=plan.softcap)
-    here, others = counts.read()  # the device rewrites the logits meanwhile
-    if here < SPARSE * len(z_CV):
-        return total, here + others
-    if others < before:
-        gradients.clear_hidden()  # rows among the others that nobody adds
-    gradients.add(z_CV, hidden_ND[kept.row].to(plan.dtype), kept.row)
-    return before, others
+        (active,), count = Answer(counts).read(), 0
+    else:
+        front = ops.front(rows.coefficient_T[kept.at])
+        active, count, holes = Answer(torch.cat((counts, front.counts))).read()
+    if active + count < total:
+        gradients.clear_hidden()  # the rows that nobody adds
+    if kept is not None and count:
+        target_C, lse_C, coefficient_C = (x[kept.at] for x in rows[1:])
+        row, z_CV = kept.row, kept.buffer[:count]
+        if count < total - start:
+            order_C = to_the_front(kept.buffer, front, (count, holes), ops)
+            row = order_C + start if isinstance(row, slice) else row[order_C]
+            target_C, lse_C, coefficient_C = target_C[order_C], lse_C[order_C], coefficient_C[order_C]
+        ops.residual_(z_CV, target_C, lse_C, coefficient_C, softcap=plan.softcap)
+        gradients.add(z_CV, hidden_ND[row].to(plan.dtype), row)
+    return others if active == start else others.some(others.coefficient_T.nonzero()[:, 0])

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Protocol, cast, get_args, runtime_checka
 import torch
 from torch import Tensor
 
-from .stats import RowStats
+from .stats import Front, RowStats
 
 Impl = Literal["auto", "eager", "chunked", "triton"]
 
@@ -64,6 +64,8 @@ class RowOps(Protocol):
     def residual_(  # noqa: D102
         self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor, *, softcap: float | None
     ) -> None: ...
+    def front(self, w_C: Tensor) -> Front: ...  # noqa: D102
+    def move_(self, z_CV: Tensor, order_C: Tensor, hole_H: Tensor) -> None: ...  # noqa: D102
     def scale(self, coefficient_C: Tensor, *pairs: tuple[Tensor, Tensor]) -> None: ...  # noqa: D102
     def multiply_(self, factor: Tensor, *tensors: Tensor) -> None: ...  # noqa: D102
     def sums(self, each_kT: Tensor) -> Tensor: ...  # noqa: D102
@@ -111,7 +113,7 @@ class Plan:
         if total <= most:
             return total
         tile = _TILE if most >= _TILE else 1
-        even = math.ceil(total / math.ceil(total / (most - most % tile)))
+        even = math.ceil(total / math.ceil(total / whole_tiles(most)))
         return math.ceil(even / tile) * tile
 
     def lead_rows(self, total: int, rows: int, head_VD: Tensor) -> int:
@@ -120,6 +122,11 @@ class Plan:
             return 0
         some = min(total // self.lead.one_in, rows // 4) // _TILE * _TILE
         return some if some * head_VD.numel() >= self.lead.least else 0
+
+
+def whole_tiles(rows: int) -> int:
+    """As many of ``rows`` rows as fill tiles of a product; all of them where they are fewer than one."""
+    return rows - rows % _TILE if rows >= _TILE else rows
 
 
 def chunks(total: int, rows: int) -> Iterator[slice]:

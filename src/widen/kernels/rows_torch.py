@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .stats import RowStats, real_dtype, target_sums
+from .stats import Front, RowStats, real_dtype, target_sums
 
 
 def pitch(vocabulary: int) -> int:
@@ -82,6 +82,20 @@ def residual_(z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tens
 def _subtract_onehot_(p_CV: Tensor, target_C: Tensor) -> None:
     row_C = torch.arange(len(p_CV), device=p_CV.device)
     p_CV[row_C, target_C] -= 1  # index_put_ with distinct places: reproducible, unlike scatter_add_ on CUDA
+
+
+def front(w_C: Tensor) -> Front:
+    """How the rows of weight other than 0 come to the front, with as few moves as there can be."""
+    place_C, active_C = torch.arange(len(w_C), device=w_C.device), w_C != 0
+    count = active_C.sum()
+    hole_H = ((place_C < count) & ~active_C).nonzero()[:, 0]
+    place_C[hole_H] = ((place_C >= count) & active_C).nonzero()[:, 0]
+    return Front(place_C, hole_H, torch.stack((count, count.new_full((), len(hole_H)))))
+
+
+def move_(z_CV: Tensor, order_C: Tensor, hole_H: Tensor) -> None:
+    """``z[hole] = z[order[hole]]``."""
+    z_CV[hole_H] = z_CV[order_C[hole_H]]
 
 
 def scale(coefficient_C: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:

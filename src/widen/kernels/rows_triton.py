@@ -17,6 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .front_triton import front as front
+from .front_triton import move_ as move_
 from .one_read import LOG2E, LOWEST, Launch
 from .stats import RowStats
 from .sums_triton import sums as sums

@@ -37,6 +37,17 @@ class RowStats(NamedTuple):
         return RowStats(*(x[chunk] for x in self))
 
 
+class Front(NamedTuple):
+    """How the rows that count come to the front of a chunk, still on the device: `RowOps.front`."""
+
+    order_C: Tensor
+    """Which row goes to each of the first places; what stands behind them is of no meaning."""
+    hole_C: Tensor
+    """The places among them whose own row weighs 0, in ascending order; what follows is of no meaning."""
+    counts: Tensor
+    """How many rows count, and how many places are such holes."""
+
+
 class TargetSums(NamedTuple):
     """Sums over the targets of a call, in float64: the loss before its division, and what a trainer logs.
 

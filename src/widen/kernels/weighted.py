@@ -15,7 +15,8 @@ from torch.autograd.function import once_differentiable
 from .answer import Answer
 from .chunk_walk import ChunkWalk
 from .eager import eager_logp, eager_logq, eager_stats
-from .gradients import SPARSE, Gradients, Wanted, add_recomputed
+from .gradients import Gradients, Wanted
+from .held_rows import HeldRows
 from .plan import Impl, Plan, RowOps, check_shapes, computing_on, plan_for, product_dtype, row_ops
 from .stats import HeadLoss, RowStats, TokenLocalWeight, real_dtype, target_sums
 from .targets import TargetRows
@@ -42,9 +43,8 @@ def weighted_linear_nll(
     .. math::  -\frac1n \sum_{t} \bar w_t \log Q_t, \qquad \bar w_t = w(\log \bar Q_t, l_t, L_t)
 
     For weights that look at one token (NLL, c-Div, TaiLr, lambda-PR, a five-line class of yours): per chunk the logits, their
-    log-sum-exp and softmax - onehot in place, ``weight.at`` in PyTorch, and two products. A weight of 0 costs no backward
-    product: where the first rows show that under 60 % of them count, only those are computed again, in full chunks. All rows follow the
-    example of the first: where they are unlike them that costs up to .7 of a product more, or saves none.
+    log-sum-exp and softmax - onehot in place, ``weight.at`` in PyTorch, and two products. A row of weight 0 costs no backward
+    product: those that count move together before they are multiplied (`held_rows`), 1 + 2a products for a share a of them.
 
     The gradient is ready when the forward ends and is handed over by ``backward``, times the upstream gradient, once: a second
     backward through the same loss is refused. dW is summed over chunks in the products' dtype, one rounding a chunk;
@@ -200,14 +200,7 @@ class _OnePass:
         total = len(targets.target_T)
         self.gradients.alpha = 1.0 / count
         stats, w_T = self.found.stats.part(slice(0, total)), self.found.w_N[:total]
-        dense = self._walk(weight, targets, stats, w_T)
-        if any(self.wanted) and not dense:
-            active = w_T.nonzero()[:, 0]
-            row_T = active if targets.row_T is None else targets.row_T[active]
-            add_recomputed(
-                self.gradients, self.hidden_ND, self.head, self.bias, self.plan, buffer=self.logits.buffer,
-                row_T=row_T, target_T=targets.target_T[active], lse_T=stats.lse_C[active], coefficient_T=w_T[active],
-            )  # fmt: skip
+        self._walk(weight, targets, stats, w_T)
         del self.logits  # dW may need a copy in another dtype now
         dx, dw, db = self.gradients.finished()
         each_kT = self.found.each(total)
@@ -215,27 +208,22 @@ class _OnePass:
         loss = (sums[0] / -count).to(w_T.dtype)
         return loss, each_kT, sums, (dx, None if dw is None else dw.to(self.dtype), db)
 
-    def _walk(self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor) -> bool:
-        """Fill ``stats`` and ``w_T`` chunk by chunk, adding gradients on the way; False where that is left to a second walk."""
-        plan, total = self.plan, len(w_T)
-        dense = any(self.wanted)
-        look = dense and not getattr(weight, "never_zero", False)
+    def _walk(self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor) -> None:
+        """Fill ``stats`` and ``w_T`` part by part, adding the gradients of the rows that count on the way."""
+        wanted, sure = any(self.wanted), getattr(weight, "never_zero", False)
+        held = HeldRows(self.logits)
+        if wanted and not sure:
+            self.gradients.clear_hidden()  # for the rows of weight 0
         for part in self.logits.parts():
-            at, chunk = part.at, part.chunk
-            plan.describe(part.z, targets.target_T[at], stats.part(at), residual=dense)
+            at = part.at
+            self.plan.describe(part.z_CV, targets.target_T[at], stats.part(at), residual=wanted)
             w_T[at] = targets.weighed_by(weight, stats.logq_C[at], at)
-            if look and at.start == 0:
-                sample, least = Answer(w_T[at].count_nonzero()), SPARSE * at.stop
-            if not part.ends:
+            if not wanted:
                 continue
-            if look and chunk.start == 0:
-                # The other rows follow the example of the first part. With a lead its answer is there while the rest of the
-                # chunk is walked. Not hidden behind the logits of a second chunk, since those would need a buffer of their own,
-                # and half the rows cost more than the wait.
-                dense = sample.read() >= least
-            if dense:
-                self.gradients.add(part.z_CV, part.hidden_CD, part.row, w_T[chunk] * stats.factor_C[chunk])
-        return dense or total == 0
+            held.add(part, None if sure else w_T[at])
+            if held.ready:
+                z_CV, hidden_CD, at_C, row_C = held.take()
+                self.gradients.add(z_CV, hidden_CD, row_C, w_T[at_C] * stats.factor_C[at_C])
 
 
 class _HandOver(torch.autograd.Function):
