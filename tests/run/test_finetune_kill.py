@@ -108,6 +108,23 @@ def test_fsdp_that_accelerate_would_not_run_is_refused_and_not_exchanged_for_ddp
         fine_tune(config, tmp_path / "runs", device="cpu")
 
 
+@pytest.mark.parametrize("launched", [False, True], ids=["one process", "torchrun without GPUs"])
+def test_fsdp_is_refused_before_anything_is_read_where_there_is_nothing_to_spread_over(
+    config, launched, tmp_path, monkeypatch
+):
+    if launched:
+        monkeypatch.setenv("WORLD_SIZE", "1")
+    missing = replace(config, fsdp=True, train=replace(config.train, path=str(tmp_path / "missing.jsonl")))
+    with pytest.raises(
+        ValueError, match=r"fsdp=True \(--fsdp\) spreads a model over the GPUs of processes that torchrun starts"
+    ):
+        fine_tune(missing, tmp_path / "runs", device="cpu")
+
+
+def test_a_model_is_the_same_run_whether_it_is_spread_or_not(config):
+    assert replace(config, fsdp=True).key == config.key
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
 def test_two_processes_train_what_one_trains(config, tmp_path, launcher):

@@ -8,6 +8,7 @@ a real model, by --model (a folder, or a name on the hub):
   widen train --model allenai/OLMo-1B-hf --task mathqa_python --data train.jsonl --loss cdiv:alpha=1.4 --after-nll-epochs 1 --epochs 3
   widen train --model ./my-model --data mine.jsonl --loss truncr:drop=0.1 --lora 16 --lr 1e-4 --batch-size 32 --micro-batch 8
   torchrun --nproc-per-node 4 -m widen.cli train --model meta-llama/Llama-3.1-8B --task alpaca --packing --gradient-checkpointing
+  torchrun --nproc-per-node 8 -m widen.cli train finetune.json --fsdp     a model too large for one GPU, spread over eight
   accelerate launch -m widen.cli train finetune.json            DDP or FSDP, as `accelerate config` says
 
   widen train --print > config.json                  every key with its default, to edit; add --model NAME for a real model's

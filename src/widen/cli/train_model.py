@@ -33,6 +33,7 @@ KEYS = {
     "packing": "packing",
     "group_by_length": "group_by_length",
     "gradient_checkpointing": "gradient_checkpointing",
+    "fsdp": "fsdp",
 }
 """Flags of real models alone, and the keys of a `FineTune` that they set; --after-nll-epochs and --skip-bad come on top."""
 SHARED = {"loss": "loss", "steps": "max_steps", "seed": "seed", "save_every": "save_steps"}
@@ -72,6 +73,7 @@ def add_arguments(group: Any) -> None:
         ("--packing", "sequences end to end without padding"),
         ("--group-by-length", "batches of similar length: another order, less padding"),
         ("--gradient-checkpointing", "less memory, a third more time"),
+        ("--fsdp", "under torchrun: the model spread over all GPUs"),
     ):
         group.add_argument(flag, action="store_const", const=True, help=text)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .gradients import logits_
-from .plan import Plan, whole_tiles
+from .plan import Plan
 
 
 class Part(NamedTuple):
@@ -72,7 +72,7 @@ class ChunkWalk:
 
     def _fill(self, start: int, lead: int) -> Part:
         """Launch the logits of the rows from ``start`` on that there is room for, but the first ``lead``, which have been launched."""
-        at = slice(start, min(start + whole_tiles(self.rows - self.held), self.total))
+        at = slice(start, min(start + self.rows - self.held, self.total))
         row = at if self.row_T is None else self.row_T[at]
         hidden_CD = self.hidden_ND[row].to(self.plan.dtype)
         z_CV = self.buffer[self.held : self.held + len(hidden_CD)]

@@ -60,7 +60,17 @@ def front(w_C: Tensor) -> Front:
     """How the rows of weight other than 0 come to the front, with as few moves as there can be; the host need not wait for it."""
     order_C, hole_C, from_C = torch.empty(3, len(w_C), dtype=torch.int64, device=w_C.device).unbind()
     counts = torch.empty(2, dtype=torch.int64, device=w_C.device)
-    _front[(1,)](w_C.contiguous(), order_C, hole_C, from_C, counts, len(w_C), BLOCK=4096, num_warps=16)
+    block = min(16384, max(128, 1 << (len(w_C) - 1).bit_length()))
+    _front[(1,)](
+        w_C.contiguous(),
+        order_C,
+        hole_C,
+        from_C,
+        counts,
+        len(w_C),
+        BLOCK=block,
+        num_warps=max(1, min(32, block // 512)),
+    )
     return Front(order_C, hole_C, counts)
 
 

@@ -67,9 +67,11 @@ class HeldRows:
 
     @property
     def ready(self) -> bool:
-        """Whether it is time for the products: no row is to come, or less than half a chunk of them would find room."""
-        walk = self._walk
-        return walk.held > 0 and (self._end == walk.total or 2 * walk.held > walk.rows)
+        """Whether it is time for the products: no row is to come, or too little room is left for those that are."""
+        walk, rest = self._walk, self._walk.total - self._end
+        few = 2 * walk.held > walk.rows
+        last = rest <= walk.rows < rest + walk.held  # all others at once, but for what is held
+        return walk.held > 0 and (rest == 0 or few or last)
 
     def take(self) -> Taken:
         """All that is held; from here on nothing is."""

@@ -113,7 +113,7 @@ class Plan:
         if total <= most:
             return total
         tile = _TILE if most >= _TILE else 1
-        even = math.ceil(total / math.ceil(total / whole_tiles(most)))
+        even = math.ceil(total / math.ceil(total / (most - most % tile)))
         return math.ceil(even / tile) * tile
 
     def lead_rows(self, total: int, rows: int, head_VD: Tensor) -> int:
@@ -122,11 +122,6 @@ class Plan:
             return 0
         some = min(total // self.lead.one_in, rows // 4) // _TILE * _TILE
         return some if some * head_VD.numel() >= self.lead.least else 0
-
-
-def whole_tiles(rows: int) -> int:
-    """As many of ``rows`` rows as fill tiles of a product; all of them where they are fewer than one."""
-    return rows - rows % _TILE if rows >= _TILE else rows
 
 
 def chunks(total: int, rows: int) -> Iterator[slice]:

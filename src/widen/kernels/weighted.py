@@ -220,10 +220,11 @@ class _OnePass:
             w_T[at] = targets.weighed_by(weight, stats.logq_C[at], at)
             if not wanted:
                 continue
+            stats.factor_C[at].mul_(w_T[at])  # the coefficient of each row, before the wait that follows
             held.add(part, None if sure else w_T[at])
             if held.ready:
                 z_CV, hidden_CD, at_C, row_C = held.take()
-                self.gradients.add(z_CV, hidden_CD, row_C, w_T[at_C] * stats.factor_C[at_C])
+                self.gradients.add(z_CV, hidden_CD, row_C, stats.factor_C[at_C])
 
 
 class _HandOver(torch.autograd.Function):

@@ -105,6 +105,7 @@ class FineTune:
       weight_scale: "raw", or "mean_one": weights divided by their mean, which takes the scale of the loss out of the comparison.
       seed: of the order of the data, of dropout and of the adapter's first values.
       save_steps: optimizer steps between checkpoints to resume from; it changes no number, so it is no part of `key`.
+      fsdp: spread weights, gradients and optimizer over the GPUs of all processes (FSDP2); rounding aside it changes no number either.
 
     Examples:
       >>> config = FineTune(model="allenai/OLMo-1B-hf", train=Source(task="mathqa_python", path="train.jsonl"), loss="gold")
@@ -137,6 +138,7 @@ class FineTune:
     weight_scale: str = "raw"
     seed: int = 0
     save_steps: int = 500
+    fsdp: bool = False
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -187,7 +189,7 @@ class FineTune:
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config's JSON without what changes no number of the run."""
-    kept = {key: value for key, value in config.items() if key != "save_steps"}
+    kept = {key: value for key, value in config.items() if key not in ("save_steps", "fsdp")}
     return {**kept, "after": decisive(kept["after"])} if kept.get("after") else kept
 
 

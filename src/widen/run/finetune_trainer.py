@@ -7,10 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .finetune import FineTune
 from .finetune_data import packed, padded
 from .finetune_prepare import Place, Prepared
 
-__all__ = ["arguments", "trainer_of"]
+__all__ = ["arguments", "is_spread", "trainer_of"]
+
+
+def is_spread(config: FineTune) -> bool:
+    """Whether FSDP was asked for: by the settings, or by ``accelerate launch``, which says so to the processes that it starts."""
+    return config.fsdp or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
 
 def arguments(one: Prepared, place: Place, resume: Path) -> Any:
@@ -48,6 +54,10 @@ def arguments(one: Prepared, place: Place, resume: Path) -> Any:
         logging_steps=1,
         logging_nan_inf_filter=False,
         seed=config.seed,
+        fsdp=True if config.fsdp else None,
+        fsdp_config={"version": 2}
+        if config.fsdp
+        else None,  # a unit a layer, by the model's own list of what must not be split
         use_cpu=place.device == "cpu",
         remove_unused_columns=False,
         disable_tqdm=True,
@@ -94,7 +104,7 @@ def trainer_of(one: Prepared, model: Any, args: Any, watch: Any) -> Any:
         weight_scale=one.config.weight_scale,
     )
     trainer.remove_callback(PrinterCallback)
-    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and not trainer.is_fsdp_enabled:
+    if is_spread(one.config) and not trainer.is_fsdp_enabled:
         raise ValueError(
             f"FSDP was asked for, and accelerate would run {trainer.accelerator.distributed_type} instead: it shards a model on GPUs only. "
             "Take GPUs, or leave FSDP out (`accelerate launch --multi_gpu`, torchrun)"

@@ -10,7 +10,6 @@ accelerate's own; the loss is ours.
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -26,7 +25,7 @@ from .finetune_inputs import inputs, same_data, same_inputs
 from .finetune_model import adapted, load_model, merged, save_whole, weights_digest, write_model
 from .finetune_packing import refuse_mixing
 from .finetune_prepare import Place, Prepared, chain, folder_of, place_of, prepare
-from .finetune_trainer import arguments, trainer_of
+from .finetune_trainer import arguments, is_spread, trainer_of
 from .finetune_watch import alone, drop_others, newest_whole, step_after, watcher
 from .folder import RunFolder
 from .training import OnTraining, is_trained
@@ -131,7 +130,7 @@ def _start(one: Prepared, args: Any) -> Any:
     model = load_model(one.start, precision=one.config.precision)
     model.config.use_cache = False  # a cache would also keep attention from seeing where packed sequences begin
     if one.config.packing:
-        if "ACCELERATE_USE_FSDP" not in os.environ:  # a model that FSDP spreads may be too large for one device
+        if not is_spread(one.config):  # a model that FSDP spreads may be too large for one device
             model.to(args.device)
         refuse_mixing(model, [ids.tolist() for ids in one.train.ids[:2]])
     return model
