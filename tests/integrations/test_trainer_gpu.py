@@ -57,7 +57,12 @@ def test_fsdp2_through_accelerate_has_the_gradient_of_the_model_alone(half, tmp_
     assert done.returncode == 0, done.stderr[-4000:]
     gradients, logs = load_file(tmp_path / "gradients.safetensors"), json.loads((tmp_path / "logs.json").read_text())
     for loss in EVERY_LOSS:
-        alone = train(Trainer, WAYS["4x1"], loss=loss)[0]
-        assert apart([gradients[loss].cpu()], alone.gradients[:1]) < (0.5 if half else 1e-4), loss
+        alone = train(Trainer, WAYS["4x1"], loss=loss, changes=ON)[0].gradients[:1]
+        limit = 1e-4
+        if half:  # measured .66 to 1.01 times the error of bf16 on one GPU, which is .05 to .13 of the gradient
+            limit = 1.25 * apart(
+                train(Trainer, WAYS["4x1"], loss=loss, changes=ON | {"bf16": True})[0].gradients[:1], alone
+            )
+        assert apart([gradients[loss].to(alone[0])], alone) < limit, loss
     lines = [entry for entry in logs["nll"] if "loss" in entry]
     assert [entry["loss"] for entry in lines] == pytest.approx([entry["nll"] for entry in lines], rel=1e-5)  # uncast
