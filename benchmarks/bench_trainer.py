@@ -36,7 +36,7 @@ import torch
 import transformers
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from widen.integrations import training_mode
+from widen.integrations import walks
 from widen.integrations.transformers import Trainer as WidenTrainer
 
 HEAD_ONLY = {
@@ -135,10 +135,11 @@ def train(name, options, pipe, alone, model=None):
     kind, loss, liger = VARIANTS[name]
     model = model or load_model(options)
 
-    def ready():  # a shared model has the train() that it would have if it were this trainer's own
-        vars(model).pop("train", None)
-        if kind is WidenTrainer:
-            model.train = types.MethodType(training_mode.train, model)
+    def ready():  # a shared model has the walks that it would have if it were this trainer's own
+        for walk in (walks.train, walks.parameters):
+            vars(model).pop(walk.__name__, None)
+            if kind is WidenTrainer:
+                setattr(model, walk.__name__, types.MethodType(walk, model))
 
     turns = Turns(pipe, options.turn, alone, ready)
     with tempfile.TemporaryDirectory() as folder:

@@ -5,7 +5,7 @@
 
 At every mark the host's clock is read and an event is recorded on the device; both are shown from the start of the step. Where the two
 agree the device waits for the host, where the device is later it has work in hand. Every trainer has a model of its own here. First comes
-what a call of ``model.train()`` takes.
+what calls of ``model.train()`` and ``model.parameters()`` take.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import torch
 import transformers
 from transformers.models.llama.modeling_llama import LlamaModel
 
-from widen.integrations.training_mode import looking_before_train
+from widen.integrations.walks import short_walks
 
 VARIANTS = ("stock loss", "stock loss, no nan filter", "widen, nll", "widen, cdiv:alpha=1.4")
 SMOLLM2 = {
@@ -81,14 +81,18 @@ def milliseconds(steps):
         yield name, host, statistics.median(device) if device else float("nan")
 
 
-def train_call(model):
-    """What the host's ``model.train()`` takes at every micro-batch, and what ours takes while a trainer runs."""
-    seconds = {}
-    for name, context in (("plain", contextlib.nullcontext()), ("looking first", looking_before_train(model))):
-        with context:
-            model.train()
-            seconds[name] = min(timeit.repeat(model.train, number=20, repeat=5)) / 20
-    return "model.train(): " + ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in seconds.items())
+def walks_of(model):
+    """What the host's walks over all modules take at every step, and what ours take while a trainer runs."""
+    lines = []
+    for walk in ("train", "parameters"):
+        seconds = {}
+        for name, context in (("plain", contextlib.nullcontext()), ("short", short_walks(model))):
+            with context:
+                model.train()
+                once = model.train if walk == "train" else lambda: list(model.parameters())
+                seconds[name] = min(timeit.repeat(once, number=20, repeat=5)) / 20
+        lines.append(f"model.{walk}(): " + ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in seconds.items()))
+    return "\n".join(lines)
 
 
 def main():
@@ -112,7 +116,7 @@ def main():
     marked(accelerate.optimizer.AcceleratedOptimizer, "step", after="stepped")
     turns = []
     bench_trainer.Turns = lambda *args: turns.append(Marked(*args)) or turns[-1]
-    print(train_call(transformers.LlamaForCausalLM(shape)))
+    print(walks_of(transformers.LlamaForCausalLM(shape)))
     running = {}
     for name in given.only:
         torch.manual_seed(0)

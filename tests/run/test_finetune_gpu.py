@@ -51,10 +51,13 @@ def start(config, root, launcher):
     file = root.parent / "config.json"
     file.write_text(json.dumps(to_json(config)))
     command = [*launcher, "-m", "widen.cli", "train", str(file), "--device", "cuda", "--out", str(root)]
-    # A group of its own: the launcher and its processes die together.
-    return subprocess.Popen(
-        command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    return subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def started_by(pid):
+    """The processes below one; a launcher gives its own a session each, so that no signal to a group reaches them."""
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*found, *(other for child in found for other in started_by(child))]
 
 
 def finish(process):
@@ -99,7 +102,8 @@ def test_a_spread_run_that_is_killed_goes_on_from_its_newest_whole_checkpoint(co
         assert process.poll() is None, process.stderr.read()[-5000:]
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGKILL)
+    for pid in (process.pid, *started_by(process.pid)):  # the launcher first, or it would say that its process has died
+        os.kill(pid, signal.SIGKILL)
     process.communicate()
     assert not folder.checkpoint.exists()
     assert list((folder.path / "resume").glob("checkpoint-*/whole.json"))

@@ -25,7 +25,7 @@ from .ledger import Ledger
 from .refuse import refuse_arguments, refuse_host, refuse_liger, refuse_model
 from .sequences import read_sequences
 from .state import load_state, newest_finished, save_state
-from .training_mode import looking_before_train
+from .walks import short_walks
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Host
@@ -223,7 +223,7 @@ class WeightedLoss(_Host):
         # device waits for the optimizer's launches. Here such a loss ends the run, and that is seen without a wait.
         self._filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
         try:
-            with looking_before_train(self.model):
+            with short_walks(self.model):
                 return super()._inner_training_loop(
                     batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
                 )

@@ -1,4 +1,4 @@
-"""The model's ``train()`` after a trainer of ours has it: what it sets is what it always set, and what is set already is not written."""
+"""The model's ``train()`` and ``parameters()`` while a trainer of ours runs: what they do is what they always did, in fewer steps."""
 
 import copy
 import pickle
@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from trainer_runs import WAYS, tiny_model, train
 
-from widen.integrations.training_mode import looking_before_train
 from widen.integrations.transformers import Trainer
+from widen.integrations.walks import short_walks
 
 
 class Counted(nn.Linear):
@@ -25,7 +25,7 @@ class Counted(nn.Linear):
 @pytest.fixture
 def model():
     model = tiny_model()
-    with looking_before_train(model), looking_before_train(model):
+    with short_walks(model), short_walks(model):
         yield model.train()
 
 
@@ -73,9 +73,10 @@ def test_a_module_that_was_given_a_train_of_its_own_is_asked_too(model):
 
 def test_afterwards_the_model_is_as_it_was():
     model = tiny_model()
-    with looking_before_train(model):
-        assert "train" in vars(model)
-    assert "train" not in vars(model)
+    before = vars(model).keys()
+    with short_walks(model):
+        assert {"train", "parameters"} <= vars(model).keys()
+    assert vars(model).keys() == before
 
 
 def test_a_model_that_is_pickled_meanwhile_can_be_loaded(model):
@@ -109,3 +110,53 @@ def test_a_copy_of_the_model_sets_itself_and_not_the_first(model):
     other = copy.deepcopy(model).eval()
     assert not any(module.training for module in other.modules())
     assert all(module.training for module in model.modules())
+
+
+class Hidden(nn.Module):
+    """Has more parameters than it shows to ``nn.Module``."""
+
+    def __init__(self):
+        super().__init__()
+        self.shown = nn.Linear(2, 2)
+
+    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+        yield prefix, self  # and none of its children
+
+
+def same(model):
+    """Whether the parameters are those that ``nn.Module`` finds, in its order."""
+    found, expected = list(model.parameters()), list(nn.Module.parameters(model))
+    return len(found) == len(expected) and all(a is b for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_every_parameter_is_found_once_and_in_the_same_order(tied):
+    model = tiny_model(tied=tied)
+    model.extra = nn.ParameterList([torch.zeros(2), model.lm_head.weight])
+    model.model.register_parameter("none", None)
+    with short_walks(model):
+        assert same(model)
+        assert list(model.parameters(recurse=False)) == []
+        model.model.layers[0].mlp.later = nn.Linear(2, 2)
+        assert same(model)
+
+
+def test_a_module_with_a_walk_of_its_own_keeps_it(model):
+    model.model.layers[0].extra = Hidden()
+    assert same(model)
+    assert not any(p is model.model.layers[0].extra.shown.weight for p in model.parameters())
+
+
+def test_gradients_are_dropped_by_the_short_walk_too(model):
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    model.zero_grad()
+    assert all(p.grad is None for p in nn.Module.parameters(model))
+
+
+def test_an_adapter_around_the_model_is_walked_too():
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(tiny_model(), peft.LoraConfig(target_modules="all-linear"))
+    with short_walks(model):
+        assert "parameters" in vars(model)
+        assert same(model)
