@@ -67,16 +67,21 @@ def place_of(device: str | None, config: FineTune) -> Place:
     for one in chain(config):
         if chosen == "cpu" and one.precision == "fp16":
             raise ValueError("precision='fp16' needs a GPU; on a CPU take fp32 or bf16")
-        if one.fsdp and (chosen == "cpu" or "WORLD_SIZE" not in os.environ):
-            raise ValueError(
-                "fsdp=True (--fsdp) spreads a model over the GPUs of processes that torchrun starts: "
-                "torchrun --nproc-per-node GPUS -m widen.cli train ... --fsdp"
-            )
+        if one.fsdp:
+            _can_spread(chosen)
         if one.batch_size % place.world:
             raise ValueError(
                 f"batch_size={one.batch_size} cannot be shared equally by {place.world} processes: take a multiple of {place.world}"
             )
     return place
+
+
+def _can_spread(device: str) -> None:
+    if device == "cpu" or "WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            "fsdp=True (--fsdp) spreads a model over the GPUs of processes that torchrun starts: "
+            "torchrun --nproc-per-node GPUS -m widen.cli train ... --fsdp"
+        )
 
 
 def prepare(
