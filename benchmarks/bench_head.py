@@ -29,22 +29,14 @@ from typing import Any
 
 import torch
 from head_candidates import Active, Head, Run, Shape
+from head_targets import LOSSES, REST, SHAPES, bounds, judge, pool
 
 from widen.kernels import WORKSPACE
 
 MB = 2**20
 
 
-SHAPES = {  # and the limit for c-Div's ratio to the three products
-    Shape("Llama-3.1-8B, 8k tokens", 8192, 4096, 128256): 1.05,
-    Shape("Llama-3.1-8B, 16k tokens", 16384, 4096, 128256): 1.05,
-    Shape("Llama-3.1-8B, 32k tokens", 32768, 4096, 128256): 1.05,
-    Shape("Llama-3.2-3B, 8k tokens", 8192, 3072, 128256): 1.08,
-    Shape("OLMo-1B, 8k tokens", 8192, 2048, 50304): 1.15,
-    Shape("SmolLM2-135M, 32k tokens", 32768, 576, 49152): 1.35,
-}
 QUICK = [Shape("tiny", 96, 16, 503), Shape("small", 192, 32, 1009)]
-LOSSES = ["cdiv:alpha=1.4", "cdiv:alpha=1.3", "gold", "dft", "tailr:gamma=1e-5", "lambda_pr:lam=0.9,gamma=1e-5"]
 
 
 class Bench:
@@ -220,9 +212,6 @@ def profile(bench: Bench, head: Head) -> None:
     print(*lines, sep="\n", flush=True)
 
 
-REST = "where the rest goes, "
-
-
 def rest(bench: Bench, head: Head) -> None:
     """From the roof to a whole call, one thing at a time."""
     bench.table(REST + head.shape.name, head, {
@@ -233,79 +222,13 @@ def rest(bench: Bench, head: Head) -> None:
 
 
 def counted(bench: Bench, head: Head, title: str, **kw: Any) -> None:
-    """What a share of rows costs; 100 % of a weight that might have left some out shows the price of asking."""
+    """What a share of rows costs; 100 % of a weight that might have left some out shows the price of asking. `bench_head_rows` has more."""
     shares = (0.05, 0.25, 0.5, 0.75, 0.9, 1.0)
     bench.table(title, head, {
         "nll": lambda: head.weighted("nll", **kw),
         **{f"{100 * a:g} %": lambda a=a: head.weighted(Active(a), **kw) for a in shares},
         **{f"linear_logprob, {100 * a:g} %": lambda a=a: head.logprob(a, **kw) for a in (0.05, 0.5, 0.75)},
     }, seconds=4)  # fmt: skip
-
-
-def bounds(bench: Bench) -> None:
-    """What no code around the products could reach, in words."""
-    for title, table in bench.result["tables"].items():
-        ratio = {name: row["ratio"] for name, row in table["rows"].items() if "ratio" in row}
-        if title.startswith(REST) and len(ratio) == 4:
-            _, products, walked, whole = ratio.values()
-            bench.note(
-                f"{title.removeprefix(REST)}: the products in our chunks alone cost {products:.3f} of the three whole ones, with the "
-                f"walks {walked:.3f}, the whole call {whole:.3f}"
-            )
-        if title.startswith("peers") and "CCE NLL" in ratio:
-            bench.note(
-                f"{title}: cut cross-entropy takes {ratio['CCE NLL']:.2f} times the three products, so no head that computes them can "
-                f"be more than {ratio['CCE NLL']:.2f} times as fast as it here"
-            )
-
-
-CDIV = (
-    "widen c-Div",
-    "cdiv:alpha=1.4",
-    "c-Div",
-    "and weights, scaled rows, waits: c-Div",
-)  # the same call in several tables
-
-
-def pool(bench: Bench) -> None:
-    """c-Div at each shape over all rounds of all tables in which it ran as it is: one table resolves a hundredth, not less."""
-    for shape in SHAPES:
-        tables = [t["rows"] for t in bench.result["tables"].values() if t["shape"]["name"] == shape.name]
-        ratios = [r for rows in tables for name in CDIV for r in rows.get(name, {}).get("ratios", [])]
-        if len(ratios) > 1:
-            low, middle, high = statistics.quantiles(ratios, n=4)
-            bench.note(
-                f"{shape.name}: c-Div takes {middle:.3f} times the three products ({low:.3f}-{high:.3f}) over all {len(ratios)} rounds of "
-                f"{sum(any(name in rows for name in CDIV) for rows in tables)} tables; the limit is {SHAPES[shape]}"
-            )
-
-
-def judge(bench: Bench) -> None:
-    """The targets, from the tables."""
-    tables = {title: table["rows"] for title, table in bench.result["tables"].items()}
-    main, curve, every = next(iter(SHAPES)).name, "time against workspace", "every token-local loss"
-    asked: list[tuple[str, str, float, tuple[str, str, str]]] = [
-        *(
-            (f"c-Div to the products, {s.name}", "<=", limit, (s.name, "widen c-Div", "roof"))
-            for s, limit in SHAPES.items()
-        ),
-        ("linear_logprob to the products", "<=", 1.40, (main, "widen linear_logprob", "roof")),
-        ("NLL at 63 MB to Liger's NLL", "<=", 1.0, (curve, "widen NLL, 63 MB", "Liger NLL")),
-        ("Liger's NLL to c-Div at 250 MB", ">=", 1.25, (curve, "Liger NLL", "widen c-Div, 250 MB")),
-        ("cut cross-entropy to c-Div", ">=", 3.5, ("peers, " + main, "CCE NLL", "widen c-Div")),
-        *((f"{spec} to NLL", "<=", 1.02, (every, spec, "nll")) for spec in LOSSES),
-        ("5 % of rows to NLL", "<=", 0.5, ("rows that count", "5 %", "nll")),
-    ]
-    bench.result["targets"] = []
-    for name, sense, limit, (title, above, below) in asked:
-        rows = tables.get(title, {})
-        if "ratio" not in rows.get(above, {}) or "ratio" not in rows.get(below, {}):
-            value, met = "not measured", "-"
-        else:
-            ratio = rows[above]["ratio"] / rows[below]["ratio"]
-            value, met = f"{ratio:.3f}", "yes" if (ratio <= limit if sense == "<=" else ratio >= limit) else "NO"
-        bench.result["targets"].append({"name": name, "limit": f"{sense} {limit}", "measured": value, "met": met})
-        print(f"{met:>3}  {name}: {value} ({sense} {limit})", flush=True)
 
 
 def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch.dtype) -> None:
@@ -335,7 +258,6 @@ def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch
     bench.table("time against workspace", head, {"Liger NLL": head.liger} | least | curve, seconds=5)
     bench.table("every token-local loss", head, {s: lambda s=s: head.weighted(s) for s in ("nll", *LOSSES)}, seconds=5)
     counted(bench, head, "rows that count")
-    counted(bench, head, f"rows that count, {rooms[0] / MB:.0f} MB", workspace=rooms[0])
     bench.table("dW summed in float32", head, {
         "c-Div": lambda: head.weighted("cdiv:alpha=1.4"),
         "c-Div, accumulate=float32": lambda: head.weighted("cdiv:alpha=1.4", accumulate=torch.float32),
@@ -348,7 +270,6 @@ def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch
     for shape in shapes[-3:] if bench.cuda else shapes[-1:]:  # the smaller the hidden size, the more the rest weighs
         head = fresh(shape)
         rest(bench, head)
-    counted(bench, head, "rows that count, " + shape.name)
     if bench.cuda:
         attempt(bench, lambda: profile(bench, head))
     del head

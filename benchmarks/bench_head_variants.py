@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_head import MB, SHAPES, Bench, attempt
+from bench_head import MB, Bench, attempt
 from head_candidates import Head, Run, Shape
 from head_held import Hold, describe_held
 from head_prototypes import logits_and_lse, overlapped
+from head_targets import SHAPES
 
 from widen import losses
 from widen.kernels import linear_logprob, logprob, one_read, plan, rows_torch, rows_triton, weighted_linear_nll

@@ -107,7 +107,8 @@ def report(options, rounds):
     precision = "bfloat16 autocast on float32 weights" if options.device == "cuda" else "float32"
     lines = [
         "# One trainer of transformers that changes its loss at every step", "",
-        f"Command: `python benchmarks/bench_trainer_switch.py --model {options.name or options.model or '(a random one)'}{data}`. Machine: "
+        f"Command: `python benchmarks/bench_trainer_switch.py --model {options.name or options.model or '(a random one)'}{data} "
+        f"--rounds {options.rounds} --seconds {options.seconds:g}`. Machine: "
         f"{machine}. torch {torch.__version__}, transformers {transformers.__version__}, Python {platform.python_version()}. "
         f"Date: {time.strftime('%Y-%m-%d')}.", "",
         f"{options.tokens:,} tokens a step ({options.tokens // options.length} rows of {options.length}), {precision}, AdamW. "

@@ -13,6 +13,7 @@ import pytest
 from tiny_pretrained import save_model, save_sums
 
 from widen.run.finetune import FineTune, Source
+from widen.run.finetune_watch import same_spread
 from widen.run.finetuning import fine_tune, folder_of
 from widen.run.value import to_json
 
@@ -119,6 +120,17 @@ def test_fsdp_is_refused_before_anything_is_read_where_there_is_nothing_to_sprea
         ValueError, match=r"fsdp=True \(--fsdp\) spreads a model over the GPUs of processes that torchrun starts"
     ):
         fine_tune(missing, tmp_path / "runs", device="cpu")
+
+
+@pytest.mark.parametrize("spread", [True, False])
+def test_a_checkpoint_of_a_spread_run_is_not_gone_on_with_alone_nor_the_other_way_round(tmp_path, spread):
+    checkpoint = tmp_path / "resume" / "checkpoint-4"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "whole.json").write_text(json.dumps({"step": 4, "fsdp": not spread}))
+    same_spread(checkpoint, spread=not spread)
+    same_spread(None, spread=spread)
+    with pytest.raises(ValueError, match="go on as the run began, or remove"):
+        same_spread(checkpoint, spread=spread)
 
 
 def test_a_model_is_the_same_run_whether_it_is_spread_or_not(config):

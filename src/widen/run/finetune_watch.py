@@ -21,7 +21,7 @@ from widen.train.progress import Timer
 from .finetune_model import settle
 from .training import OnTraining
 
-__all__ = ["alone", "drop_others", "log_line", "newest_whole", "step_after", "watcher"]
+__all__ = ["alone", "drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
 
 WHOLE = "whole.json"
 RENAMED = {
@@ -61,6 +61,16 @@ def newest_whole(resume: Path) -> Path | None:
     return max(whole, key=_step_of, default=None)
 
 
+def same_spread(checkpoint: Path | None, *, spread: bool) -> None:
+    """Refuse a checkpoint that was written with FSDP where it is gone on without, and the other way round: the host has two kinds."""
+    if checkpoint is None or json.loads((checkpoint / WHOLE).read_text(encoding="utf-8")).get("fsdp", False) == spread:
+        return
+    before, now = ("without", "with") if spread else ("with", "without")
+    raise ValueError(
+        f"{checkpoint} was written {before} FSDP and this run is {now} it: go on as the run began, or remove {checkpoint.parent} to begin again"
+    )
+
+
 def drop_others(resume: Path, kept: Path | None) -> None:
     """Remove every checkpoint but one: older ones, and what a kill left half written."""
     for path in resume.glob("checkpoint-*"):
@@ -92,7 +102,15 @@ def log_line(logs: Mapping[str, Any], step: int) -> dict[str, Any] | None:
 
 
 def watcher(
-    *, log: Log | None, resume: Path, what: str, first: int, progress: OnTraining | None, main: bool, evaluate: bool
+    *,
+    log: Log | None,
+    resume: Path,
+    what: str,
+    first: int,
+    progress: OnTraining | None,
+    main: bool,
+    evaluate: bool,
+    spread: bool,
 ) -> Any:
     """The callback that writes log lines, marks checkpoints as whole and says how far it is."""
     from transformers import TrainerCallback
@@ -138,7 +156,9 @@ def watcher(
                 if log is not None:
                     log.sync()
                 settle(checkpoint)
-                (checkpoint / WHOLE).write_text(json.dumps({"step": state.global_step}), encoding="utf-8")
+                (checkpoint / WHOLE).write_text(
+                    json.dumps({"step": state.global_step, "fsdp": spread}), encoding="utf-8"
+                )
                 settle(checkpoint)
                 drop_others(resume, checkpoint)
 

@@ -26,7 +26,7 @@ from .finetune_model import adapted, load_model, merged, save_whole, weights_dig
 from .finetune_packing import refuse_mixing
 from .finetune_prepare import Place, Prepared, chain, folder_of, place_of, prepare
 from .finetune_trainer import arguments, is_spread, trainer_of
-from .finetune_watch import alone, drop_others, newest_whole, step_after, watcher
+from .finetune_watch import alone, drop_others, newest_whole, same_spread, step_after, watcher
 from .folder import RunFolder
 from .training import OnTraining, is_trained
 from .value import to_json
@@ -97,7 +97,8 @@ def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) 
         model = adapted(model, config.lora)
         if config.gradient_checkpointing:
             model.enable_input_require_grads()  # the frozen embedding hands no gradient to the first checkpointed layer
-    checkpoint = newest_whole(resume)
+    checkpoint, spread = newest_whole(resume), is_spread(config)
+    same_spread(checkpoint, spread=spread)
     log = None
     if place.main:
         drop_others(resume, checkpoint)
@@ -110,6 +111,7 @@ def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) 
         progress=progress,
         main=place.main,
         evaluate=one.evaluate is not None,
+        spread=spread,
     )
     try:
         trainer = trainer_of(one, model, args, watch)
