@@ -13,6 +13,7 @@ from spread_runs import assert_same_training, finish, kill_at, small_config, sta
 from widen.run.finetune import Lora
 from widen.run.finetuning import fine_tune, folder_of
 
+pytestmark = pytest.mark.slow
 SCRIPT = str(Path(__file__).parent / "fsdp_on_cpu.py")
 
 
@@ -35,7 +36,6 @@ def test_a_spread_run_that_is_killed_goes_on_to_the_model_that_a_process_trains_
     assert_same_training(folder, folder_of(tmp_path / "alone", config), 1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "pure_bf16"])
 def test_what_comes_before_is_spread_too_in_every_precision(config, launcher, precision, tmp_path):
     config = replace(config, precision=precision, loss="cdiv:alpha=1.4")
@@ -48,7 +48,6 @@ def test_what_comes_before_is_spread_too_in_every_precision(config, launcher, pr
         assert_same_training(folder_of(tmp_path / "spread", one), folder_of(tmp_path / "alone", one), **rel)
 
 
-@pytest.mark.slow
 def test_a_spread_adapter_is_written_and_merged(config, launcher, tmp_path):
     config = replace(config, lora=Lora(rank=4), packing=True, loss="cdiv:alpha=1.4")
     finish(start(replace(config, fsdp=True), tmp_path / "spread", launcher, "cpu"))

@@ -67,7 +67,8 @@ def same_spread(checkpoint: Path | None, *, spread: bool) -> None:
         return
     before, now = ("without", "with") if spread else ("with", "without")
     raise ValueError(
-        f"{checkpoint} was written {before} FSDP and this run is {now} it: go on as the run began, or remove {checkpoint.parent} to begin again"
+        f"{checkpoint} was written {before} FSDP and this run is {now} it: go on as the run began, "
+        f"or remove {checkpoint.parent} to begin again"
     )
 
 
