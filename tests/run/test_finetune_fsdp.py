@@ -14,6 +14,11 @@ from widen.run.finetune import Lora
 from widen.run.finetuning import fine_tune, folder_of
 
 pytestmark = pytest.mark.slow
+ACCELERATE = (
+    *("--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--use_fsdp"),
+    *("--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
+    *("--fsdp_state_dict_type", "FULL_STATE_DICT", "--fsdp_cpu_ram_efficient_loading", "false"),
+)
 SCRIPT = str(Path(__file__).parent / "fsdp_on_cpu.py")
 
 
@@ -28,8 +33,22 @@ def launcher(worker_id):
     return (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port), SCRIPT)
 
 
-def test_a_spread_run_that_is_killed_goes_on_to_the_model_that_a_process_trains_alone(config, launcher, tmp_path):
-    spread, folder = replace(config, fsdp=True), folder_of(tmp_path / "killed", config)
+@pytest.mark.parametrize("asked", ["by --fsdp", "of accelerate"])
+def test_a_spread_run_that_is_killed_goes_on_to_the_model_that_a_process_trains_alone(
+    config, asked, launcher, tmp_path
+):
+    spread, folder = replace(config, fsdp=asked == "by --fsdp"), folder_of(tmp_path / "killed", config)
+    if not spread.fsdp:
+        port = launcher[launcher.index("--master-port") + 1]
+        launcher = (
+            sys.executable,
+            "-m",
+            "accelerate.commands.launch",
+            *ACCELERATE,
+            "--main_process_port",
+            port,
+            SCRIPT,
+        )
     kill_at(start(spread, tmp_path / "killed", launcher, "cpu"), folder, 6)
     finish(start(spread, tmp_path / "killed", launcher, "cpu"))
     fine_tune(config, tmp_path / "alone", device="cpu")
