@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 ACCELERATE = (
     *("--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--use_fsdp"),
     *("--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
-    *("--fsdp_state_dict_type", "FULL_STATE_DICT", "--fsdp_cpu_ram_efficient_loading", "false"),
+    *("--fsdp_state_dict_type", "SHARDED_STATE_DICT", "--fsdp_cpu_ram_efficient_loading", "true"),
 )
 SCRIPT = str(Path(__file__).parent / "fsdp_on_cpu.py")
 
