@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,31 @@ from .finetune import FineTune
 from .finetune_data import packed, padded
 from .finetune_prepare import Place, Prepared
 
-__all__ = ["arguments", "is_spread", "trainer_of"]
+__all__ = ["arguments", "is_spread", "loading_once", "trainer_of"]
 
 
 def is_spread(config: FineTune) -> bool:
     """Whether FSDP was asked for: by the settings, or by ``accelerate launch``, which says so to the processes that it starts."""
     return config.fsdp or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+
+
+@contextmanager
+def loading_once(config: FineTune) -> Iterator[None]:
+    """Inside, `FineTune.fsdp` reads the weights in the first process alone, as ``accelerate launch`` does: eight copies would fill a host.
+
+    For the whole of a run: transformers loads zeros into the other processes, and accelerate looks again before it sends them the weights.
+    """
+    told = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"} if config.fsdp else {}
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def arguments(one: Prepared, place: Place, resume: Path) -> Any:

@@ -25,7 +25,7 @@ from .finetune_inputs import inputs, same_data, same_inputs
 from .finetune_model import adapted, load_model, merged, save_whole, weights_digest, write_model
 from .finetune_packing import refuse_mixing
 from .finetune_prepare import Place, Prepared, chain, folder_of, place_of, prepare
-from .finetune_trainer import arguments, is_spread, trainer_of
+from .finetune_trainer import arguments, is_spread, loading_once, trainer_of
 from .finetune_watch import alone, drop_others, newest_whole, same_spread, step_after, watcher
 from .folder import RunFolder
 from .training import OnTraining, is_trained
@@ -78,7 +78,7 @@ def fine_tune(
         what = f"{Path(one.config.model).name}, {one.config.loss}" + ("" if one.config is config else ", first")
         if on_data is not None and place.main:
             on_data(what, one.train.facts)
-        with alone(one.folder.path / "resume") if place.main else nullcontext():
+        with alone(one.folder.path / "resume") if place.main else nullcontext(), loading_once(one.config):
             _train(one, place, what, progress)
     return folder
 
