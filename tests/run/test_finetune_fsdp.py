@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from spread_runs import assert_same_training, finish, kill_at, small_config, start
+from tiny_pretrained import save_model
 
 from widen.run.finetune import Lora
 from widen.run.finetuning import fine_tune, folder_of
@@ -57,7 +58,9 @@ def test_a_spread_run_that_is_killed_goes_on_to_the_model_that_a_process_trains_
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "pure_bf16"])
 def test_what_comes_before_is_spread_too_in_every_precision(config, launcher, precision, tmp_path):
-    config = replace(config, precision=precision, loss="cdiv:alpha=1.4")
+    """Of a model whose head is its embedding."""
+    tied = save_model(tmp_path / "tied", tie_word_embeddings=True)
+    config = replace(config, model=tied, precision=precision, loss="cdiv:alpha=1.4")
     config = replace(config, after=replace(config, loss="nll", epochs=1))
     spread = replace(config, fsdp=True, after=replace(config.after, fsdp=True))
     finish(start(spread, tmp_path / "spread", launcher, "cpu"))

@@ -153,10 +153,16 @@ def write_model(model: Any, tokenizer: Any, state: dict[str, Any] | None = None)
             ends = [] if known is None else list(known) if isinstance(known, (list, tuple)) else [known]
             if tokenizer.eos_token_id not in ends:
                 settings.eos_token_id = [tokenizer.eos_token_id, *ends] if ends else tokenizer.eos_token_id
-        model.save_pretrained(folder, state_dict=state)
+        model.save_pretrained(folder, state_dict=_once(model, state))
         tokenizer.save_pretrained(folder)
 
     return write
+
+
+def _once(model: Any, state: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A state without the second name of tied weights: gathered from several devices the two are copies, and both would be written."""
+    tied = getattr(model, "all_tied_weights_keys", None) or {}
+    return None if state is None else {k: v for k, v in state.items() if not (k in tied and tied[k] in state)}
 
 
 def weights_digest(model: Any) -> str:
