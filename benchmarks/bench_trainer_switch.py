@@ -4,7 +4,7 @@
     python benchmarks/bench_trainer_switch.py --device cpu --tokens 256 --rounds 10     the shape of it, with a small random model
 
 `bench_trainer.py` gives every variant a trainer of its own, and two trainers of one and the same loss differ by up to 5 %, whatever
-they train: the first that a process makes is the fastest. Here there is one trainer, one model, one optimizer and one loader of data;
+they train, for as long as they live. Here there is one trainer, one model, one optimizer and one loader of data;
 before each step the trainer's class, its habits (the look for a nan, `walks`) and its loss become those of one variant.
 Every round has a step of each, in an order of its own; a step reaches from its beginning to the next one's, log and data included, and
 ends with the device at rest. The ratio is that of the stock loss's step to the variant's in the same round.

@@ -147,6 +147,14 @@ def test_a_module_with_a_walk_of_its_own_keeps_it(model):
     assert not any(p is model.model.layers[0].extra.shown.weight for p in model.parameters())
 
 
+@pytest.mark.parametrize("where", ["the model", "a layer"])
+def test_a_walk_that_a_module_was_given_is_kept(model, where):
+    one = model if where == "the model" else model.model.layers[0]
+    one.named_modules = lambda memo=None, prefix="", remove_duplicate=True: iter([(prefix, one)])
+    assert same(model)
+    assert len(list(model.parameters())) < len(list(tiny_model().parameters()))
+
+
 def test_gradients_are_dropped_by_the_short_walk_too(model):
     for p in model.parameters():
         p.grad = torch.ones_like(p)

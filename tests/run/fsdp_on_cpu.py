@@ -3,14 +3,16 @@
 ``torchrun --nproc-per-node 2 fsdp_on_cpu.py train config.json ...``
 """
 
+import os
 import sys
+from pathlib import Path
 
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 
 from widen.cli.__main__ import main
-from widen.run import finetune_prepare
+from widen.run import finetune_prepare, finetuning
 
 plain, plain_state = AcceleratorState.__init__, Accelerator.get_state_dict
 
@@ -31,6 +33,16 @@ def gathered(self, *args, **kwargs):
     return {name: tensor.wait() if hasattr(tensor, "wait") else tensor for name, tensor in state.items()}
 
 
+def noted(*args, **kwargs):
+    """Leaves behind how large the weights are that this process has read."""
+    model = plain_load(*args, **kwargs)
+    if (folder := os.environ.get("NOTE_WEIGHTS")) is not None:
+        size = sum(float(parameter.detach().abs().sum()) for parameter in model.parameters())
+        Path(folder, f"read_by_{os.environ['RANK']}").write_text(str(size))
+    return model
+
+
+finetuning.load_model, plain_load = noted, finetuning.load_model
 AcceleratorState.__init__ = sharding
 Accelerator.get_state_dict = gathered
 finetune_prepare._can_spread = lambda device: None

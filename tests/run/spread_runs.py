@@ -35,7 +35,8 @@ def start(config, root, launcher, device):
     file = root.parent / "config.json"
     file.write_text(json.dumps(to_json(config)))
     command = [*launcher, "train", str(file), "--device", device, "--out", str(root)]
-    return subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    env = ENV | {"NOTE_WEIGHTS": str(root.parent)}
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process):

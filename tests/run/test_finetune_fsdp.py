@@ -51,6 +51,8 @@ def test_a_spread_run_that_is_killed_goes_on_to_the_model_that_a_process_trains_
             SCRIPT,
         )
     kill_at(start(spread, tmp_path / "killed", launcher, "cpu"), folder, 6)
+    assert list((folder.path / "resume").glob("checkpoint-*/pytorch_model_fsdp*"))  # sharded, and not by DDP
+    assert [float((tmp_path / f"read_by_{rank}").read_text()) > 0 for rank in (0, 1)] == [True, False]
     finish(start(spread, tmp_path / "killed", launcher, "cpu"))
     fine_tune(config, tmp_path / "alone", device="cpu")
     assert_same_training(folder, folder_of(tmp_path / "alone", config), 1e-4)

@@ -46,3 +46,17 @@ def test_a_loss_that_is_no_number_ends_with_a_sentence_and_status_1(tiny, capsys
         main(["train", *tiny, "--data", "sums.jsonl", "--lr", "1e30", "--set", "max_grad_norm=0", "--steps", "5"]) == 1
     )
     assert "is not finite" in capsys.readouterr().err
+
+
+def test_fsdp_spreads_what_comes_before_as_well(tiny, tmp_path, capsys):
+    """A file may name what comes first, and that is as large a model."""
+    assert main(["train", *tiny, "--data", "sums.jsonl", "--after-nll-epochs", "1", "--print"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert not whole["fsdp"]
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    assert main(["train", "config.json", "--fsdp", "--print"]) == 0
+    spread = json.loads(capsys.readouterr().out)
+    assert spread["fsdp"]
+    assert spread["after"]["fsdp"]
+    assert main(["train", "config.json", "--fsdp", "--device", "cpu"]) == 2
+    assert "torchrun --nproc-per-node GPUS -m widen.cli train ... --fsdp" in capsys.readouterr().err

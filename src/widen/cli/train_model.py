@@ -163,6 +163,8 @@ def make_config(options: argparse.Namespace) -> FineTune:
         raise ValueError(
             f"--split {options.split}: {config.train.path} is a file, which is read whole; give the file of that split"
         )
+    if options.fsdp:
+        config = _spread(config)
     if options.after_nll_epochs is not None:
         # nothing of the loss is in it, so that the runs of all losses share it
         before = replace(
@@ -170,6 +172,11 @@ def make_config(options: argparse.Namespace) -> FineTune:
         )
         config = replace(config, after=before)
     return config
+
+
+def _spread(config: FineTune) -> FineTune:
+    """What comes before is as large as what comes after."""
+    return replace(config, fsdp=True, after=_spread(config.after) if config.after else None)
 
 
 def _set_micro_batch(options: argparse.Namespace, data: dict[str, Any]) -> None:

@@ -24,6 +24,8 @@ _ONLY_FLAGS = (nn.Module.train, PreTrainedModel.train)
 """What sets flags and does nothing else (but where ``use_kernels`` is on); a module with a ``train`` of its own is asked each time."""
 _ONLY_NAMES = ("parameters", "named_parameters", "_named_members", "named_modules")
 """What `parameters` stands in for, unless a class has its own."""
+_GIVEN = frozenset(_ONLY_NAMES) - {"parameters"}
+"""What a module may have been given as its own: of these, as `parameters` of a child is not asked, and that of the model is ours."""
 
 
 @contextmanager
@@ -52,27 +54,25 @@ def train(self: Any, mode: bool = True) -> Any:  # by this name a model that is 
 
 def parameters(self: Any, recurse: bool = True) -> Iterator[nn.Parameter]:
     """`nn.Module.parameters`: each once, in the same order."""
-    if not recurse or not _is_plain(type(self)):
-        yield from type(self).parameters(self, recurse)
-        return
-    waiting, seen, plain = [self], set[nn.Parameter](), {type(self)}
+    waiting, seen, plain = [self] if recurse else [], set[nn.Parameter](), set[type]()
     while waiting:
         one = waiting.pop()
-        if type(one) not in plain:
-            if not _is_plain(type(one)):
-                yield from (p for p in type(self).parameters(self) if p not in seen)
-                return
-            plain.add(type(one))
         state = one.__dict__
+        if type(one) not in plain:
+            if not all(getattr(type(one), name) is getattr(nn.Module, name) for name in _ONLY_NAMES):
+                break
+            plain.add(type(one))
+        if not _GIVEN.isdisjoint(state):
+            break
         for parameter in state["_parameters"].values():
             if parameter is not None and parameter not in seen:
                 seen.add(parameter)
                 yield parameter
         waiting += [child for child in reversed(state["_modules"].values()) if child is not None]
-
-
-def _is_plain(kind: type[nn.Module]) -> bool:
-    return all(getattr(kind, name) is getattr(nn.Module, name) for name in _ONLY_NAMES)
+    else:
+        if recurse:
+            return
+    yield from (p for p in type(self).parameters(self, recurse) if p not in seen)
 
 
 def _in_training(module: nn.Module) -> bool:

@@ -13,6 +13,9 @@ from torch import Tensor
 from .gradients import logits_
 from .plan import Plan
 
+_ALIGNED = 16
+"""Rows: parts behind others begin at a multiple of it, where Triton has a faster kernel, and needs no other."""
+
 
 class Part(NamedTuple):
     """Logits that have just been computed: rows ``at`` of the T, which are ``row`` of the N."""
@@ -72,7 +75,10 @@ class ChunkWalk:
 
     def _fill(self, start: int, lead: int) -> Part:
         """Launch the logits of the rows from ``start`` on that there is room for, but the first ``lead``, which have been launched."""
-        at = slice(start, min(start + self.rows - self.held, self.total))
+        room = self.rows - self.held
+        if self.held and room > _ALIGNED:
+            room -= room % _ALIGNED
+        at = slice(start, min(start + room, self.total))
         row = at if self.row_T is None else self.row_T[at]
         hidden_CD = self.hidden_ND[row].to(self.plan.dtype)
         z_CV = self.buffer[self.held : self.held + len(hidden_CD)]

@@ -1,8 +1,8 @@
 """The rows of weight other than 0, end to end at the front of the buffer until the backward products take them.
 
 A row of weight 0 has no gradient. So the rows that have one move into the places of those that have none, and the logits of the next
-rows come behind them: the products take nothing else, and take as many rows at a time as if all had counted. One product for every row
-and two for those that count, no logits twice, no second buffer. Of a share a of rows that count, a (1 - a) move.
+rows come behind them: the products take nothing else, and take them half a buffer or more at a time. One product for every row and two
+for those that count, no logits twice, no second buffer. Of a share a of rows that count, a (1 - a) move.
 
 Shapes: N tokens, V vocabulary, D hidden, T rows whose target counts, C rows of a chunk.
 """

@@ -41,7 +41,7 @@ def linear_logprob(
     It serves every loss, also those whose weights need whole sequences (Trunc, TruncR). The forward leaves the log-sum-exp of
     every row and the logits of the last chunk; the backward computes those of the other chunks again: four products less the
     kept rows' share of one, hence three where all rows fit in one chunk. Where the weights are token-local,
-    `weighted_linear_nll` always needs three. A row whose upstream gradient is 0 costs nothing in the backward: a loss that drops
+    `weighted_linear_nll` never needs more than three. A row whose upstream gradient is 0 costs nothing in the backward: a loss that drops
     sequences pays only for those it keeps.
 
     The kept chunk is memory: at most ``workspace`` bytes from the forward to the first backward, which needs as much anyway, or

@@ -107,8 +107,8 @@ class TokenLocalWeight(Protocol):
       >>> round(Focal().at(torch.tensor([0.25]).log(), None, None).item(), 6)
       0.75
 
-      A sixth, ``never_zero = True``, promises that no token weighs 0. The head then does not ask the device, once a call, whether
-      enough rows weigh 0 to leave them out, which a small model waits for; a broken promise costs products, not correctness.
+      A sixth, ``never_zero = True``, promises that no token weighs 0. The head then does not ask the device, once a chunk, which rows
+      weigh 0, to leave them out, which a small model waits for; a broken promise costs products, not correctness.
     """
 
     @property

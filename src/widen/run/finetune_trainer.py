@@ -25,19 +25,16 @@ def is_spread(config: FineTune) -> bool:
 def loading_once(config: FineTune) -> Iterator[None]:
     """Inside, `FineTune.fsdp` reads the weights in the first process alone, as ``accelerate launch`` does: eight copies would fill a host.
 
-    For the whole of a run: transformers loads zeros into the other processes, and accelerate looks again before it sends them the weights.
+    transformers looks at the environment, and loads zeros elsewhere; accelerate, by `arguments`, sends the weights there.
     """
-    told = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"} if config.fsdp else {}
-    before = {name: os.environ.get(name) for name in told}
-    os.environ.update(told)
+    name, before = "ACCELERATE_USE_FSDP", os.environ.get("ACCELERATE_USE_FSDP")
+    if config.fsdp:
+        os.environ[name] = "true"
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        if config.fsdp and before is None:
+            os.environ.pop(name, None)  # the next run of this process may not be spread
 
 
 def arguments(one: Prepared, place: Place, resume: Path) -> Any:
@@ -76,9 +73,8 @@ def arguments(one: Prepared, place: Place, resume: Path) -> Any:
         logging_nan_inf_filter=False,
         seed=config.seed,
         fsdp=True if config.fsdp else None,
-        fsdp_config={"version": 2}
-        if config.fsdp
-        else None,  # a unit a layer, by the model's own list of what must not be split
+        # A unit a layer, by the model's own list of what must not be split; weights are read by one process and sent to the others.
+        fsdp_config={"version": 2, "cpu_ram_efficient_loading": True} if config.fsdp else None,
         use_cpu=place.device == "cpu",
         remove_unused_columns=False,
         disable_tqdm=True,

@@ -63,7 +63,7 @@ def newest_whole(resume: Path) -> Path | None:
 
 def same_spread(checkpoint: Path | None, *, spread: bool) -> None:
     """Refuse a checkpoint that was written with FSDP where it is gone on without, and the other way round: the host has two kinds."""
-    if checkpoint is None or json.loads((checkpoint / WHOLE).read_text(encoding="utf-8")).get("fsdp", False) == spread:
+    if checkpoint is None or json.loads((checkpoint / WHOLE).read_text(encoding="utf-8")).get("fsdp", spread) == spread:
         return
     before, now = ("without", "with") if spread else ("with", "without")
     raise ValueError(
