@@ -24,8 +24,6 @@ _ONLY_FLAGS = (nn.Module.train, PreTrainedModel.train)
 """What sets flags and does nothing else (but where ``use_kernels`` is on); a module with a ``train`` of its own is asked each time."""
 _ONLY_NAMES = ("parameters", "named_parameters", "_named_members", "named_modules")
 """What `parameters` stands in for, unless a class has its own."""
-_GIVEN = frozenset(_ONLY_NAMES) - {"parameters"}
-"""What a module may have been given as its own: of these, as `parameters` of a child is not asked, and that of the model is ours."""
 
 
 @contextmanager
@@ -33,9 +31,8 @@ def short_walks(model: nn.Module) -> Iterator[None]:
     """Inside, ``model`` skips a ``train()`` that changes nothing, and finds its parameters without their names."""
     # train() on the model inside every wrapper, since a wrapper's own comes to it by its children; parameters() on what the host calls.
     given = [(causal_lm(model), train), (model, parameters)]
-    own = [
-        (one, function) for one, function in given if function.__name__ not in vars(one)
-    ]  # not the user's, nor ours around this one
+    # Not over the user's, nor over ours around this one.
+    own = [(one, function) for one, function in given if function.__name__ not in vars(one)]
     for one, function in own:
         setattr(one, function.__name__, types.MethodType(function, one))
     try:
@@ -54,25 +51,29 @@ def train(self: Any, mode: bool = True) -> Any:  # by this name a model that is 
 
 def parameters(self: Any, recurse: bool = True) -> Iterator[nn.Parameter]:
     """`nn.Module.parameters`: each once, in the same order."""
-    waiting, seen, plain = [self] if recurse else [], set[nn.Parameter](), set[type]()
+    found = _parameters_of(self) if recurse else None
+    return type(self).parameters(self, recurse) if found is None else iter(found)
+
+
+def _parameters_of(model: nn.Module) -> list[nn.Parameter] | None:
+    """Those of all modules; None where one of them has a walk of its own."""
+    waiting, found, plain = [model], dict[nn.Parameter, None](), set[type]()
     while waiting:
         one = waiting.pop()
         state = one.__dict__
         if type(one) not in plain:
             if not all(getattr(type(one), name) is getattr(nn.Module, name) for name in _ONLY_NAMES):
-                break
+                return None
             plain.add(type(one))
-        if not _GIVEN.isdisjoint(state):
-            break
+        if (
+            "named_modules" in state or "named_parameters" in state or "_named_members" in state
+        ):  # given to this one module
+            return None
         for parameter in state["_parameters"].values():
-            if parameter is not None and parameter not in seen:
-                seen.add(parameter)
-                yield parameter
+            if parameter is not None:
+                found[parameter] = None
         waiting += [child for child in reversed(state["_modules"].values()) if child is not None]
-    else:
-        if recurse:
-            return
-    yield from (p for p in type(self).parameters(self, recurse) if p not in seen)
+    return list(found)
 
 
 def _in_training(module: nn.Module) -> bool:

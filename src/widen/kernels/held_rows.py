@@ -69,9 +69,9 @@ class HeldRows:
     def ready(self) -> bool:
         """Whether it is time for the products: no row is to come, or too little room is left for those that are."""
         walk, rest = self._walk, self._walk.total - self._end
-        few = 2 * walk.held > walk.rows
-        last = rest <= walk.rows < rest + walk.held  # all others at once, but for what is held
-        return walk.held > 0 and (rest == 0 or few or last)
+        full = 2 * walk.held > walk.rows
+        in_the_way = rest <= walk.rows < rest + walk.held  # of all others at once
+        return walk.held > 0 and (rest == 0 or full or in_the_way)
 
     def take(self) -> Taken:
         """All that is held; from here on nothing is."""
