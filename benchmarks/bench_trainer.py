@@ -313,12 +313,22 @@ def report(options, found):
     return "\n".join(lines) + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def task_parser(description):
+    """Flags of what is trained, and for how long."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="", help="folder of a causal LM; a small random one unless given")
     parser.add_argument("--name", default="", help="how the result file calls the model")
     parser.add_argument("--data", default="", help=".jsonl whose values are the text; random tokens unless given")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
+    parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
+    parser.add_argument("--length", type=int, default=512, help="tokens a row")
+    parser.add_argument("--seconds", type=float, default=600, help="nothing further is begun after this")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    return parser
+
+
+def main():
+    parser = task_parser(__doc__)
     parser.add_argument("--turns", type=int, default=25)
     parser.add_argument(
         "--turn",
@@ -330,16 +340,12 @@ def main():
     parser.add_argument(
         "--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="VARIANT", help="some of: %(choices)s"
     )
-    parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
-    parser.add_argument("--length", type=int, default=512, help="tokens a row")
     parser.add_argument("--copies", type=int, default=2, help="processes of each variant")
     parser.add_argument(
         "--cores", type=int, default=0, help="keep every process on the first so many cores; 0: any core"
     )
     parser.add_argument("--shared", action="store_true", help="one process, one model: only for variants without Liger")
     parser.add_argument("--compile", action="store_true", help="torch_compile=True for every variant")
-    parser.add_argument("--seconds", type=float, default=600, help="no further turn after this")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     if options.turn < 1:
         parser.error(f"--turn {options.turn}: at least 1")

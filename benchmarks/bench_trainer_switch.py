@@ -10,7 +10,6 @@ Every round has a step of each, in an order of its own; a step reaches from its 
 ends with the device at rest. The ratio is that of the stock loss's step to the variant's in the same round.
 """
 
-import argparse
 import json
 import math
 import platform
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from bench_trainer import blocks, collate, load_model
+from bench_trainer import blocks, collate, load_model, task_parser
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from widen.integrations import walks
@@ -129,17 +128,9 @@ def report(options, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="", help="folder of a causal LM; a small random one unless given")
-    parser.add_argument("--name", default="", help="how the result file calls the model")
-    parser.add_argument("--data", default="", help=".jsonl whose values are the text; random tokens unless given")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
+    parser = task_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=1000, help="steps of each variant at most")
     parser.add_argument("--skip", type=int, default=5, help="rounds that are not counted")
-    parser.add_argument("--seconds", type=float, default=600, help="no further step after this")
-    parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
-    parser.add_argument("--length", type=int, default=512, help="tokens a row")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     if options.rounds < options.skip + 3:
         parser.error(
