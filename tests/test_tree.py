@@ -43,7 +43,8 @@ def test_every_module_imports_alone(hosts):
     code = f"""
 import importlib, os, sys
 # loaded once; every forked child starts from here, without widen. A fork of more memory takes longer, so the trainers only where needed
-import numpy, scipy.special, torch, rich, safetensors{", transformers.trainer, trl" if hosts else ""}
+import jaxtyping, numpy, rich, safetensors.torch, scipy.optimize, scipy.special, scipy.stats, torch
+{"import transformers.trainer, trl" if hosts else ""}
 failed = []
 for name in {names!r}:
     pid = os.fork()
