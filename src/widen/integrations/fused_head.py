@@ -90,7 +90,10 @@ class Request:
         return out.loss
 
     def _by_sequence(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, now: Weight) -> Tensor:
-        """A look at every token without gradient, then the gradient of the tokens that count: 1 + 4a products for a share a."""
+        """A look at every token without gradient, then the gradient of those that count.
+
+        1 + 3a products for a share a of them where one chunk holds them all, else up to 1 + 4a.
+        """
         bias = None if bias_V is None else bias_V.detach()
         look = self._one_pass(hidden_ND.detach(), head_VD.detach(), bias, NLL(), 1.0)
         w_N, self.state = weigh(self.weight, self.state, look.logq_N, self.sequences)

@@ -64,14 +64,14 @@ class ChunkWalk:
         """
         self.row_T, self.total = row_T, total
         self.rows = self.plan.rows(total, len(self.head_VD), len(self.buffer))
-        self._first = self._fill(0, self.lead) if total else None
+        self._next = self._fill(0, self.lead) if total else None
 
     def parts(self) -> Iterator[Part]:
         """Every row that counts once, in the order of the T. The next part goes behind the rows that are `held` when it is asked for."""
-        while self._first is not None:
-            yield self._first
-            stop = self._first.at.stop
-            self._first = self._fill(stop, 0) if stop < self.total else None
+        while self._next is not None:
+            yield self._next
+            stop = self._next.at.stop
+            self._next = self._fill(stop, 0) if stop < self.total else None
 
     def _fill(self, start: int, lead: int) -> Part:
         """Launch the logits of the rows from ``start`` on that there is room for, but the first ``lead``, which have been launched."""
