@@ -31,7 +31,7 @@ import torch
 from head_candidates import Active, Head, Run, Shape
 from head_targets import LOSSES, REST, SHAPES, bounds, judge, pool
 
-from widen.kernels import WORKSPACE
+from widen.head import WORKSPACE
 
 MB = 2**20
 

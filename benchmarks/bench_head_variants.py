@@ -1,6 +1,6 @@
 """The head with and without each of its internal decisions, in one run: which are worth it, and what is left to gain.
 
-The baseline has none of them and 1 GB of logits; "as shipped" is what `widen.kernels` does by itself.
+The baseline has none of them and 1 GB of logits; "as shipped" is what `widen.head` does by itself.
 
     python benchmarks/bench_head_variants.py            # one GPU, bfloat16, under two minutes
     python benchmarks/bench_head_variants.py --quick    # a smoke run, seconds on a CPU (set TRITON_INTERPRET=1)
@@ -31,9 +31,9 @@ from head_prototypes import logits_and_lse, overlapped
 from head_targets import SHAPES
 
 from widen import losses
-from widen.kernels import linear_logprob, logprob, one_read, plan, rows_torch, rows_triton, weighted_linear_nll
-from widen.kernels.gradients import logits_
-from widen.kernels.stats import RowStats
+from widen.head import linear_logprob, logprob, one_read, plan, rows_torch, rows_triton, weighted_linear_nll
+from widen.head.gradients import logits_
+from widen.head.stats import RowStats
 
 HOLDS = {  # the best of those that were tried
     128256: [Hold(8192, 32, 8, evict=False), Hold(8192, 32, 0)],

@@ -96,7 +96,7 @@ def human_eval(count: int) -> tuple[float, str]:
 
 
 def ours(sandbox, count: int, round_number: int) -> float:
-    from widen.metrics.programs import Assertions, Program, judge_programs
+    from widen.judge import Assertions, Program, judge_programs
 
     source = PROMPT + BODY
     programs = [
@@ -109,7 +109,7 @@ def ours(sandbox, count: int, round_number: int) -> float:
 
 
 def twenty_tests(sandbox, count: int, round_number: int) -> float:
-    from widen.metrics.programs import Assertions, Program, judge_programs
+    from widen.judge import Assertions, Program, judge_programs
 
     tests = tuple(f"assert running_max([{i}, 0, {i + 1}]) == [{i}, {i}, {i + 1}]" for i in range(20))
     programs = [Program(problem="t", source=f"{PROMPT}{BODY}# {round_number} {i}\n", tests=tests) for i in range(count)]
@@ -119,7 +119,7 @@ def twenty_tests(sandbox, count: int, round_number: int) -> float:
 
 
 def measure(rounds: int, count: int) -> tuple[dict[str, list[float]], str, object]:
-    from widen.metrics.programs import Sandbox
+    from widen.judge import Sandbox
 
     columns: dict[str, list[float]] = {
         "human-eval, /s": [],

@@ -36,8 +36,8 @@ import torch
 import transformers
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from widen.integrations import walks
-from widen.integrations.transformers import Trainer as WidenTrainer
+from widen.hosts import walks
+from widen.hosts.transformers import Trainer as WidenTrainer
 
 HEAD_ONLY = {
     "rope": False,

@@ -25,9 +25,9 @@ import transformers
 from bench_trainer import blocks, collate, load_model, task_parser
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from widen.integrations import walks
-from widen.integrations.ledger import Ledger
-from widen.integrations.transformers import Trainer as WidenTrainer
+from widen.hosts import walks
+from widen.hosts.ledger import Ledger
+from widen.hosts.transformers import Trainer as WidenTrainer
 from widen.losses import parse
 
 VARIANTS = {"stock loss": None, "widen, nll": "nll", "widen, cdiv:alpha=1.4": "cdiv:alpha=1.4"}

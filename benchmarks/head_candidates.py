@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 
 from widen import losses
-from widen.kernels import linear_logprob, weighted_linear_nll
-from widen.kernels.gradients import add_product_, logits_
-from widen.kernels.plan import chunks, plan_for
-from widen.kernels.stats import RowStats
+from widen.head import linear_logprob, weighted_linear_nll
+from widen.head.gradients import add_product_, logits_
+from widen.head.plan import chunks, plan_for
+from widen.head.stats import RowStats
 
 Run = Callable[[], Any]
 

@@ -16,9 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from widen.kernels.stats import RowStats
+from widen.head.stats import RowStats
 
-LOWEST = tl.constexpr(-1e30)  # as in `widen.kernels.rows_triton`
+LOWEST = tl.constexpr(-1e30)  # as in `widen.head.rows_triton`
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 

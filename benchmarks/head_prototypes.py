@@ -8,9 +8,9 @@ import triton.language as tl
 from head_candidates import Head, Run
 from head_held import Hold, describe_held
 
-from widen.kernels import plan
-from widen.kernels.gradients import add_product_, logits_
-from widen.kernels.stats import RowStats
+from widen.head import plan
+from widen.head.gradients import add_product_, logits_
+from widen.head.stats import RowStats
 
 LOG2E = tl.constexpr(1.4426950408889634)
 

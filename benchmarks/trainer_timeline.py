@@ -20,7 +20,7 @@ import torch
 import transformers
 from transformers.models.llama.modeling_llama import LlamaModel
 
-from widen.integrations.walks import short_walks
+from widen.hosts.walks import short_walks
 
 VARIANTS = ("stock loss", "stock loss, no nan filter", "widen, nll", "widen, cdiv:alpha=1.4")
 SMOLLM2 = {

@@ -3,7 +3,7 @@
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from widen.kernels import linear_logprob
+from widen.head import linear_logprob
 from widen.losses import parse, weighted_nll
 
 torch.manual_seed(0)

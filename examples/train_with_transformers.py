@@ -5,7 +5,7 @@ import tempfile
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
 
-from widen.integrations.transformers import Trainer  # was: from transformers import Trainer
+from widen.hosts.transformers import Trainer  # was: from transformers import Trainer
 
 torch.manual_seed(0)
 config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)

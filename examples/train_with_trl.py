@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig
 
-from widen.integrations.trl import SFTTrainer  # was: from trl import SFTTrainer
+from widen.hosts.trl import SFTTrainer  # was: from trl import SFTTrainer
 
 words = ["<pad>", "<eos>", *"0123456789", "=", "even", "odd"]
 tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<pad>"))

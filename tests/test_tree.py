@@ -12,8 +12,9 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 ROOMS = [
     "cli",
     "data",
-    "integrations",
-    "kernels",
+    "head",
+    "hosts",
+    "judge",
     "losses",
     "metrics",
     "models",
@@ -39,7 +40,7 @@ def module_name(path: Path) -> str:
 @pytest.mark.parametrize("hosts", [False, True], ids=["ours", "in other trainers"])
 def test_every_module_imports_alone(hosts):
     """Each in a fresh interpreter state: a module that only works after another was imported is found here."""
-    names = [module_name(p) for p in SOURCES if p.name != "__main__.py" and ("integrations" in p.parts) == hosts]
+    names = [module_name(p) for p in SOURCES if p.name != "__main__.py" and ("hosts" in p.parts) == hosts]
     code = f"""
 import importlib, os, sys
 # loaded once; every forked child starts from here, without widen. A fork of more memory takes longer, so the trainers only where needed
@@ -82,7 +83,7 @@ def test_rooms_are_reached_as_attributes():
 def test_an_unknown_room_is_refused_with_the_list_of_rooms():
     import widen
 
-    with pytest.raises(AttributeError, match="rooms: data, integrations, kernels, losses"):
+    with pytest.raises(AttributeError, match="rooms: data, head, hosts, judge, losses"):
         widen.lossses  # noqa: B018
 
 

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import data, integrations, kernels, losses, metrics, models, report, run, sample, theory, train
+    from . import data, head, hosts, judge, losses, metrics, models, report, run, sample, theory, train
 
 try:
     __version__ = version("widen")
@@ -22,8 +22,9 @@ except PackageNotFoundError:  # run from a source tree that is not installed
 __all__ = [
     "__version__",
     "data",
-    "integrations",
-    "kernels",
+    "head",
+    "hosts",
+    "judge",
     "losses",
     "metrics",
     "models",

@@ -36,7 +36,7 @@ def add_arguments(group: Any) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Read the problems, run the programs, print, write."""
-    from widen.metrics.programs import SandboxUnavailable
+    from widen.judge import SandboxUnavailable
     from widen.run.program_scores import judge_samples, keep_passes, problems_of
     from widen.run.sample_scores import files_of
     from widen.run.text_programs import sandbox_for

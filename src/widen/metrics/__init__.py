@@ -1,10 +1,9 @@
-"""Arrays, texts or programs in, numbers out: every number that a paper would print, with its interval and its settings.
+"""Arrays or texts in, numbers out: every number that a paper would print, with its interval and its settings.
 
     knn          precision, recall, density, coverage; exact, from ten points to a million
     text_scores  all of it, from two lists of texts         embed         texts -> features
     mauve, prd   curves over clusters                       support_size  how few tokens hold the mass
     distinct, bleu, vendi   diversity of one set            passes        pass@k as precision and recall
-    programs     judged by really running them, in a sandbox
 
 A metric takes arrays, never a model's name; `reference` comes before `generated`; options are keyword-only. A module is loaded when
 one of its names is asked for.
@@ -28,19 +27,6 @@ if TYPE_CHECKING:
     from .passes import PassScores, pass_at_k, pass_scores
     from .pca import PCA, fit_pca, unit_rows
     from .prd import Prd, prd_scores
-    from .programs import (
-        Assertions,
-        Exchange,
-        Limits,
-        MathQAPython,
-        Program,
-        Sandbox,
-        SandboxUnavailable,
-        StdinStdout,
-        Verdict,
-        counts,
-        judge_programs,
-    )
     from .support_size import Sparsity, sparsity, sparsity_of_model, support_sizes
     from .text_scores import PAPER, ScoreSettings, TextScores, score_texts
     from .vendi import Vendi, vendi_score
@@ -48,14 +34,12 @@ if TYPE_CHECKING:
 __all__ = [
     "PAPER",
     "PCA",
-    "Assertions",
     "Ceiling",
     "Clustering",
     "Distinct",
     "EmbedSettings",
     "EmbeddedTexts",
     "Embedder",
-    "Exchange",
     "FourScores",
     "Interval",
     "KnnDiagnostics",
@@ -63,27 +47,18 @@ __all__ = [
     "KnnReference",
     "KnnScores",
     "KnnSettings",
-    "Limits",
-    "MathQAPython",
     "Mauve",
     "PassScores",
     "Prd",
     "PrecisionRecall",
-    "Program",
-    "Sandbox",
-    "SandboxUnavailable",
     "ScoreSettings",
     "SelfBleu",
     "Sparsity",
-    "StdinStdout",
     "TextScores",
     "Vendi",
-    "Verdict",
-    "counts",
     "distinct_n",
     "embed_texts",
     "fit_pca",
-    "judge_programs",
     "kmeans",
     "knn_precision_recall",
     "knn_scores",
@@ -105,19 +80,6 @@ __all__ = [
 ]
 
 _HOME = {
-    "programs": [
-        "Assertions",
-        "Exchange",
-        "Limits",
-        "MathQAPython",
-        "Program",
-        "Sandbox",
-        "SandboxUnavailable",
-        "StdinStdout",
-        "Verdict",
-        "counts",
-        "judge_programs",
-    ],
     "distinct": ["Distinct", "distinct_n"],
     "embed": ["EmbedSettings", "EmbeddedTexts", "Embedder", "embed_texts"],
     "interval": ["Interval", "mean_interval", "share_interval"],

@@ -1,6 +1,6 @@
 """Any Hugging Face causal LM as (backbone, head): tokens -> hidden states, and what turns those into logits.
 
-The logits themselves are never built here: :mod:`widen.kernels` takes hidden states and head.
+The logits themselves are never built here: :mod:`widen.head` takes hidden states and head.
 
 Shapes: B sequences, L positions, D hidden, V vocabulary.
 """

@@ -94,7 +94,7 @@ def trainer_of(one: Prepared, model: Any, args: Any, watch: Any) -> Any:
     """Our trainer on transformers' loop, silent but for the watcher."""
     from transformers import PrinterCallback
 
-    from widen.integrations.transformers import Trainer
+    from widen.hosts.transformers import Trainer
 
     pad = one.tokenizer.pad_token_id
     with_padding = partial(padded, pad=one.tokenizer.eos_token_id if pad is None else pad)

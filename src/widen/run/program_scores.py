@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.tasks import listed, read
+from widen.judge import Count, Sandbox, counts, judge_programs
 from widen.metrics.passes import PassScores, pass_scores
-from widen.metrics.programs import Count, Sandbox, counts, judge_programs
 from widen.sample import Decoding, Samples, read_samples
 
 from .folder import RunFolder

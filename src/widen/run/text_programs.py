@@ -14,8 +14,7 @@ from dataclasses import replace
 from os import sched_getaffinity
 from pathlib import Path
 
-from widen.metrics.passes import PassScores, pass_scores
-from widen.metrics.programs import (
+from widen.judge import (
     Assertions,
     Judge,
     Limits,
@@ -26,8 +25,9 @@ from widen.metrics.programs import (
     counts,
     judge_programs,
 )
-from widen.metrics.programs.records import contest, mbpp
-from widen.metrics.programs.verdict import Verdict
+from widen.judge.records import contest, mbpp
+from widen.judge.verdict import Verdict
+from widen.metrics.passes import PassScores, pass_scores
 
 from .folder import RunFolder
 from .scores import Progress

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from widen.data.batch import Batch
-from widen.kernels import linear_logprob
+from widen.head import linear_logprob
 from widen.losses import State, Weight, WeightStats, stats, weighted_nll
 
 from . import distributed

@@ -1,0 +1,214 @@
+"""The loss inside the model's own forward, where whatever wraps the model has its weights ready.
+
+The fused head needs the weight of ``lm_head``. Outside the forward it may not be there: FSDP2 holds shards (DTensors) and gathers them
+in hooks of the module's call, ZeRO-3 likewise, autocast acts inside the forward that accelerate wrapped, and a gradient that does not
+come out of DDP's forward is not prepared for. So ``forward`` of the causal LM learns one argument, and so does ``forward`` of its head:
+the head's *module* is called, inside the *model's* call, and both sets of hooks have run when the weight is read. Without that
+argument both do what they did.
+
+Shapes: B rows, C columns, D hidden, V vocabulary, N = B C places.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from widen.head import HeadLoss, linear_logprob, target_sums, weighted_linear_nll
+from widen.head.answer import Answer
+from widen.losses import NLL, State, Weight
+
+from .sequences import IGNORE, Sequences
+
+__all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm", "weigh"]
+
+_KEYWORD = "widen_request"
+_NOT_FOR_THE_BACKBONE = ("labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "skip_logits")
+
+
+class Reply(NamedTuple):
+    """What the model returns to a trainer when it is asked for a loss. First, as the trainers read ``outputs[0]``."""
+
+    loss: Float[Tensor, ""]
+
+
+class Request:
+    """What the head is asked to compute. ``seen`` and ``state`` are filled in on the way.
+
+    They do not travel as outputs of the model: FSDP2's mixed precision casts those to bfloat16. And this is no dataclass: FSDP2 copies
+    the dataclasses among a module's inputs, and what is written into a copy is lost.
+
+    Args:
+      weight, state: the loss, and what it remembers.
+      sequences: the targets of the micro-batch.
+      num_tokens: what the sum is divided by: targets of the whole step, times the scale of the weights.
+    """
+
+    def __init__(self, weight: Weight, state: State, sequences: Sequences, num_tokens: float | Tensor) -> None:
+        self.weight, self.state, self.sequences = weight, state, sequences
+        # Asked before the layers and read after them: no wait then.
+        self._told = Answer(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
+        self.softcap: float | None = None
+        self.scale = 1.0
+        self.seen: HeadLoss | None = None
+
+    @property
+    def num_tokens(self) -> float:
+        """What the sum is divided by, as the host's number."""
+        return float(self._told.read() if isinstance(self._told, Answer) else self._told)
+
+    def answer(self, hidden_BCD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Reply:
+        """The weighted loss of every target of the micro-batch."""
+        if hasattr(head_VD, "placements"):
+            raise ValueError(
+                f"lm_head.weight is still sharded ({type(head_VD).__name__}) inside the head's own forward: tensor parallelism is not "
+                "supported with `loss`; use FSDP2 or DDP"
+            )
+        hidden_ND = hidden_BCD.flatten(0, 1).to(head_VD.device)
+        if len(hidden_ND) != len(self.sequences.target_N):
+            raise ValueError(
+                f"the model returned {len(hidden_ND)} hidden states for {len(self.sequences.target_N)} labels; adapters that add "
+                "virtual tokens (prompt and prefix tuning) are not supported with `loss`"
+            )
+        if self.scale != 1.0:
+            hidden_ND = hidden_ND * self.scale  # a scale on the logits is a scale on what makes them
+        now = self.weight.now(self.state)
+        run = self._token_local if now.token_local else self._by_sequence
+        return Reply(run(hidden_ND, head_VD, bias_V, now))
+
+    def _token_local(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, now: Weight) -> Tensor:
+        """Loss and gradient in one pass over the vocabulary."""
+        out = self._one_pass(hidden_ND, head_VD, bias_V, now, self.num_tokens)
+        if self.weight.score_columns:  # a Trunc that waits behind its warm-up fills its window meanwhile
+            _, self.state = weigh(self.weight, self.state, out.logq_N, self.sequences)
+        self.seen = out._replace(loss=out.loss.detach())
+        return out.loss
+
+    def _by_sequence(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, now: Weight) -> Tensor:
+        """A look at every token without gradient, then the gradient of those that count.
+
+        1 + 3a products for a share a of them where one chunk holds them all, else up to 1 + 4a.
+        """
+        bias = None if bias_V is None else bias_V.detach()
+        look = self._one_pass(hidden_ND.detach(), head_VD.detach(), bias, NLL(), 1.0)
+        w_N, self.state = weigh(self.weight, self.state, look.logq_N, self.sequences)
+        target_N = self.sequences.target_N.masked_fill(w_N == 0, IGNORE)
+        logq_N = linear_logprob(hidden_ND, head_VD, target_N, bias=bias_V, softcap=self.softcap)
+        # A sequence that is left out may hold a -inf; linear_logprob gives 0 for it, and 0 * 0 is 0.
+        # Only a step without targets counts 0; a count below 1 comes of the weights' scale, and is meant.
+        loss = -(w_N * logq_N).sum() / (self.num_tokens or 1.0)
+        sums = target_sums(look.logq_N, w_N, look.entropy_N, look.is_top1_N, tokens=look.num_targets)
+        self.seen = look._replace(loss=loss.detach(), w_N=w_N, sums=sums)
+        return loss
+
+    def _one_pass(
+        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, weight: Weight, num_tokens: float
+    ) -> HeadLoss:
+        at, needed = self.sequences, getattr(weight, "uses_position", True)
+        return weighted_linear_nll(
+            hidden_ND, head_VD, at.target_N, weight, position_N=at.position_N if needed else None,
+            length_N=at.length_N if needed else None, num_tokens=num_tokens, bias=bias_V, softcap=self.softcap, ignore_index=IGNORE,
+        )  # fmt: skip
+
+
+def weigh(
+    weight: Weight, state: State, logq_N: Float[Tensor, " N"], sequences: Sequences
+) -> tuple[Float[Tensor, " N"], State]:
+    """Weights of any loss from log-probabilities alone, packed or not: `Weight.apply` sees one sequence a row."""
+    logq_SL, mask_SL = sequences.rows(logq_N.detach())
+    w_SL, state = weight.apply(logq_SL, mask_SL, state)
+    return sequences.places(w_SL), state
+
+
+def causal_lm(model: nn.Module) -> Any:
+    """The causal LM inside PEFT's wrapper, or the model itself."""
+    return cast(Any, model).get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def add_fused_head(model: nn.Module) -> None:
+    """Teach ``model`` (a Hugging Face causal LM, maybe inside PEFT) to answer a `Request`; twice is once."""
+    net = causal_lm(model)
+    # Read by each trainer anew, and not at each step: that takes the host as long as ten operations.
+    net._widen_logit_shape = _logit_shape(net.config)
+    if hasattr(net, "_widen_forward"):
+        return
+    net._widen_forward = net.forward  # on the instance, so that a copy of the model copies it too
+
+    @functools.wraps(type(net).forward)  # the Trainer reads the signature to choose the dataset's columns
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        request: Request | None = kwargs.pop(_KEYWORD, None)
+        if request is None:
+            return self._widen_forward(*args, **kwargs)
+        for key in _NOT_FOR_THE_BACKBONE:
+            kwargs.pop(key, None)
+        hidden_BCD = self.base_model(*args, **kwargs | {"use_cache": False}).last_hidden_state
+        tail: Any = _by_the_head
+        if torch.compiler.is_compiling():  # the layers are compiled, the loss runs as it always does
+            tail = torch.compiler.disable(tail)
+        return tail(self, hidden_BCD, request)
+
+    net.forward = types.MethodType(forward, net)
+
+
+def _by_the_head(net: Any, hidden_BCD: Tensor, request: Request) -> Any:
+    """Call the head's module, so that its own hooks run."""
+    head = net.get_output_embeddings()
+    _teach(head)
+    request.softcap, request.scale = net._widen_logit_shape
+    return head(hidden_BCD, **{_KEYWORD: request})
+
+
+def ask(model: Any, inputs: dict[str, Any], request: Request) -> Reply:
+    """Run ``model``, however wrapped, and take its answer; a forward that was replaced since is found out here."""
+    answer = model(**inputs, **{_KEYWORD: request})
+    if not isinstance(answer, Reply) or request.seen is None:
+        raise RuntimeError(
+            f"{type(model).__name__} did not compute the loss it was asked for: something replaced its forward after the trainer was "
+            "made (a fused cross entropy, another patch); it would have trained on its own loss"
+        )
+    return answer
+
+
+def _teach(head: nn.Module) -> None:
+    """Let the head answer too. Done at each call, as PEFT and FSDP2 exchange modules after the trainer was made."""
+    linear = _linear(head)
+    if hasattr(linear, "_widen_forward"):
+        return
+    linear._widen_forward = linear.forward  # type: ignore[assignment]
+
+    @functools.wraps(nn.Linear.forward)
+    def forward(self: Any, hidden: Tensor, **kwargs: Any) -> Any:
+        request: Request | None = kwargs.pop(_KEYWORD, None)
+        if request is None:
+            return self._widen_forward(hidden)
+        return request.answer(hidden, self.weight, self.bias)
+
+    linear.forward = types.MethodType(forward, linear)  # type: ignore[method-assign]
+
+
+def _linear(head: nn.Module) -> nn.Linear:
+    """The linear layer itself; PEFT's ``modules_to_save`` keeps a trained copy beside the frozen one."""
+    copies = getattr(head, "modules_to_save", None)
+    if isinstance(copies, nn.ModuleDict):
+        head = copies[cast(Any, head).active_adapter]
+    return cast(nn.Linear, head)
+
+
+def _logit_shape(config: Any) -> tuple[float | None, float]:
+    """Soft cap and scale that the architecture puts on its logits, by the names that architectures have for them."""
+    text = config.get_text_config()
+    caps = (
+        getattr(text, name, None) for name in ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+    )
+    cap = next((float(found) for found in caps if found), None)
+    for name in ("logit_scale", "output_multiplier", "lm_head_multiplier"):
+        if getattr(text, name, None) is not None:
+            return cap, float(getattr(text, name))
+    divisor = getattr(text, "logits_scaling", None)
+    scale = 1.0 if divisor is None else float(divisor) if text.model_type == "hyperclovax" else 1 / float(divisor)
+    return cap, scale

@@ -1,0 +1,27 @@
+"""Transformers' ``Trainer`` with a loss of this package.
+
+from widen.hosts.transformers import Trainer
+Trainer(model=model, args=args, train_dataset=data, loss="cdiv:alpha=1.4").train()
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import transformers
+
+from .refuse import refuse_auxiliary_loss
+from .weighted_loss import WeightedLoss
+
+__all__ = ["Trainer", "WeightedLoss"]
+
+
+class Trainer(WeightedLoss, transformers.Trainer):
+    """``transformers.Trainer`` and two arguments, `loss` and `weight_scale` (`WeightedLoss`); everything else is the host's.
+
+    Through the fused head: the logits of the batch are never held, in training and in evaluation without metrics.
+    """
+
+    def _adopt(self, model: Any) -> None:
+        refuse_auxiliary_loss(model)
+        super()._adopt(model)

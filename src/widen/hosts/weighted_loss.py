@@ -1,0 +1,247 @@
+"""The mixin: what any ``transformers.Trainer`` subclass needs to train with a loss of this package and keep everything else.
+
+The host counts the targets of the whole optimizer step, multiplies by the number of ranks, accumulates, clips and logs. Its own
+``compute_loss`` is called with a stand-in for the model, which asks the real one for our loss; so what the host does around a
+loss stays the host's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers import Trainer, TrainerCallback
+from transformers.utils import logging
+
+from widen.losses import Weight, parse
+
+from .evaluation import Evaluation
+from .fused_head import Request, add_fused_head, ask
+from .head_check import check_head, through_our_head
+from .ledger import Ledger
+from .refuse import refuse_arguments, refuse_host, refuse_liger, refuse_model
+from .sequences import read_sequences
+from .state import load_state, newest_finished, save_state
+from .walks import short_walks
+
+if TYPE_CHECKING:
+    from transformers import Trainer as _Host
+else:
+    _Host = object
+
+__all__ = ["WeightedLoss"]
+
+logger = logging.get_logger(__name__)
+
+
+class WeightedLoss(_Host):
+    """Mix into a trainer, to the left: ``class Mine(WeightedLoss, TheirTrainer)``.
+
+    Args:
+      loss: a spec string (``"cdiv:alpha=1.4"``, ``"nll:steps=500 then truncr:drop=0.1"``) or a weight object.
+      weight_scale: ``raw``, or ``mean_one``: weights divided by their mean over the whole optimizer step before (`Ledger`).
+      *args, **kwargs: the host's own.
+    """
+
+    loss_is_scaled_for_ga: bool | None = True  # every loss is a sum over the targets of the *whole* step's count
+    on_trl = False
+    """Whether the log-probabilities come from TRL's head: `widen.hosts.trl` has the mixin for its trainers."""
+
+    def __init__(self, *args: Any, loss: str | Weight, weight_scale: str = "raw", **kwargs: Any) -> None:
+        self.ledger = Ledger(parse(loss), weight_scale=weight_scale)
+        self._evaluation = Evaluation()
+        self._head_is_checked = False
+        self._flops: dict[torch.Size, int] = {}
+        refuse_host(type(self), on_trl=self.on_trl)
+        if (given := kwargs.get("args", args[1] if len(args) > 1 else None)) is not None:
+            refuse_liger(given)
+        super().__init__(*args, **kwargs)
+        refuse_arguments(self)
+        self._adopt(self.model)
+        # The count of targets is passed on whether or not the model's own forward would have taken it.
+        self.model_accepts_loss_kwargs = True
+        # The host guesses by the class's name whether a first token can be a target (GPT2LMHeadModel: yes). Here none can, so that a
+        # step is divided by the targets that it has, padded or packed.
+        self._loss_shifts_labels = True
+        self.add_callback(_Settle(self))
+
+    def _adopt(self, model: Any) -> None:
+        """Check a model and give it the fused head."""
+        refuse_model(model)
+        add_fused_head(model)
+
+    def call_model_init(self, trial: Any = None) -> Any:
+        """A model made anew, by ``model_init``, is taught too."""
+        model = super().call_model_init(trial)
+        self._adopt(model)
+        return model
+
+    # ---- the loss
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
+    ) -> Any:  # fmt: skip
+        """In training our loss; in evaluation NLL, whatever the loss."""
+        kwargs: dict[str, Any] = {"return_outputs": return_outputs, "num_items_in_batch": num_items_in_batch}
+        if not self._head_is_checked:
+            check_head(model, inputs, self._through_head, half=_half(self.args))
+            self._head_is_checked = True
+        if not model.training:
+            return super().compute_loss(self._watched(model, inputs), inputs, **kwargs)
+        if num_items_in_batch is None:
+            raise ValueError(
+                "the trainer did not count the targets of the step (num_items_in_batch is None): without it micro-batches of unequal "
+                "length would weigh alike. The collator must give 'labels', and a compute_loss of your own must hand num_items_in_batch "
+                "on to super().compute_loss"
+            )
+        before = len(self.ledger.pending)
+        loss = super().compute_loss(self._weighted(model, inputs, num_items_in_batch), inputs, **kwargs)
+        if len(self.ledger.pending) != before + 1:
+            raise RuntimeError(
+                f"{type(self).__name__}.compute_loss did not take the loss from the model: `loss` would not be what is trained"
+            )
+        return loss
+
+    def _weighted(self, model: Any, inputs: dict[str, Any], num_items: Tensor | int) -> Callable[..., Any]:
+        """A stand-in for the model that answers with our loss."""
+
+        def answer(**kwargs: Any) -> Any:
+            ledger, sequences = self.ledger, read_sequences(inputs)
+            count = num_items if ledger.divisor == 1 else num_items * ledger.divisor
+            request = Request(ledger.weight, ledger.state, sequences, count)
+            outputs = ask(model, kwargs, request)
+            seen = request.seen
+            assert seen is not None
+            ledger.state = request.state
+            ledger.add(
+                seen.loss, seen.logq_N, seen.w_N, seen.sums, sequences, inputs["input_ids"], count=request.num_tokens
+            )
+            if outputs.loss.dtype != seen.loss.dtype:
+                # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
+                outputs = outputs._replace(loss=outputs.loss + (seen.loss - outputs.loss.detach()))
+            return outputs
+
+        return answer
+
+    def _through_head(self, model: Any, tokens_1C: Tensor) -> Tensor:
+        """Log q of each token after the first, by the head that trains."""
+        return through_our_head(model, tokens_1C)
+
+    def _watched(self, model: Any, inputs: dict[str, Any]) -> Callable[..., Any]:
+        """A stand-in for the model in evaluation, which notes the NLL of each row."""
+        return self._evaluation.watch(model, inputs)
+
+    # ---- the step
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """The host's number, asked for once a shape of batch.
+
+        The host walks over all modules and parameters at every micro-batch to count them: 1.2 ms of a core for a model of 30
+        layers, as long as our whole loss takes, and the host is what a small model waits for.
+        """
+        main = inputs.get(getattr(self.model, "main_input_name", "input_ids"))
+        if not isinstance(main, Tensor) or super().floating_point_ops.__func__ is not Trainer.floating_point_ops:
+            own: int = super().floating_point_ops(inputs)
+            return own
+        if main.shape not in self._flops:
+            self._flops[main.shape] = super().floating_point_ops(inputs)
+        return self._flops[main.shape]
+
+    def _end_of_step(self) -> None:
+        """Called when all gradients of a step are in, before the optimizer moves; also for a last, incomplete accumulation."""
+        if not self.ledger.pending:
+            raise RuntimeError(
+                f"step {self.state.global_step + 1} is not made: none of its losses came from WeightedLoss.compute_loss; "
+                f"{type(self).__name__} overrides it without calling super(), and would train on another loss than {self.ledger.weight}"
+            )
+        self.ledger.settle(step=self.state.global_step + 1, dataset=self.train_dataset)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """The host's, with our figures beside the training loss."""
+        if "loss" in logs:
+            if (text := self.ledger.warning()) is not None and self.is_world_process_zero():
+                logger.warning(text)  # the window is that of all ranks, and so is the sentence
+            logs |= self._figures(self.ledger.logged())
+        super().log(logs, start_time)
+
+    def _figures(self, figures: dict[str, float]) -> dict[str, float]:
+        """What of our figures goes into the host's log as it is."""
+        return figures
+
+    # ---- evaluation: NLL per token
+
+    def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
+        """The host's; where only the loss is wanted the logits are never built."""
+        self._evaluation.begin(loss_only=prediction_loss_only, gather=self.accelerator.gather_for_metrics)
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """The host's, with ``eval_loss`` the NLL per target token; the host's own is a mean of batch means."""
+        self._evaluation = Evaluation()
+        output = super().evaluation_loop(*args, **kwargs)
+        prefix = kwargs.get("metric_key_prefix", args[4] if len(args) > 4 else "eval")
+        if output.metrics is not None and f"{prefix}_loss" in output.metrics:
+            # nan without a single target: the host's 0 would win every comparison of checkpoints
+            output.metrics[f"{prefix}_loss"] = math.nan if self._evaluation.nll is None else self._evaluation.nll
+        return output
+
+    # ---- what is kept
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """The loss's state goes first: a checkpoint that is whole for the host is whole for us."""
+        if self.args.should_save:
+            folder = f"{self._get_output_dir(trial=trial)}/checkpoint-{self.state.global_step}"
+            save_state(folder, self.ledger, step=self.state.global_step)
+        running, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, self._filtered
+        try:
+            super()._save_checkpoint(model, trial)  # with the arguments as the user gave them
+        finally:
+            self.args.logging_nan_inf_filter = running
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """The host's; ``resume_from_checkpoint=True`` passes over a checkpoint that a kill left half written, and says so."""
+        if resume_from_checkpoint is True:
+            whole, broken = newest_finished(self.args.output_dir)
+            if whole is not None and broken and self.is_world_process_zero():
+                logger.warning("%s was not finished; going on from %s", broken[0], whole)
+            resume_from_checkpoint = str(whole) if whole is not None else True
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _inner_training_loop(
+        self, batch_size: Any = None, args: Any = None, resume_from_checkpoint: Any = None, **kwargs: Any
+    ) -> Any:
+        """Where every run begins, resumed or not: the state of the loss is that of the checkpoint, or new."""
+        refuse_arguments(self)
+        self.ledger.reset()
+        self._flops.clear()
+        if resume_from_checkpoint is not None:
+            load_state(resume_from_checkpoint, self.ledger)
+        # The host looks at the loss of every micro-batch, to keep a nan out of its log, and waits for the whole backward to do so; then the
+        # device waits for the optimizer's launches. Here such a loss ends the run, and that is seen without a wait.
+        self._filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
+        try:
+            with short_walks(self.model):
+                return super()._inner_training_loop(
+                    batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
+                )
+        finally:
+            self.args.logging_nan_inf_filter = self._filtered
+
+
+def _half(args: Any) -> torch.dtype | None:
+    """The dtype of the host's mixed precision."""
+    return torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
+
+
+class _Settle(TrainerCallback):
+    """The host says when a step's gradients are complete."""
+
+    def __init__(self, trainer: WeightedLoss) -> None:
+        self.trainer = trainer
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """All micro-batches of this rank are through the backward."""
+        self.trainer._end_of_step()

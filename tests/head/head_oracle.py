@@ -1,0 +1,212 @@
+"""Problems for the head, what float64 says of them, and how far an implementation is from that.
+
+An implementation passes if its error is at most 1.1 times the error that eager torch makes in the same dtype, plus a slack for
+dtypes whose rounding is coarse: both are errors against float64, as the norm of the difference over the norm.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from widen.head import linear_logprob, weighted_linear_nll
+from widen.head.gradients import logits_
+from widen.head.plan import plan_for, row_ops
+from widen.head.stats import RowStats
+
+# (rows, vocabulary, hidden): one row; nothing divides; the vocabularies of OLMo, Llama 3 and Qwen, few rows and a small D, since
+# what a large vocabulary can break is indexing and the walk over a row, not the products. Not fewer than 20 rows: under four
+# rows to a product the CPU's BLAS sums 128,256 terms one after the other, and that error would be all one sees.
+SHAPES = [(1, 7, 16), (129, 507, 123), (20, 50304, 24), (20, 128256, 16), (20, 151936, 8)]
+SLACK = {torch.float32: 5e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+DTYPES = list(SLACK)
+IDS = {"ids": lambda x: "x".join(map(str, x)) if isinstance(x, tuple) else str(x).removeprefix("torch.")}
+
+
+class Power:
+    """c-Div with alpha = 1.4: every row counts, rare tokens more."""
+
+    token_local = True
+
+    def at(self, logq_N, position_N, length_N):
+        return (-0.4 * logq_N).exp()
+
+
+class Gate:
+    """A weight that leaves most rows out, by their position: its zeros do not depend on rounding."""
+
+    token_local = True
+
+    def at(self, logq_N, position_N, length_N):
+        return torch.where(position_N % 4 == 1, 1.0 + position_N / length_N, 0.0).to(logq_N.dtype)
+
+
+class One:
+    """NLL."""
+
+    token_local = True
+
+    def at(self, logq_N, position_N, length_N):
+        return torch.ones_like(logq_N)
+
+
+@dataclass
+class Problem:
+    """One batch: packed sequences of unequal lengths, some targets ignored."""
+
+    hidden: torch.Tensor
+    head: torch.Tensor
+    bias: torch.Tensor
+    target: torch.Tensor
+    position: torch.Tensor
+    length: torch.Tensor
+
+    @classmethod
+    def make(cls, shape, dtype, device="cpu", seed=0, ignored=0.15):
+        n, v, d = shape
+        g = torch.Generator().manual_seed(seed)
+        # Logits of spread about 2: the model is neither uniform nor sure.
+        hidden, head = torch.randn(n, d, generator=g), 2 * torch.randn(v, d, generator=g) / d**0.5
+        bias = torch.randn(v, generator=g) / 2
+        target = torch.randint(0, v, (n,), generator=g)
+        if n > 1:
+            target[torch.rand(n, generator=g) < ignored] = -100
+            target[0] = v - 1  # the last column is where a mask is wrong first
+        real = [x.to(device, dtype).requires_grad_() for x in (hidden, head, bias)]
+        position = torch.arange(n) % 13 + 1
+        length = torch.full((n,), 13)
+        return cls(*real, *(x.to(device) for x in (target, position, length)))
+
+    @property
+    def leaves(self):
+        return {"hidden": self.hidden, "head": self.head, "bias": self.bias}
+
+    def to(self, dtype):
+        real = [x.detach().to(dtype).requires_grad_() for x in self.leaves.values()]
+        return Problem(*real, self.target, self.position, self.length)
+
+    def gradients(self, loss):
+        return dict(zip(self.leaves, torch.autograd.grad(loss, list(self.leaves.values())), strict=True))
+
+    def weighted(self, weight, *, num_tokens=None, bias=True, **kw):
+        return weighted_linear_nll(
+            self.hidden, self.head, self.target, weight, position_N=self.position, length_N=self.length,
+            num_tokens=num_tokens or len(self.target), bias=self.bias if bias else None, **kw,
+        )  # fmt: skip
+
+    def logprob(self, *, bias=True, **kw):
+        return linear_logprob(self.hidden, self.head, self.target, bias=self.bias if bias else None, **kw)
+
+
+def through_logprob(problem, weight_N, **kw):
+    """Values and gradients of a fixed weighting of log q."""
+    logq_N = problem.logprob(**kw)
+    loss = -(weight_N * logq_N).sum() / len(logq_N)
+    return {"logq": logq_N.detach(), "loss": loss.detach()} | problem.gradients(loss)
+
+
+def through_weighted(problem, weight, scale=1.0, **kw):
+    """Values and gradients of the one-pass loss, times an upstream gradient."""
+    out = problem.weighted(weight, **kw)
+    values = {"logq": out.logq_N, "w": out.w_N, "entropy": out.entropy_N, "loss": out.loss.detach()}
+    return values | problem.gradients(out.loss * scale)
+
+
+def distance(a, b):
+    return ((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-300)).item()
+
+
+def assert_as_good_as_eager(got, eager, exact, dtype, slack=None):
+    """The rule of this module, for every value and gradient in the three dictionaries."""
+    slack = SLACK[dtype] if slack is None else slack
+    worse = {}
+    for name in exact:
+        mine, theirs = distance(got[name], exact[name]), distance(eager[name], exact[name])
+        if not mine <= 1.1 * theirs + slack:
+            worse[name] = (mine, theirs)
+    assert not worse, f"error against float64 (mine, eager's) beyond 1.1 x + {slack}: {worse}"
+
+
+def chunked(shape, dtype, impl, softcap=None):
+    """A workspace that cuts these rows into two chunks, unevenly."""
+    rows, vocabulary, _ = shape
+    return max(1, rows * 2 // 3) * row_ops(impl).scratch_bytes(vocabulary, dtype, softcap)
+
+
+def check_walk(vocabulary, dtype, device="cpu", rows=37):
+    """The Triton walk against float64 on the very logits that it reads, so that no rounding of the product is in the way."""
+    problem = Problem.make((rows, vocabulary, 16), dtype, device, ignored=0.0)
+    head, target = problem.head.detach(), problem.target
+    plan = plan_for("triton", head, dtype, None, None, None)
+    check_rows(logits_(plan.buffer(rows, head), problem.hidden.detach(), head, None), target, plan)
+
+
+def check_rows(z_CV, target, plan):
+    """What the walk says of these logits, and makes of them, is what float64 says."""
+    rows, vocabulary = z_CV.shape
+    logp_CV = z_CV.double().log_softmax(1)
+    stats = RowStats.empty(rows, z_CV)
+    lse_C = z_CV.double().logsumexp(1)
+    plan.describe(z_CV, target, stats, residual=True)
+    logq_C = logp_CV.gather(1, target[:, None])[:, 0]
+    entropy_C = torch.special.entr(logp_CV.exp()).sum(1)
+    close = {"rtol": 1e-5, "atol": 5e-5, "check_dtype": False}
+    torch.testing.assert_close(stats.lse_C, lse_C, **close)
+    torch.testing.assert_close(stats.logq_C, logq_C, **close)
+    torch.testing.assert_close(stats.entropy_C, entropy_C, **close)
+    assert torch.equal(stats.top1_C.bool(), logq_C == logp_CV.amax(1))
+    residual_CV = logp_CV.exp() - torch.nn.functional.one_hot(target, vocabulary)
+    # A step of bfloat16 is 2^-7 of a number, and the interpreter cuts where a device rounds.
+    rtol = 2**-7 if z_CV.dtype == torch.bfloat16 else 2e-5
+    torch.testing.assert_close(
+        z_CV.double() * stats.factor_C[:, None], residual_CV, rtol=rtol, atol=1e-6, check_dtype=False
+    )
+    whole_CP = z_CV.as_strided((rows, z_CV.stride(0)), (z_CV.stride(0), 1))
+    assert not whole_CP[:, vocabulary:].any()  # the padding of a row stays 0
+
+
+def check_climb(dtype, device="cpu"):
+    """Rows of several blocks (4,096 logits in bfloat16, 2,048 in float32), some of which lie far above those before."""
+    steps_CB = [
+        [0, 0, 0, 0], [0, 19, 0, 0], [0, 21, 0, 0], [0, 41, 82, 123], [0, 19, 22, 0], [0, 19, 59, 60], [5, 100, 0, 104],
+        [1e4, 10021, 0, 1e4],
+        [0, 0, 0, 500], [0, -500, 0, -500], [-1e9, 0, 1, 0], [-float("inf"), 0, 1, 0], [-float("inf"), -float("inf"), -float("inf"), 3],
+        [-1e30, -1e30, 1e30, 0], [0, 3e38, 0, 3e38],
+    ]  # fmt: skip
+    size, rows = 4096, len(steps_CB)
+    g = torch.Generator().manual_seed(0)
+    z_CV = 2 * torch.randn(rows, 4 * size - 7, generator=g)
+    z_CV += torch.tensor(steps_CB).repeat_interleave(size, 1)[:, :-7]
+    target = torch.randint(0, z_CV.shape[1], (rows,), generator=g)
+    for at in (target, z_CV.argmax(1), torch.zeros_like(target), torch.full_like(target, z_CV.shape[1] - 1)):
+        like_VD = torch.empty(z_CV.shape[1], 1, dtype=dtype, device=device)
+        plan = plan_for("triton", like_VD, dtype, None, None, None)
+        check_rows(plan.buffer(rows, like_VD).copy_(z_CV), at.to(device), plan)
+
+
+def check(shape, dtype, impl, *, device="cpu", softcap=None, climb=0.0, **kw):
+    """`linear_logprob` and `weighted_linear_nll` (dense and gated) on one problem, in several chunks, against eager and float64.
+
+    The second half of the vocabulary lies ``climb`` above the first.
+    """
+    problem = Problem.make(shape, dtype, device)
+    with torch.no_grad():
+        problem.bias[shape[1] // 2 :] += climb
+    exact = problem.to(torch.float64)
+    eager = {"impl": "eager", "softcap": softcap}
+    mine = {"impl": impl, "softcap": softcap, "workspace": chunked(shape, dtype, impl, softcap)} | kw
+    weight_N = torch.linspace(0.0, 2.0, shape[0], device=device)  # the first row's upstream gradient is 0
+    if shape[0] == 1:
+        weight_N += 1
+    assert_as_good_as_eager(
+        through_logprob(problem, weight_N, **mine),
+        through_logprob(problem, weight_N, **eager),
+        through_logprob(exact, weight_N.double(), **eager),
+        dtype,
+    )
+    for weight in (Power(), Gate(), One()):
+        assert_as_good_as_eager(
+            through_weighted(problem, weight, **mine),
+            through_weighted(problem, weight, **eager),
+            through_weighted(exact, weight, **eager),
+            dtype,
+        )

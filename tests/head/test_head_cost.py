@@ -1,0 +1,179 @@
+"""What the head does not do: products that nobody needs, and tensors of N x V elements."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from head_oracle import Gate, Power, Problem
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from widen.head import plan
+from widen.head.chunk_walk import ChunkWalk
+from widen.head.plan import LEAD, Lead, Plan, chunks, default_workspace, plan_for, row_ops
+
+PRODUCTS = {"aten.mm", "aten.addmm"}
+
+
+class Watch(TorchDispatchMode):
+    """Multiplications done in matrix products, and the largest tensor made."""
+
+    def __init__(self):
+        super().__init__()
+        self.multiplications, self.largest = 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if str(func.overloadpacket) in PRODUCTS:
+            left, right = [x for x in args if isinstance(x, torch.Tensor)][-2:]
+            self.multiplications += left.shape[0] * left.shape[1] * right.shape[1]
+        if isinstance(out, torch.Tensor):
+            self.largest = max(self.largest, out.numel())
+        return out
+
+
+N, V, D = 64, 40, 8
+ONE = N * V * D  # one product over all rows
+
+
+@pytest.fixture
+def problem():
+    return Problem.make((N, V, D), torch.float32, ignored=0.0)
+
+
+def cost(loss_of):
+    with Watch() as watch:
+        loss_of().backward()
+    return watch.multiplications / ONE
+
+
+@pytest.mark.parametrize(
+    ("learn", "products"),
+    [(("hidden", "head"), 3), (("hidden",), 2), (("head",), 2)],
+    ids=["both", "frozen head", "frozen hidden states"],
+)
+@pytest.mark.parametrize("kept", [1, 1 / 2, 1 / 4])
+def test_a_gradient_that_nobody_asks_for_costs_no_product(problem, learn, products, kept):
+    """And `linear_logprob` computes no logits twice but those of the chunks that it does not keep."""
+    for name, x in problem.leaves.items():
+        x.requires_grad_(name in learn)
+    asked = {"impl": "chunked", "bias": False, "workspace": int(kept * N) * V * 8}
+    assert cost(lambda: problem.weighted(Power(), **asked).loss) == products
+    assert cost(lambda: -problem.logprob(**asked).sum()) == products + 1 - kept
+
+
+def test_under_no_grad_there_is_one_product(problem):
+    with Watch() as watch, torch.no_grad():
+        out = problem.weighted(Power(), impl="chunked", bias=False)
+        problem.logprob(impl="chunked", bias=False)
+    assert watch.multiplications == 2 * ONE
+    assert not out.loss.requires_grad
+
+
+def test_ignored_rows_cost_nothing(problem):
+    problem.target[:48] = -100
+    assert cost(lambda: problem.weighted(Power(), impl="chunked", bias=False).loss) == 3 / 4
+    assert cost(lambda: -problem.logprob(impl="chunked", bias=False).sum()) == 3 / 4
+
+
+def test_rows_of_weight_zero_cost_no_backward_product(problem):
+    """A quarter of the rows counts: one product for all, then two for the quarter."""
+    problem.position = torch.arange(N)
+    assert cost(lambda: problem.weighted(Gate(), impl="chunked", bias=False).loss) == 1 + 2 / 4
+    weight_N = (torch.arange(N) % 4 == 1).float()
+    assert cost(lambda: (weight_N * problem.logprob(impl="chunked", bias=False)).sum()) == 1 + 2 / 4
+
+
+def test_no_row_counting_costs_the_forward_and_gives_zeros(problem):
+    problem.position = torch.zeros(N, dtype=torch.long)
+    assert cost(lambda: problem.weighted(Gate(), impl="chunked", bias=False).loss) == 1
+    assert problem.hidden.grad.count_nonzero() == problem.head.grad.count_nonzero() == 0
+    assert cost(lambda: (0 * problem.logprob(impl="chunked", bias=False)).sum()) == 1
+
+
+@pytest.mark.parametrize("rows", [1, 5, 16, 63])
+def test_logits_fit_in_the_workspace(rows):
+    wide = Problem.make((N, 4000, D), torch.float32, ignored=0.0)
+    workspace = rows * 4000 * 8  # logits and log-softmax
+    for loss_of in (
+        lambda: wide.weighted(Power(), impl="chunked", workspace=workspace).loss,
+        lambda: wide.weighted(Gate(), impl="chunked", workspace=workspace).loss,
+        lambda: wide.logprob(impl="chunked", workspace=workspace).sum(),
+    ):
+        with Watch() as watch:
+            loss_of().backward()
+        assert watch.largest <= max(rows, D) * 4000
+    with Watch() as watch:
+        wide.weighted(Power(), impl="eager").loss.backward()
+    assert watch.largest == N * 4000
+
+
+@pytest.mark.parametrize("weight", [Power(), Gate()], ids=["dense", "gated"])
+@pytest.mark.parametrize("ignored", [0.0, 0.5])
+def test_one_buffer_serves_whichever_rows_count(weight, ignored, monkeypatch):
+    made, take = [], Plan.buffer
+
+    def buffer(self, rows, like_VD):
+        made.append(rows)
+        return take(self, rows, like_VD)
+
+    monkeypatch.setattr(Plan, "buffer", buffer)
+    problem = Problem.make((N, V, D), torch.float32, ignored=ignored)
+    problem.weighted(weight, impl="chunked", workspace=30 * V * 8).loss.backward()
+    assert made == [22]  # 64 rows in three chunks
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"), [(24, 512), (39, 512), (40, 1024), (79, 1024), (80, 2048), (150, 2048)]
+)
+def test_a_device_of_40_gb_gets_a_gigabyte_for_logits_and_one_of_80_two(memory, expected, monkeypatch):
+    seen = SimpleNamespace(total_memory=memory * 10**9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: seen)
+    monkeypatch.setattr(plan, "_memory", plan._memory.__wrapped__)  # asked once a process elsewhere
+    assert default_workspace(torch.device("cuda", 0)) == expected * 2**20
+    assert default_workspace(torch.device("cpu")) == 64 * 2**20
+
+
+def test_chunks_are_even_and_whole_tiles():
+    plan = plan_for("chunked", torch.empty(1000, 4), torch.float32, None, 300 * 1000 * 8, None)
+    assert [plan.rows(n, 1000) for n in (1, 300, 301, 700, 5000)] == [1, 300, 256, 256, 256]
+    assert [s.stop - s.start for s in chunks(700, plan.rows(700, 1000))] == [256, 256, 188]
+    assert plan.rows(700, 1000, room=140) == 128
+    narrow = plan_for("chunked", torch.empty(1000, 4), torch.float32, None, 90 * 1000 * 8, None)
+    assert [narrow.rows(n, 1000) for n in (90, 100, 271)] == [90, 50, 68]
+
+
+def plan_with(lead, impl="triton"):
+    return Plan(
+        ops=row_ops(impl),
+        dtype=torch.bfloat16,
+        softcap=None,
+        workspace=2048 * 2**20,
+        accumulate=None,
+        one_read=False,
+        lead=lead,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "vocabulary", "hidden", "lead"),
+    [(8192, 128256, 4096, 1024), (32768, 128256, 4096, 2048), (8192, 128256, 3072, 1024), (8192, 50304, 2048, 1024),
+     (32768, 49152, 576, 4096), (8192, 49152, 576, 0), (1000, 128256, 4096, 0)],
+    ids=["Llama-3.1-8B", "Llama-3.1-8B, 32k", "Llama-3.2-3B", "OLMo-1B", "SmolLM2-135M, 32k", "SmolLM2-135M", "few rows"],
+)  # fmt: skip
+def test_logits_are_launched_early_where_that_was_measured_to_help(tokens, vocabulary, hidden, lead):
+    """An eighth of the rows, in whole tiles and at most a quarter of a chunk; none where they are few multiplications."""
+    pytest.importorskip("triton")
+    plan, head = plan_with(LEAD), torch.empty(vocabulary, hidden, dtype=torch.bfloat16, device="meta")
+    assert plan.lead_rows(tokens, plan.rows(tokens, vocabulary), head) == lead
+
+
+def test_no_lead_is_planned_where_rows_cannot_be_found_without_a_wait():
+    assert plan_for("chunked", torch.empty(50, 4), torch.float32, None, None, None).lead is None
+
+
+def test_a_lead_that_cannot_be_launched_is_an_error(problem):
+    plan = plan_with(Lead(one_in=1, least=0), "chunked")
+    walk = ChunkWalk(torch.empty(1024, D, dtype=torch.bfloat16), problem.head.bfloat16(), None, plan)
+    row_N, _ = plan.ops.pick(problem.target, V, -100)
+    with pytest.raises(ValueError, match="a lead of 256 rows needs row operations that find them without a wait"):
+        walk.begin(row_N)

@@ -1,0 +1,379 @@
+"""The head on a CUDA device: the same rule as on the CPU, for both implementations, and what only a device can get wrong."""
+
+import pytest
+import torch
+from head_oracle import (
+    DTYPES,
+    IDS,
+    SHAPES,
+    SLACK,
+    Gate,
+    One,
+    Power,
+    Problem,
+    assert_as_good_as_eager,
+    check,
+    check_climb,
+    check_walk,
+    chunked,
+    distance,
+    through_weighted,
+)
+
+from widen.head import chunk_walk, linear_logprob, plan, rows_torch, target_sums, weighted_linear_nll
+from widen.head.answer import Answer
+
+rows_triton = pytest.importorskip("widen.head.rows_triton", exc_type=ImportError)
+pytestmark = pytest.mark.gpu
+IMPLS = ["chunked", "triton"]
+# Larger batches than on the CPU: several tiles, a chunk that is no whole tile, GPT-2's odd vocabulary.
+LARGE = [(1000, 50257, 96), (700, 128256, 128), (2048, 1003, 576)]
+
+
+@pytest.fixture(autouse=True)
+def exact_products():
+    """float32 products in float32: the rule compares roundings, and TF32's would hide ours."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+@pytest.mark.parametrize("shape", SHAPES + LARGE, **IDS)
+def test_error_is_no_worse_than_eager(shape, dtype, impl):
+    check(shape, dtype, impl, device="cuda")
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+def test_error_is_no_worse_than_eager_under_a_soft_cap(dtype, impl):
+    check((700, 5003, 96), dtype, impl, device="cuda", softcap=3.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], **IDS)
+def test_error_is_no_worse_than_eager_when_the_head_is_summed_in_float32(dtype):
+    check((700, 5003, 96), dtype, "triton", device="cuda", accumulate=torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+@pytest.mark.parametrize("vocabulary", [1, 3, 127, 1025, 2049, 9000, 20001, 70001, 262144])
+def test_every_launch_of_the_walk_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
+    check_walk(vocabulary, dtype, "cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
+    check_climb(dtype, "cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+@pytest.mark.parametrize("climb", [18.0, 60.0])  # just left as it is in the products, and put right by a second walk
+def test_error_is_no_worse_than_eager_where_rows_climb(climb, dtype):
+    check((700, 50257, 96), dtype, "triton", device="cuda", climb=climb)
+
+
+@pytest.mark.parametrize(("weight", "limit"), [(Power(), 1.15), (One(), 1.45)], ids=["c-Div", "NLL"])
+def test_one_read_of_the_logits_rounds_little_more_than_eager_does(weight, limit):
+    """Without a slack, which is wider than all of bfloat16's error."""
+    problem = Problem.make((1024, 8192, 256), torch.bfloat16, "cuda", ignored=0.0)
+    exact = through_weighted(problem.to(torch.float64), weight, impl="eager")
+    mine, eager = (through_weighted(problem, weight, impl=impl) for impl in ("triton", "eager"))
+    for name in ("hidden", "head"):
+        assert distance(mine[name], exact[name]) < limit * distance(eager[name], exact[name])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (300, 576), (70, 4096), (3, 5000)], **IDS)
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+def test_scaled_rows_are_those_of_torch(shape, dtype):
+    x_CD, w_C = torch.randn(shape, device="cuda", dtype=dtype), torch.rand(shape[0], device="cuda")
+    got_CD, expected_CD = torch.empty_like(x_CD), (x_CD.float() * w_C[:, None]).to(dtype)
+    rows_triton.scale(w_C, (x_CD, got_CD))
+    assert torch.equal(got_CD, expected_CD)
+    wide_CD = x_CD.float().clone()
+    rows_triton.scale(w_C, (x_CD.T.contiguous().T, x_CD), (wide_CD, wide_CD))
+    assert torch.equal(x_CD, expected_CD)
+    assert torch.equal(wide_CD.to(dtype), expected_CD)
+
+
+@pytest.mark.parametrize("size", [1, 4097, 2048 * 4096 + 4099])  # the last is more than one round of all programs
+def test_an_upstream_factor_reaches_every_element_once(size):
+    x, y = torch.ones(size, device="cuda"), torch.ones(4097, device="cuda", dtype=torch.bfloat16)
+    rows_triton.multiply_(torch.tensor(1.5, device="cuda"), x, y)
+    assert (x == 1.5).all()
+    assert (y == 1.5).all()
+
+
+@pytest.mark.parametrize("rows", [1, 5003, 300_000])
+def test_sums_over_the_targets_are_those_of_torch(rows):
+    each_kT = torch.rand(4, rows + 3, device="cuda")[:, :rows]
+    each_kT[0].neg_()[::3] = -float("inf")
+    each_kT[1][::3] = 0.0
+    expected = target_sums(*each_kT, tokens=rows)
+    torch.testing.assert_close(rows_triton.sums(each_kT), expected, rtol=1e-12, atol=0)
+    assert torch.equal(rows_triton.sums(each_kT), rows_triton.sums(each_kT))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 3])
+def test_the_upstream_gradient_is_read_on_the_device(scale):
+    problem = Problem.make((300, 507, 64), torch.float32, "cuda")
+    exact = through_weighted(problem.to(torch.float64), Gate(), scale=scale, impl="eager")
+    eager = through_weighted(problem, Gate(), scale=scale, impl="eager")
+    assert_as_good_as_eager(through_weighted(problem, Gate(), scale=scale, impl="triton"), eager, exact, torch.float32)
+
+
+def test_auto_is_triton_on_a_gpu(caplog):
+    problem = Problem.make((8, 50, 16), torch.bfloat16, "cuda")
+    with caplog.at_level("DEBUG", logger="widen.head"):
+        problem.logprob()
+    assert caplog.messages == ["impl=auto runs triton: the tensors are on cuda:0 in torch.bfloat16"]
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_a_target_outside_the_vocabulary_is_an_error(impl):
+    problem = Problem.make((12, 7, 16), torch.float32, "cuda", ignored=0.0)
+    problem.target[4] = 7
+    with pytest.raises(ValueError, match="outside the vocabulary, the first 7"):
+        problem.weighted(Power(), impl=impl)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_a_batch_without_targets_gives_a_differentiable_zero(impl):
+    problem = Problem.make((5, 7, 16), torch.bfloat16, "cuda")
+    problem.target[:] = -100
+    out = problem.weighted(Power(), impl=impl)
+    assert out.loss == 0
+    assert all(g.count_nonzero() == 0 for g in problem.gradients(out.loss).values())
+    assert all(g.count_nonzero() == 0 for g in problem.gradients(problem.logprob(impl=impl).sum()).values())
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_two_runs_agree_to_the_bit_under_deterministic_algorithms(impl, monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    problem = Problem.make((700, 5003, 96), torch.bfloat16, "cuda")
+    kw = {"impl": impl, "workspace": chunked((700, 5003, 96), torch.bfloat16, impl)}
+    torch.use_deterministic_algorithms(True)
+    try:
+        for weight in (Power(), Gate()):
+            first, second = (through_weighted(problem, weight, **kw) for _ in range(2))
+            assert all(torch.equal(first[name], second[name]) for name in first)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], **IDS)
+@pytest.mark.parametrize("accumulate", [None, torch.float32])
+def test_under_autocast_products_run_in_its_dtype_and_gradients_come_back_in_the_parameters(dtype, accumulate):
+    problem = Problem.make((64, 500, 32), torch.float32, "cuda")
+    results = []
+    for impl in ("eager", "triton"):
+        with torch.autocast("cuda", dtype=dtype):
+            out = problem.weighted(Power(), impl=impl, accumulate=accumulate)
+            logq = problem.logprob(impl=impl, accumulate=accumulate)
+        loss = out.loss + logq.sum() / 64
+        results.append(torch.autograd.grad(loss, list(problem.leaves.values())))
+    for a, b in zip(*results, strict=True):
+        assert a.dtype == torch.float32
+        assert (a - b).norm() < 2e-2 * b.norm()
+
+
+def test_a_gradient_scaler_steps_in_float16():
+    problem = Problem.make((64, 500, 32), torch.float32, "cuda")
+    optimizer = torch.optim.SGD(list(problem.leaves.values()), lr=1e3)
+    scaler = torch.amp.GradScaler("cuda")
+    before = problem.head.detach().clone()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = problem.weighted(Power(), num_tokens=10**6).loss
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**16  # no overflow was seen
+    assert not torch.equal(problem.head, before)
+
+
+def test_peak_memory_is_the_workspace_and_little_more():
+    n, v, d, workspace = 8192, 32000, 256, 64 * 2**20
+    problem = Problem.make((n, v, d), torch.bfloat16, "cuda", ignored=0.0)
+
+    def peak(loss_of):
+        for x in problem.leaves.values():
+            x.grad = None
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        start = torch.cuda.memory_allocated()
+        loss_of().backward()
+        return torch.cuda.max_memory_allocated() - start
+
+    returned = 2 * (n * d + v * d + v)
+    # The weighted copy of a chunk's hidden states, the gradient of the bias, statistics of N rows.
+    spare = 2 * (workspace // (2 * v)) * d * 2 + 12 * v + 64 * n + 64 * 2**20  # the last for cuBLAS's own workspace
+    for loss_of in (
+        lambda: problem.weighted(Power(), impl="triton", workspace=workspace).loss,
+        lambda: problem.weighted(Gate(), impl="triton", workspace=workspace).loss,
+        lambda: problem.logprob(impl="triton", workspace=workspace).sum(),
+    ):
+        loss_of().backward()  # warm up: cuBLAS takes a workspace of its own at its first product
+        assert peak(loss_of) < returned + workspace + spare
+    assert peak(lambda: problem.weighted(Power(), impl="eager").loss) > 2 * n * v
+
+
+def test_between_forward_and_backward_the_last_chunk_is_held_and_nothing_else():
+    n, v, d, workspace = 8192, 32000, 256, 64 * 2**20
+    problem = Problem.make((n, v, d), torch.bfloat16, "cuda", ignored=0.0)
+    problem.gradients(problem.logprob(impl="triton", workspace=workspace).sum())  # warm up
+    start = torch.cuda.memory_allocated()
+    loss = problem.logprob(impl="triton", workspace=workspace).sum()
+    held = torch.cuda.memory_allocated() - start
+    assert workspace // 2 < held < workspace + 64 * n
+    torch.autograd.grad(loss, list(problem.leaves.values()), retain_graph=True)
+    assert torch.cuda.memory_allocated() - start < 64 * n
+
+
+COMPILE_STEPS = ["weighted", "logprob"]
+
+
+@pytest.mark.filterwarnings("ignore")  # dynamo and inductor speak at every graph break
+@pytest.mark.parametrize("which", COMPILE_STEPS)
+def test_torch_compile_around_the_head_changes_nothing(which):
+    """The body is compiled by inductor, the head stays out of its graph."""
+    # Past the type checker of the test run, which dynamo would try to trace.
+    fused = getattr(weighted_linear_nll, "__wrapped__", weighted_linear_nll)
+    general = getattr(linear_logprob, "__wrapped__", linear_logprob)
+    problem = Problem.make((300, 507, 64), torch.float32, "cuda")
+    body = torch.nn.Linear(64, 64, device="cuda")
+
+    def step(hidden_ND):
+        hidden_ND = body(hidden_ND).relu()
+        if which == "logprob":
+            return -general(hidden_ND, problem.head, problem.target).sum()
+        return fused(
+            hidden_ND, problem.head, problem.target, Power(),
+            position_N=problem.position, length_N=problem.length, num_tokens=300,
+        ).loss  # fmt: skip
+
+    leaves = [problem.head, body.weight, problem.hidden]
+    plain = torch.autograd.grad(step(problem.hidden), leaves)
+    compiled = torch.autograd.grad(torch.compile(step)(problem.hidden), leaves)
+    torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture
+def leading(monkeypatch):
+    """Rows are launched early however little there is to multiply; the lengths of the leads."""
+    monkeypatch.setattr(plan, "LEAD", plan.Lead(one_in=4, least=0))
+    seen, begin = [], chunk_walk.ChunkWalk.begin
+
+    def spied(self, row_N):
+        begin(self, row_N)
+        seen.append(self.lead)
+
+    monkeypatch.setattr(chunk_walk.ChunkWalk, "begin", spied)
+    return seen
+
+
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+@pytest.mark.parametrize(("shape", "lead"), [((2048, 5003, 576), 256), ((1000, 50257, 96), 128)], **IDS)
+def test_error_is_no_worse_than_eager_with_a_lead(shape, lead, dtype, leading):
+    check(shape, dtype, "triton", device="cuda")
+    assert set(leading) == {lead}
+
+
+@pytest.mark.parametrize("counted", [0, 1, 100, 2000, 4096])
+@pytest.mark.parametrize("weight", [Power(), Gate()], ids=["dense", "gated"])
+def test_a_lead_changes_nothing_however_few_rows_count(counted, weight, leading, monkeypatch):
+    problem = Problem.make((4096, 503, 64), torch.float32, "cuda", ignored=0.0)
+    problem.target[torch.randperm(4096, device="cuda")[counted:]] = -100
+    results = []
+    for lead in (plan.LEAD, None):
+        monkeypatch.setattr(plan, "LEAD", lead)
+        out = problem.weighted(weight, impl="triton", workspace=3000 * 512 * 4)
+        results.append((*out[:4], *torch.autograd.grad(out.loss, list(problem.leaves.values()))))
+    assert leading == [512, 0]
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 17, 128, 129, 515])
+@pytest.mark.parametrize("vocabulary", [1, 3, 17, 130])
+@pytest.mark.usefixtures("leading")
+def test_small_sizes_are_those_of_eager(tokens, vocabulary, monkeypatch):
+    monkeypatch.setattr(plan, "_TILE", 1)  # a lead from four rows on
+    problem = Problem.make((tokens, vocabulary, 24), torch.float32, "cuda")
+    weight_N = torch.rand(tokens, device="cuda")
+    for workspace in (None, max(1, tokens // 3) * rows_triton.scratch_bytes(vocabulary, torch.float32, None)):
+        results = []
+        for impl in ("triton", "eager"):
+            out = problem.weighted(Power(), impl=impl, workspace=workspace)
+            logq_N = problem.logprob(impl=impl, workspace=workspace)
+            loss = out.loss + (weight_N * logq_N).mean()
+            results.append((*out[:4], logq_N, *torch.autograd.grad(loss, list(problem.leaves.values()))))
+        for a, b in zip(*results, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], **IDS)
+def test_the_rows_that_count_are_found_in_one_launch(dtype):
+    for size in (0, 1, 2, 15, 16, 17, 127, 128, 4095, 4096, 4097, 9001, 100_003):
+        target = torch.randint(-2, 52, (size,), device="cuda").to(dtype)
+        target[torch.rand(size, device="cuda") < 0.3] = -100
+        row_N, counts = rows_triton.pick(target, 50, -100)
+        assert counts.tolist() == rows_torch.pick(target, 50, -100)[1].tolist()
+        assert torch.equal(row_N[: counts[0]], (target != -100).nonzero()[:, 0])
+        assert not row_N[counts[0] :].any()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+def test_kept_logits_give_the_gradient_that_recomputed_ones_give(share, dtype):
+    """The second backward over one graph computes all logits again."""
+    problem = Problem.make((1000, 5003, 96), dtype, "cuda")
+    weight_N = (torch.rand(1000, device="cuda") < share).float()
+    loss = (weight_N * problem.logprob(impl="triton", workspace=300 * 5008 * dtype.itemsize)).sum()
+    leaves = list(problem.leaves.values())
+    kept, recomputed = (torch.autograd.grad(loss, leaves, retain_graph=True) for _ in range(2))
+    for a, b in zip(kept, recomputed, strict=True):
+        assert distance(a, b) < 2 * SLACK[dtype]
+
+
+def test_answers_asked_before_either_is_read_keep_their_own_numbers_and_their_room_is_used_again():
+    with torch.inference_mode():
+        asked = [Answer(torch.tensor([k, k + 1], device="cuda")) for k in range(3)]
+    torch.zeros(2, dtype=torch.int64, device="cuda").add_(7)
+    assert [answer.read() for answer in asked] == [[0, 1], [1, 2], [2, 3]]
+    room = {answer._host.data_ptr() for answer in asked}
+    again = Answer(torch.tensor([5, 6], device="cuda"))
+    assert again._host.data_ptr() in room
+    assert asked[2].read() == [2, 3]
+    assert again.read() == [5, 6]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.97, 1.0])
+def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(share):
+    for size in (1, 2, 127, 4096, 4097, 20_001):
+        w_C = torch.randn(size, device="cuda") * (torch.rand(size, device="cuda") < share)
+        found, expected = rows_triton.front(w_C), rows_torch.front(w_C)
+        count, holes = expected.counts.tolist()
+        assert found.counts.tolist() == [count, holes]
+        assert torch.equal(found.order_C[:count], expected.order_C[:count])
+        assert torch.equal(found.hole_C[:holes], expected.hole_C)
+        z_CV = torch.randn(size, 48, device="cuda", dtype=torch.bfloat16)
+        expected_CV = z_CV[expected.order_C[:count]]
+        if holes:
+            rows_triton.move_(z_CV, found.order_C, found.hole_C[:holes])
+        assert torch.equal(z_CV[:count], expected_CV)
+
+
+@pytest.mark.parametrize("share", [0.03, 0.4, 0.75, 0.98])
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+def test_error_is_no_worse_than_eager_whatever_share_of_rows_counts(share, dtype):
+    class Some(Power):
+        def at(self, logq_N, position_N, length_N):
+            return torch.where(position_N < share * len(counted_N), super().at(logq_N, position_N, length_N), 0.0)
+
+    problem = Problem.make((3000, 5003, 96), dtype, "cuda")
+    counted_N = problem.position = torch.randperm(3000, device="cuda")
+    exact, eager = (through_weighted(p, Some(), impl="eager") for p in (problem.to(torch.float64), problem))
+    for rows in (3000, 1100, 200):  # all at once; in whole chunks; with some rows waiting for the next part
+        mine = through_weighted(problem, Some(), impl="triton", workspace=rows * 5008 * dtype.itemsize)
+        assert_as_good_as_eager(mine, eager, exact, dtype)

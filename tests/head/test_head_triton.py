@@ -1,0 +1,16 @@
+"""The Triton kernels run in every test run: in a process of its own, under Triton's interpreter, which is chosen at import."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_kernels_are_right_under_tritons_interpreter():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/head/interpreted.py"],
+        cwd=ROOT, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

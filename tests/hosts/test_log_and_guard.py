@@ -1,0 +1,372 @@
+"""What a run reports: figures over the logging window, NLL in evaluation whatever the loss, and where a loss stopped being a number."""
+
+import json
+import math
+import tempfile
+
+import pytest
+import torch
+import transformers
+from trainer_runs import (
+    FIGURES,
+    WAYS,
+    apart,
+    arguments,
+    evaluated,
+    pad,
+    rows,
+    spoiled,
+    tiny_model,
+    tiny_tokenizer,
+    train,
+    train_sft,
+    with_one_bad_row,
+)
+from transformers import PrinterCallback
+
+from widen.head import TargetSums, target_sums
+from widen.hosts.figures import Sums
+from widen.hosts.fused_head import Request, add_fused_head, ask
+from widen.hosts.guard import NonFiniteLossError
+from widen.hosts.ledger import Ledger
+from widen.hosts.sequences import read_sequences
+from widen.hosts.transformers import Trainer
+from widen.hosts.weighted_loss import WeightedLoss
+from widen.losses import parse, stats
+
+
+def oracle(loss, batch):
+    """Figures of one step at the initial weights, from full logits."""
+    model, weight = tiny_model(), parse(loss)
+    logq, w, entropy, right, lengths = [], [], [], [], []
+    for row in batch:
+        ids, mask = torch.tensor([row["input_ids"]]), torch.tensor([row["labels"][1:]]) != -100
+        logp = model(ids).logits[:, :-1].log_softmax(-1).detach()
+        here = logp.gather(-1, ids[:, 1:, None])[..., 0]
+        w.append(weight.apply(here, mask, weight.init())[0][mask])
+        logq.append(here[mask])
+        entropy.append(-(logp.exp() * logp).sum(-1)[mask])
+        right.append((logp.argmax(-1) == ids[:, 1:])[mask].float())
+        lengths.append(int(mask.sum()))
+    logq, w, entropy, right = (torch.cat(x) for x in (logq, w, entropy, right))
+    seen = stats(w, torch.ones_like(w, dtype=torch.bool))
+    return {
+        "loss": -(w * logq).mean().item(),
+        "nll": -logq.mean().item(),
+        "entropy": entropy.mean().item(),
+        "token_accuracy": right.mean().item(),
+        "weight_mean": seen.mean,
+        "weight_max": seen.max,
+        "weight_ess": seen.ess,
+        "weight_zero_share": seen.zero_share,
+    }, sum(lengths) / len(lengths)
+
+
+@pytest.mark.parametrize("loss", ["cdiv:alpha=1.4", "lambda_pr:lam=0.1,gamma=0.01"])
+def test_figures_are_those_of_all_tokens_of_the_window(loss):
+    """A learning rate of 0, one log line for two steps of 1x4: the oracle sees the eight rows at once."""
+    frozen = {"learning_rate": 0.0, "logging_steps": 2, "max_steps": 2}
+    wanted, mean_length = oracle(loss, rows()[:8])
+    wanted.pop("loss")  # the host's is a mean over steps
+    if loss.startswith("lambda_pr"):
+        assert 0 < wanted["weight_zero_share"] < 1
+        wanted["threshold"] = parse(loss).threshold(mean_length)
+    from widen.hosts.trl import SFTTrainer
+
+    for trainer in (
+        train(Trainer, WAYS["1x4"], loss=loss, changes=frozen)[1],
+        train_sft(SFTTrainer, WAYS["1x4"], loss=loss, changes=frozen)[1],
+    ):
+        (line,) = [entry for entry in trainer.state.log_history if "loss" in entry]
+        assert {name: line[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
+        assert all(isinstance(value, (int, float)) for value in line.values())
+        assert json.loads(json.dumps(line, allow_nan=False)) == line
+    assert line["mean_token_accuracy"] == line["token_accuracy"]  # TRL's own name, over tokens and not micro-batches
+
+
+def test_figures_of_weights_whose_squares_leave_float32_are_right():
+    one = torch.ones(4)
+    found = TargetSums(*target_sums(-one, 1e20 * one, 3 * one, 0 * one, tokens=4).tolist())
+    assert found.weighted == pytest.approx(-4e20)
+    assert Sums.of(found, sequences=1).logged() == pytest.approx(
+        {"nll": 1, "entropy": 3, "token_accuracy": 0, "weight_mean": 1e20, "weight_max": 1e20, "weight_ess": 1, "weight_zero_share": 0}
+    )  # fmt: skip
+
+
+def test_what_trl_gives_where_no_target_follows_counts_for_nothing():
+    from widen.hosts.trl import _by_place
+
+    mask = torch.tensor([True, False, True, False])
+    given = torch.tensor([[-1.0, -2.0, -3.0]])
+    assert _by_place(given, mask).tolist() == [-1.0, 0.0, -3.0, 0.0]
+
+
+def test_a_soft_cap_that_changed_between_two_trainers_is_read_anew():
+    model = tiny_model()
+    for cap in (30.0, None):
+        model.config.final_logit_softcapping = cap
+        add_fused_head(model)
+        request = Request(parse("nll"), (), read_sequences({"labels": torch.ones(1, 4, dtype=torch.long)}), 3.0)
+        ask(model, {"input_ids": torch.ones(1, 4, dtype=torch.long)}, request)
+        assert request.softcap == cap
+
+
+def test_the_floating_point_operations_are_the_hosts_with_the_parameters_counted_once_a_shape(monkeypatch):
+    """18 rows of unequal length, one at a time: as many shapes as lengths."""
+    theirs = train(transformers.Trainer, (1, 1, False))[1]
+    counted, count = [], transformers.LlamaForCausalLM.num_parameters
+    monkeypatch.setattr(
+        transformers.LlamaForCausalLM, "num_parameters", lambda self, **kw: counted.append(kw) or count(self, **kw)
+    )
+    ours = train(Trainer, (1, 1, False), loss="cdiv:alpha=1.4")[1]
+    assert ours.state.total_flos == theirs.state.total_flos > 0
+    shapes = {len(row["input_ids"]) for row in rows()}
+    assert len([kw for kw in counted if kw.get("exclude_embeddings")]) == len(shapes) < len(rows())
+
+
+def test_a_trainer_that_counts_its_operations_itself_is_asked_every_time():
+    class Counting(transformers.Trainer):
+        asked = 0
+
+        def floating_point_ops(self, inputs):
+            self.asked += 1
+            return self.asked
+
+    class Mine(WeightedLoss, Counting):
+        pass
+
+    trainer = train(Mine, (1, 1, False), loss="nll")[1]
+    assert (trainer.asked, trainer.state.total_flos) == (len(rows()), sum(range(1, len(rows()) + 1)))
+
+
+def test_the_threshold_of_trunc_is_logged_once_there_is_one():
+    trainer = train(Trainer, WAYS["4x1"], loss="truncr:drop=0.5,window=8")[1]
+    lines = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert "threshold" not in lines[0]
+    assert lines[-1]["threshold"] == float(trainer.ledger.state.threshold)
+
+
+def test_figures_reach_whatever_the_host_reports_to():
+    lines = []
+
+    class Board(transformers.TrainerCallback):  # what TensorBoard, W&B and Trackio are to the host
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            lines.append(dict(logs))
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            model=tiny_model(),
+            args=arguments(folder),
+            train_dataset=rows(),
+            data_collator=pad,
+            callbacks=[Board()],
+            loss="gold",
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    assert set(FIGURES) <= lines[0].keys()
+
+
+@pytest.mark.parametrize(("first_rank", "times"), [(True, 1), (False, 0)])
+def test_a_starved_loss_says_so_once_and_on_the_first_rank_alone(first_rank, times, caplog, monkeypatch):
+    monkeypatch.setattr(Trainer, "is_world_process_zero", lambda self: first_rank)
+    transformers.utils.logging.enable_propagation()
+    try:
+        trainer = train(Trainer, WAYS["4x1"], loss="lambda_pr:lam=0.1,gamma=1e-7")[1]
+    finally:
+        transformers.utils.logging.disable_propagation()
+    assert sum("target tokens count" in record.message for record in caplog.records) == times
+    assert trainer.ledger._starved
+
+
+def nll_per_token(data):
+    model, total, count = tiny_model(), 0.0, 0
+    for row in data:
+        ids, mask = torch.tensor([row["input_ids"]]), torch.tensor([row["labels"][1:]]) != -100
+        logq = model(ids).logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+        total, count = total - logq[mask].sum().item(), count + int(mask.sum())
+    return total / count
+
+
+def test_evaluation_is_nll_per_token_whatever_the_loss_and_the_batches():
+    wanted = nll_per_token(rows()[:7])
+    assert evaluated(Trainer, rows()[:7], size=3) == pytest.approx(wanted, rel=1e-5)
+    assert evaluated(Trainer, rows()[:7], size=7) == pytest.approx(wanted, rel=1e-5)
+    accuracy = lambda prediction: {"shape": len(prediction.predictions.shape)}  # noqa: E731
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            model=tiny_model(), args=arguments(folder, per_device_eval_batch_size=3), eval_dataset=rows()[:7], data_collator=pad,
+            compute_metrics=accuracy, loss="gold",
+        )  # fmt: skip
+        trainer.remove_callback(PrinterCallback)
+        found = trainer.evaluate()
+    assert found["eval_loss"] == pytest.approx(wanted, rel=1e-5)
+    assert found["eval_shape"] == 3  # metrics still get the logits
+
+
+def test_evaluation_in_trl_is_nll_per_token_too():
+    from datasets import Dataset
+    from trl import SFTConfig
+
+    from widen.hosts.trl import SFTTrainer
+
+    for size, packed in ((3, False), (3, True)):
+        fixed = {
+            "dataset_kwargs": {"skip_prepare_dataset": True},
+            "max_length": None,
+            "padding_free": packed,
+            "bf16": False,
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = SFTTrainer(
+                model=tiny_model(), args=arguments(folder, kind=SFTConfig, per_device_eval_batch_size=size, **fixed), loss="dft",
+                train_dataset=Dataset.from_list(rows()), eval_dataset=Dataset.from_list(rows()[:7]), processing_class=tiny_tokenizer(),
+            )  # fmt: skip
+            trainer.remove_callback(PrinterCallback)
+            assert trainer.evaluate()["eval_loss"] == pytest.approx(nll_per_token(rows()[:7]), rel=1e-5)
+
+
+def test_the_best_checkpoint_is_chosen_by_nll(tmp_path):
+    steps = {
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "max_steps": 4,
+        "learning_rate": 0.05,
+    }
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "per_device_train_batch_size": 4}
+    trainer = Trainer(
+        model=tiny_model(), args=arguments(tmp_path, **steps, **best), train_dataset=rows(), eval_dataset=rows(), data_collator=pad,
+        loss="cdiv:alpha=1.4",
+    )  # fmt: skip
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    found = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert trainer.state.best_metric == min(found)
+
+
+@pytest.mark.parametrize("way", ["4x1", "1x4", "packed 4x1"])
+def test_a_loss_that_is_not_finite_stops_before_the_step_and_names_the_row(way):
+    data, row, model = with_one_bad_row()
+    ids, step = ", ".join(map(str, data[row]["input_ids"])), row // 4 + 1
+    said = rf"step {step} is not made.*in micro-batch \d of \d.*row {row} of the dataset \(token ids {ids}\)[.;] "
+    with pytest.raises(NonFiniteLossError, match=said):
+        train(Trainer, WAYS[way], loss="cdiv:alpha=1.4", data=data, model=model)
+    kept = torch.cat([p.flatten() for name, p in model.named_parameters() if "embed" not in name])
+    assert kept.isfinite().all()  # nothing was spread
+
+
+@pytest.mark.parametrize(
+    "loss", ["truncr:drop=0.3,window=8", "trunc:drop=0.3,window=8", "nll:steps=1 then truncr:drop=0.3"]
+)
+@pytest.mark.parametrize("host", ["transformers", "trl"])
+def test_a_nan_that_the_loss_leaves_out_stops_the_run_too(host, loss):
+    """Its sequence is worth 0, the loss a number; the gradient of the layers below is a nan all the same."""
+    from widen.hosts.trl import SFTTrainer
+
+    data, row, model = with_one_bad_row()
+    step = row // 4 + 1
+    with pytest.raises(NonFiniteLossError, match=rf"step {step} is not made.*row {row} of the dataset"):
+        (train if host == "transformers" else train_sft)(
+            Trainer if host == "transformers" else SFTTrainer, WAYS["4x1"], loss=loss, data=data, model=model
+        )
+    kept = torch.cat([p.flatten() for name, p in model.named_parameters() if "embed" not in name])
+    assert kept.isfinite().all()
+
+
+def test_the_guard_works_in_trl_and_finds_the_sequence_inside_a_pack():
+    from widen.hosts.trl import SFTTrainer
+
+    data, row, model = with_one_bad_row()
+    ids = ", ".join(map(str, data[row]["input_ids"]))
+    with pytest.raises(NonFiniteLossError, match=rf"row {row} of the dataset \(token ids {ids}\)"):
+        train_sft(SFTTrainer, WAYS["packed 4x1"], loss="gold", data=data, model=model)
+
+
+def test_the_guard_names_one_sequence_of_a_row_that_holds_several():
+    """Rows that were packed beforehand, the first sequence of each a single token."""
+    single, bad, fine = [3], rows()[6], rows()[2]
+    assert bad["input_ids"][-2] not in fine["input_ids"]
+    packs = []
+    for row in (fine, fine, bad):
+        ids, labels = row["input_ids"], row["labels"]
+        positions = [0, *range(len(ids)), *range(len(fine["input_ids"]))]
+        packs.append(
+            {
+                "input_ids": single + ids + fine["input_ids"],
+                "labels": [-100, *labels, *fine["labels"]],
+                "position_ids": positions,
+            }
+        )
+    shown = ", ".join(map(str, bad["input_ids"]))
+    with pytest.raises(
+        NonFiniteLossError, match=rf"step 3 is not made.*row 2 of the dataset \(token ids {shown}\)[.;] "
+    ):
+        train(
+            Trainer,
+            (1, 1, True),
+            loss="gold",
+            data=packs,
+            model=spoiled(bad),
+            collator=transformers.default_data_collator,
+        )
+
+
+def test_an_infinite_loss_is_stopped_although_the_host_would_filter_it_out_of_the_log():
+    """A token of probability 0: the loss is inf, which the Trainer's logging_nan_inf_filter hides."""
+    model = tiny_model()
+    with torch.no_grad():
+        model.lm_head.weight[rows()[5]["input_ids"][-1]] = -1e30 * model.lm_head.weight[3].sign()
+    with pytest.raises(NonFiniteLossError, match=r"the loss \(nll\) is not finite \((inf|nan)\)"):
+        train(Trainer, WAYS["4x1"], loss="nll", model=model)
+
+
+def test_no_backward_is_waited_for_to_look_at_a_loss(monkeypatch):
+    """The host asks whether the loss of each micro-batch is a nan, on a device a wait for all that was launched; the guard does not."""
+    asked, isnan = [], torch.isnan
+    monkeypatch.setattr(torch, "isnan", lambda x: asked.append(x) or isnan(x))
+    trainer = train(Trainer, WAYS["1x4"], loss="nll")[1]
+    assert asked == []
+    assert trainer.args.logging_nan_inf_filter  # the user's own again
+    train(transformers.Trainer, WAYS["1x4"])
+    assert len(asked) == len(rows())
+
+
+def test_the_warm_start_is_nll_and_then_the_loss():
+    loss = "nll:steps=2 then cdiv:alpha=1.4"
+    changed, nll = train(Trainer, WAYS["1x4"], loss=loss)[0], train(Trainer, WAYS["1x4"], loss="nll")[0]
+    assert apart(changed.gradients[:2], nll.gradients[:2]) == 0
+    assert apart(changed.gradients[2:3], nll.gradients[2:3]) > 0.5
+
+
+def test_a_cap_bounds_every_weight():
+    trainer = train(Trainer, WAYS["1x4"], loss="cdiv:alpha=1.4,cap=2")[1]
+    assert max(entry["weight_max"] for entry in trainer.state.log_history if "loss" in entry) == pytest.approx(2.0)
+    assert math.isclose(trainer.ledger.weight.cap, 2.0)
+
+
+def test_an_evaluation_set_without_a_target_has_no_nll(tmp_path):
+    """0, which the host gives, would win every comparison of checkpoints."""
+    data = [{"input_ids": row["input_ids"], "labels": [-100] * len(row["input_ids"])} for row in rows(4)]
+    assert math.isnan(evaluated(Trainer, data))
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "message"),
+    [
+        (1e3, 1e-37, r"not finite \(inf\)"),  # the scale of the step before was tiny
+        (1e38, 100.0, "its sum over the tokens lies beyond float32"),
+        (math.nan, 4.0, r"not finite \(nan\)"),
+    ],
+)
+def test_a_loss_that_leaves_float32_by_its_scale_stops_the_step(size, count, message):
+    one = torch.ones(4)
+    sequences = read_sequences({"labels": torch.ones(1, 5, dtype=torch.long)})
+    ledger = Ledger(parse("nll"))
+    w_N, logq_N = torch.cat([size * one, torch.zeros(1)]), torch.cat([-one, torch.zeros(1)])
+    sums = target_sums(logq_N, w_N, one.new_zeros(5), one.new_zeros(5), tokens=4)
+    loss = (-sums[0] / count).float()
+    ledger.add(loss, logq_N, w_N, sums, sequences, torch.ones(1, 5, dtype=torch.long), count=count)
+    with pytest.raises(NonFiniteLossError, match=message):
+        ledger.settle(step=1, dataset=[])
