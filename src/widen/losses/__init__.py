@@ -7,7 +7,7 @@ reversal on one screen. ``weight.py`` is the contract, ``weighted.py`` the one r
 from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
 from .nll import NLL
-from .parse import LOSSES, parse
+from .parse import LOSSES, parse, spec
 from .stats import WeightStats, staleness, starvation, stats
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR, keep
@@ -34,6 +34,7 @@ __all__ = [
     "keep",
     "parse",
     "position_and_length",
+    "spec",
     "staleness",
     "starvation",
     "stats",

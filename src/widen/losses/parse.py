@@ -1,13 +1,16 @@
 """A loss as a string: what the command line, a config file and Python agree on.
 
     nll | gold | dft | cdiv:alpha= | tailr:gamma= | lambda_pr:lam=,gamma= | trunc:drop=,window=,score= | truncr:drop=,window=,score=
+    module:Class(field=value, ...)                   a loss of your own, importable by that name
 
-each with ``floor=`` and ``cap=``; ``A * B`` is a product, ``nll:steps=1000 then A`` is NLL for 1000 optimizer steps and then A.
+each of the first line with ``floor=`` and ``cap=``; ``A * B`` is a product, ``nll:steps=1000 then A`` is NLL for 1000 optimizer steps
+and then A. `parse` turns a string into the loss, `spec` turns a loss into its string.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
@@ -17,6 +20,7 @@ from .compose import Product, Warmup
 from .nll import NLL
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR
+from .own_class import class_spec, from_class_spec
 from .weight import Weight
 
 LOSSES: dict[str, Callable[..., Weight]] = {
@@ -54,13 +58,36 @@ def parse(spec: str | Weight) -> Weight:
     first, then, rest = spec.partition(" then ")
     if then:
         return Warmup(steps=_warmup_steps(first.strip(), spec), then=parse(rest))
-    if "*" in spec:
-        return Product(*(_one(part.strip(), spec) for part in spec.split("*")))
-    return _one(spec.strip(), spec)
+    # A star inside parentheses belongs to a field of a class, not to a product.
+    parts = [part.strip() for part in re.split(r"\*(?![^()]*\))", spec)]
+    return Product(*(_one(part, spec) for part in parts)) if len(parts) > 1 else _one(parts[0], spec)
+
+
+def spec(loss: str | Weight) -> str:
+    """The one string of a loss: equal losses have equal strings, and `parse` gives the loss back.
+
+    A loss of your own is written as ``module:Class(field=value)``. It is refused if it could not be read back from that: a class of
+    ``__main__`` or inside a function, or a field that is neither a number nor a word.
+
+    Examples:
+      >>> spec("gold"), spec(CDiv(alpha=0.5))
+      ('cdiv:alpha=0.5', 'cdiv:alpha=0.5')
+    """
+    weight = parse(loss)
+    if isinstance(weight, Product):
+        return " * ".join(spec(factor) for factor in weight.factors)
+    if isinstance(weight, Warmup):
+        return f"nll:steps={weight.steps} then {spec(weight.then)}"
+    return str(weight) if type(weight) in LOSSES.values() else class_spec(weight)
 
 
 def _one(part: str, spec: str) -> Weight:
-    """One named loss."""
+    """One loss: a name of `LOSSES` with its fields, or a class of the user's."""
+    own = from_class_spec(part)
+    if own is not None:
+        if not isinstance(own, Weight):
+            raise ValueError(f"{spec!r}: {type(own).__name__} is not a loss: it needs at, or apply and observe")
+        return own
     name, _, arguments = part.partition(":")
     build = LOSSES.get(name)
     if build is None:
