@@ -5,7 +5,7 @@ import json
 import pytest
 
 from widen.cli.__main__ import main
-from widen.run.finetune import FineTune, Lora, Source, load_finetune, with_changes
+from widen.run.finetune.config import FineTune, Lora, Source, load_finetune, with_changes
 from widen.run.value import from_json
 
 

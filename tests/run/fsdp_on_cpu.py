@@ -12,7 +12,8 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 
 from widen.cli.__main__ import main
-from widen.run import finetune_prepare, finetuning
+from widen.run.finetune import prepare as finetune_prepare
+from widen.run.finetune import stage as finetuning
 
 plain, plain_state = AcceleratorState.__init__, Accelerator.get_state_dict
 

@@ -12,7 +12,7 @@ from spread_runs import assert_same_training, finish, kill_at, small_config, sta
 from tiny_pretrained import save_model
 
 from widen.run.finetune import Lora
-from widen.run.finetuning import fine_tune, folder_of
+from widen.run.finetune.stage import fine_tune, folder_of
 
 pytestmark = pytest.mark.slow
 ACCELERATE = (

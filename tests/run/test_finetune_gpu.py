@@ -7,7 +7,7 @@ import pytest
 from spread_runs import assert_same_training, finish, kill_at, small_config, start
 
 from widen.run.finetune import Lora
-from widen.run.finetuning import fine_tune, folder_of
+from widen.run.finetune.stage import fine_tune, folder_of
 
 pytestmark = pytest.mark.gpu
 

@@ -13,8 +13,8 @@ import pytest
 from tiny_pretrained import save_model, save_sums
 
 from widen.run.finetune import FineTune, Source
-from widen.run.finetune_watch import same_spread
-from widen.run.finetuning import fine_tune, folder_of
+from widen.run.finetune.stage import fine_tune, folder_of
+from widen.run.finetune.watch import same_spread
 from widen.run.value import to_json
 
 ROOT = Path(__file__).parents[2]

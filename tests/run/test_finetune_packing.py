@@ -7,8 +7,8 @@ import torch
 from tiny_pretrained import make_tokenizer, save_model, save_sums
 
 from widen.run.finetune import FineTune, Source
-from widen.run.finetune_packing import leak
-from widen.run.finetuning import fine_tune, folder_of
+from widen.run.finetune.packing import leak
+from widen.run.finetune.stage import fine_tune, folder_of
 
 ENDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2, "vocab_size": 320}
 MIXING = {

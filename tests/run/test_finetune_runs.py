@@ -8,7 +8,7 @@ import torch
 from tiny_pretrained import save_model, save_sums
 
 from widen.run.finetune import FineTune, Lora, Source
-from widen.run.finetuning import fine_tune, folder_of, inputs
+from widen.run.finetune.stage import fine_tune, folder_of, inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -76,7 +76,7 @@ def test_the_first_loss_is_the_nll_of_the_model_on_the_first_batch_as_torch_comp
     from transformers import AutoModelForCausalLM
 
     from widen.data.tasks import encode, read
-    from widen.run.finetune_model import load_tokenizer
+    from widen.run.finetune.model_files import load_tokenizer
 
     folder = run(replace(base, batch_size=24, micro_batch=8, max_steps=1), root)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(base.model), load_tokenizer(base.model)
@@ -200,7 +200,7 @@ def stop_at(step):
 
 def test_a_run_stopped_anywhere_goes_on_to_the_same_bytes(base, root, tmp_path, monkeypatch):
     """Between two checkpoints, then when all steps are made and nothing is written: window, optimizer, order and log all go on."""
-    from widen.run import finetuning
+    from widen.run.finetune import stage as finetuning
 
     config = replace(base, loss="truncr:drop=0.2,window=12", epochs=2.5, evaluate=replace(base.train, limit=4))
     whole = run(config, root)
@@ -338,7 +338,7 @@ def test_the_bad_data_of_a_later_stage_stops_the_first_one_too(base, tmp_path):
 
 def test_a_run_is_a_model_for_sampling_and_for_further_training_and_a_page_reads_it(base, root):
     from widen.report.load import load
-    from widen.run.finetune_model import load_tokenizer, resolved
+    from widen.run.finetune.model_files import load_tokenizer, resolved
     from widen.sample import Decoding, LocalEngine, Prompt, Settings
 
     folder = run(base, root)

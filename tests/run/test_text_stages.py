@@ -226,7 +226,7 @@ def test_weights_may_go_once_the_samples_are_there_and_are_not_trained_again(pla
     assert len(begun) == 2
     has = [(folder_of(tmp_path, one).checkpoint / "model.safetensors").exists() for one in both]
     assert has == [True, False]  # the second starts from the first
-    monkeypatch.setattr("widen.run.finetuning.fine_tune", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr("widen.run.finetune.stage.fine_tune", lambda *a, **k: pytest.fail("trained again"))
     run(tmp_path, *both, stages=("train", "sample"))
 
 

@@ -162,7 +162,7 @@ def _open_run(path: Path, options: argparse.Namespace) -> tuple[Engine, Path, li
     from widen import sample
     from widen.models.convert import load_pretrained
     from widen.run.experiment import load
-    from widen.run.finetune import is_finetune
+    from widen.run.finetune.config import is_finetune
     from widen.run.folder import RunFolder
 
     folder = RunFolder(path)

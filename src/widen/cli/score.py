@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _runs(options: argparse.Namespace) -> int:
     from widen.run.experiment import load
-    from widen.run.finetune import is_finetune
+    from widen.run.finetune.config import is_finetune
     from widen.run.folder import RunFolder
     from widen.run.scores import score_all, settings_name
 

@@ -80,7 +80,7 @@ def add_arguments(group: Any) -> None:
 
 def is_asked_for(options: argparse.Namespace) -> bool:
     """Whether a real model is named, by the flag or by the config file."""
-    from widen.run.finetune import is_finetune
+    from widen.run.finetune.config import is_finetune
 
     if options.model is not None:
         return True
@@ -103,7 +103,7 @@ def main(options: argparse.Namespace) -> int:
     from rich.console import Console
     from torch import OutOfMemoryError
 
-    from widen.run.finetuning import fine_tune, folder_of
+    from widen.run.finetune.stage import fine_tune, folder_of
     from widen.run.training import is_trained
     from widen.run.value import to_json
 
@@ -143,7 +143,7 @@ def main(options: argparse.Namespace) -> int:
 def make_config(options: argparse.Namespace) -> FineTune:
     """The config file, if there is one, with the flags on top."""
     from widen.data.tasks.records import ENDINGS
-    from widen.run.finetune import FineTune, load_finetune, set_key
+    from widen.run.finetune.config import FineTune, load_finetune, set_key
     from widen.run.value import from_json, to_json
 
     for flag in ("b", "start"):

@@ -18,9 +18,9 @@ from typing import Any
 from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
 from .nll import NLL
+from .own_class import class_spec, from_class_spec
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR
-from .own_class import class_spec, from_class_spec
 from .weight import Weight
 
 LOSSES: dict[str, Callable[..., Weight]] = {

@@ -168,7 +168,7 @@ def _check_names(experiments: Sequence[TextExperiment]) -> None:
 
 def _same_data(experiments: Sequence[TextExperiment], root: str | Path) -> None:
     """Refuse numbers of models whose training data has changed since; where it is not here they are taken as they are."""
-    from .finetune_inputs import same_data
+    from .finetune.inputs import same_data
 
     cache: dict[Any, Any] = {}
     for model in {one.folder_name: one.model for one in experiments}.values():
@@ -213,7 +213,7 @@ def _is_sampled(folder: RunFolder, experiment: TextExperiment, asked: Sequence[A
 
 
 def _train(model: FineTune, root: str | Path, ways: Ways) -> None:
-    from .finetuning import fine_tune
+    from .finetune.stage import fine_tune
 
     def at(what: str, now: Training) -> None:
         if ways.progress is not None:

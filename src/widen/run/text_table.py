@@ -10,7 +10,7 @@ from typing import Any
 
 from widen.sample.decoding import Decoding
 
-from .finetune import FineTune, decisive
+from .finetune.config import FineTune, decisive
 from .table import interval
 from .text_compare import gains
 from .text_experiment import TextExperiment

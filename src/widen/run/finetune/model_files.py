@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .finetune import Lora
+from .config import Lora
 
 
 def resolved(model: str) -> str:

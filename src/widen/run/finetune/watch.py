@@ -18,8 +18,8 @@ from typing import Any
 from widen.train.log import Log
 from widen.train.progress import Timer
 
-from .finetune_model import settle
-from .training import OnTraining
+from ..training import OnTraining
+from .model_files import settle
 
 __all__ = ["alone", "drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
 

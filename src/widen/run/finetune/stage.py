@@ -18,18 +18,18 @@ from typing import Any
 
 from widen.train.log import Log
 
-from .environment import environment
-from .finetune import FineTune, decisive
-from .finetune_data import DataFacts
-from .finetune_inputs import inputs, same_data, same_inputs
-from .finetune_model import adapted, load_model, merged, save_whole, weights_digest, write_model
-from .finetune_packing import refuse_mixing
-from .finetune_prepare import Place, Prepared, chain, folder_of, place_of, prepare
-from .finetune_trainer import arguments, is_spread, loading_once, trainer_of
-from .finetune_watch import alone, drop_others, newest_whole, same_spread, step_after, watcher
-from .folder import RunFolder
-from .training import OnTraining, is_trained
-from .value import to_json
+from ..environment import environment
+from ..folder import RunFolder
+from ..training import OnTraining, is_trained
+from ..value import to_json
+from .config import FineTune, decisive
+from .host_trainer import arguments, is_spread, loading_once, trainer_of
+from .inputs import inputs, same_data, same_inputs
+from .model_files import adapted, load_model, merged, save_whole, weights_digest, write_model
+from .packing import refuse_mixing
+from .prepare import Prepared, Process, chain, folder_of, prepare, process_of
+from .token_data import DataFacts
+from .watch import alone, drop_others, newest_whole, same_spread, step_after, watcher
 
 __all__ = ["OnData", "fine_tune", "folder_of", "inputs"]
 
@@ -66,7 +66,7 @@ def fine_tune(
     if is_trained(folder):
         same_data(config, root, cache)
         return folder
-    place = place_of(device, config)
+    process = process_of(device, config)
     if config.after is not None:
         same_data(config.after, root, cache)
     waiting = [
@@ -76,22 +76,22 @@ def fine_tune(
     ]
     for one in waiting:
         what = f"{Path(one.config.model).name}, {one.config.loss}" + ("" if one.config is config else ", first")
-        if on_data is not None and place.main:
+        if on_data is not None and process.main:
             on_data(what, one.train.facts)
-        with alone(one.folder.path / "resume") if place.main else nullcontext(), loading_once(one.config):
-            _train(one, place, what, progress)
+        with alone(one.folder.path / "resume") if process.main else nullcontext(), loading_once(one.config):
+            _train(one, process, what, progress)
     return folder
 
 
-def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) -> None:
+def _train(one: Prepared, process: Process, what: str, progress: OnTraining | None) -> None:
     """Train one model, from its newest whole checkpoint if there is one, and write it."""
     config, folder = one.config, one.folder
     resume = folder.path / "resume"
-    args = arguments(one, place, resume)
+    args = arguments(one, process, resume)
     model = _start(one, args)
-    if place.main:
+    if process.main:
         experiment = {"name": config.loss, **one.about, "model": decisive(to_json(config))}
-        folder.claim(experiment, {**environment(), "processes": place.world}, decides=("model",))
+        folder.claim(experiment, {**environment(), "processes": process.world}, decides=("model",))
         same_inputs(folder, one, weights_digest(model))
     if config.lora is not None:
         model = adapted(model, config.lora)
@@ -100,7 +100,7 @@ def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) 
     checkpoint, spread = newest_whole(resume), is_spread(config)
     same_spread(checkpoint, spread=spread)
     log = None
-    if place.main:
+    if process.main:
         drop_others(resume, checkpoint)
         log = Log(folder.log, step=step_after(checkpoint))
     watch = watcher(
@@ -109,7 +109,7 @@ def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) 
         what=what,
         first=step_after(checkpoint),
         progress=progress,
-        main=place.main,
+        main=process.main,
         evaluate=one.evaluate is not None,
         spread=spread,
     )
@@ -119,7 +119,7 @@ def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) 
     finally:
         if log is not None:
             log.close()
-    _write(one, trainer, place)
+    _write(one, trainer, process)
     del trainer, model
     gc.collect()
 
@@ -138,14 +138,14 @@ def _start(one: Prepared, args: Any) -> Any:
     return model
 
 
-def _write(one: Prepared, trainer: Any, place: Place) -> None:
+def _write(one: Prepared, trainer: Any, process: Process) -> None:
     """The finished model, last and in one move; then what it could have been resumed from goes."""
     from accelerate import PartialState
 
     # gathers what is spread over devices, so every process takes part
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
-    if place.main:
+    if process.main:
         adapter = one.folder.path / "adapter"
         if one.config.lora is not None:
             save_whole(adapter, lambda folder: model.save_pretrained(folder, state_dict=state))

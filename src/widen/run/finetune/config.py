@@ -15,7 +15,7 @@ from typing import Any
 
 from widen.losses import parse
 
-from .value import content_hash, from_json, read_config, to_json
+from ..value import content_hash, from_json, read_config, to_json
 
 PRECISIONS = {
     "bf16": "bfloat16 autocast, float32 weights and optimizer",

@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .finetune import FineTune, Source
-from .finetune_data import TokenData, read_all, tokenise
-from .finetune_model import first_token, load_tokenizer, settings_of
-from .folder import RunFolder
+from ..folder import RunFolder
+from .config import FineTune, Source
+from .model_files import first_token, load_tokenizer, settings_of
+from .token_data import TokenData, read_all, tokenise
 
-__all__ = ["Place", "Prepared", "chain", "folder_of", "place_of", "prepare"]
+__all__ = ["Prepared", "Process", "chain", "folder_of", "prepare", "process_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where this process runs: its device and its place among the processes."""
+class Process:
+    """This process: its device and its rank among the processes that train together."""
 
     device: str
     rank: int
@@ -54,7 +54,7 @@ def chain(config: FineTune) -> list[FineTune]:
     return [*(chain(config.after) if config.after else []), config]
 
 
-def place_of(device: str | None, config: FineTune) -> Place:
+def process_of(device: str | None, config: FineTune) -> Process:
     """Check that this machine can do what is asked, before anything is read."""
     import torch
 
@@ -63,17 +63,17 @@ def place_of(device: str | None, config: FineTune) -> Place:
         raise ValueError(f"device={device!r}: must be cuda or cpu (CUDA_VISIBLE_DEVICES chooses among several GPUs)")
     if chosen == "cuda" and not torch.cuda.is_available():
         raise ValueError("device='cuda': torch finds no GPU here")
-    place = Place(device=chosen, rank=int(os.environ.get("RANK", 0)), world=int(os.environ.get("WORLD_SIZE", 1)))
+    process = Process(device=chosen, rank=int(os.environ.get("RANK", 0)), world=int(os.environ.get("WORLD_SIZE", 1)))
     for one in chain(config):
         if chosen == "cpu" and one.precision == "fp16":
             raise ValueError("precision='fp16' needs a GPU; on a CPU take fp32 or bf16")
         if one.fsdp:
             _can_spread(chosen)
-        if one.batch_size % place.world:
+        if one.batch_size % process.world:
             raise ValueError(
-                f"batch_size={one.batch_size} cannot be shared equally by {place.world} processes: take a multiple of {place.world}"
+                f"batch_size={one.batch_size} cannot be shared equally by {process.world} processes: take a multiple of {process.world}"
             )
-    return place
+    return process
 
 
 def _can_spread(device: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from widen.data.tasks import IGNORED, Encoded, Example, encode, listed, read
 
-from .finetune import Source
+from .config import Source
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .finetune import FineTune, Source
-from .finetune_data import DataFacts, read_all, tokenise
-from .finetune_model import first_token, load_tokenizer, settings_of
-from .finetune_prepare import Prepared, chain, folder_of
-from .folder import RunFolder
-from .source_digest import source_digest
-from .value import from_json, to_json
+from ..folder import RunFolder
+from ..source_digest import source_digest
+from ..value import from_json, to_json
+from .config import FineTune, Source
+from .model_files import first_token, load_tokenizer, settings_of
+from .prepare import Prepared, chain, folder_of
+from .token_data import DataFacts, read_all, tokenise
 
 __all__ = ["inputs", "same_data", "same_inputs"]
 

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .finetune import FineTune
-from .finetune_data import packed, padded
-from .finetune_prepare import Place, Prepared
+from .config import FineTune
+from .prepare import Prepared, Process
+from .token_data import packed, padded
 
 __all__ = ["arguments", "is_spread", "loading_once", "trainer_of"]
 
@@ -37,21 +37,21 @@ def loading_once(config: FineTune) -> Iterator[None]:
             os.environ.pop(name, None)  # the next run of this process may not be spread
 
 
-def arguments(one: Prepared, place: Place, resume: Path) -> Any:
+def arguments(one: Prepared, process: Process, resume: Path) -> Any:
     """The settings as transformers' own. Micro-batches shrink where the processes together would take more than a step holds."""
     from transformers import TrainingArguments
 
     config = one.config
-    micro = min(config.micro_batch, config.batch_size // place.world)
-    if config.batch_size % (micro * place.world):
+    micro = min(config.micro_batch, config.batch_size // process.world)
+    if config.batch_size % (micro * process.world):
         raise ValueError(
-            f"batch_size={config.batch_size} is no multiple of micro_batch={micro} x {place.world} processes"
+            f"batch_size={config.batch_size} is no multiple of micro_batch={micro} x {process.world} processes"
         )
     args = TrainingArguments(
         output_dir=str(resume),
         per_device_train_batch_size=micro,
         per_device_eval_batch_size=micro,
-        gradient_accumulation_steps=config.batch_size // (micro * place.world),
+        gradient_accumulation_steps=config.batch_size // (micro * process.world),
         num_train_epochs=config.epochs,
         max_steps=config.max_steps,
         learning_rate=config.lr,
@@ -60,7 +60,7 @@ def arguments(one: Prepared, place: Place, resume: Path) -> Any:
         warmup_steps=config.warmup_steps,
         weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm,
-        optim="adamw_torch_fused" if place.device == "cuda" else "adamw_torch",
+        optim="adamw_torch_fused" if process.device == "cuda" else "adamw_torch",
         bf16=config.precision == "bf16",
         fp16=config.precision == "fp16",
         gradient_checkpointing=config.gradient_checkpointing,
@@ -75,14 +75,14 @@ def arguments(one: Prepared, place: Place, resume: Path) -> Any:
         fsdp=True if config.fsdp else None,
         # A unit a layer, by the model's own list of what must not be split; weights are read by one process and sent to the others.
         fsdp_config={"version": 2, "cpu_ram_efficient_loading": True} if config.fsdp else None,
-        use_cpu=place.device == "cpu",
+        use_cpu=process.device == "cpu",
         remove_unused_columns=False,
         disable_tqdm=True,
         report_to="none",
     )
-    if args.world_size != place.world:
+    if args.world_size != process.world:
         raise ValueError(
-            f"{args.world_size} processes where WORLD_SIZE says {place.world}: start with torchrun or accelerate launch"
+            f"{args.world_size} processes where WORLD_SIZE says {process.world}: start with torchrun or accelerate launch"
         )
     if args.n_gpu > 1:
         # Several GPUs in one process would be DataParallel, with another batch size; torchrun uses them all.
