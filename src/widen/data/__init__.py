@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import tasks
     from .batch import Batch, pad
+    from .countdown import Countdown
+    from .listed import ListedTask, Problem
     from .mulmod import MulMod
     from .texts import read_texts
 
-__all__ = ["Batch", "MulMod", "pad", "read_texts", "tasks"]
+__all__ = ["Batch", "Countdown", "ListedTask", "MulMod", "Problem", "pad", "read_texts", "tasks"]
 
-_HOME = {"Batch": "batch", "pad": "batch", "MulMod": "mulmod", "read_texts": "texts"}
+_HOME = {
+    "Batch": "batch",
+    "Countdown": "countdown",
+    "ListedTask": "listed",
+    "MulMod": "mulmod",
+    "Problem": "listed",
+    "pad": "batch",
+    "read_texts": "texts",
+}
 
 
 def __getattr__(name: str) -> Any:

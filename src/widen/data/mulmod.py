@@ -9,15 +9,21 @@ The *training* law draws the leading digit of a from 0-4 with proportion b (`und
 Not in the paper, chosen here: the range 01..99 (the only one with 99 x 99 pairs); that inside a half the integers are drawn
 uniformly (the paper says how often a half is drawn, not what happens inside it).
 
-numpy only. Shapes: S sequences of the support, T = 1 + L tokens with BOS.
+Shapes: S sequences of the support, T = 1 + L tokens with BOS.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from .listed import Problem
+
+if TYPE_CHECKING:
+    from .batch import Batch
 
 __all__ = ["BOS", "EQUALS", "TIMES", "VOCAB", "MulMod"]
 
@@ -32,6 +38,7 @@ class MulMod:
     """The task as a value: its support, its reference law, its training sample and its rule.
 
     Args:
+      task: its name in a config.
       modulus: c = a b mod `modulus`.
       low, high: the integers a and b run over low..high, both included, written with the digits of `high`.
       under_representation: the paper's b, the training proportion of leading digits 0-4; None trains on P itself.
@@ -48,6 +55,7 @@ class MulMod:
       np.True_
     """
 
+    task: str = "mulmod"
     modulus: int = 97
     low: int = 1
     high: int = 99
@@ -56,6 +64,8 @@ class MulMod:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.task != "mulmod":
+            raise ValueError(f"task={self.task!r}: must be 'mulmod'")
         if self.modulus < 2:
             raise ValueError(f"modulus={self.modulus}: must be at least 2")
         if not 0 <= self.low <= self.high:
@@ -73,6 +83,19 @@ class MulMod:
             raise ValueError(
                 f"under_representation={b}: all leading digits of {self.low}..{self.high} fall in one half; use None"
             )
+
+    @property
+    def vocab(self) -> int:
+        """13 tokens."""
+        return VOCAB
+
+    def train_batch(self) -> Batch:
+        """The training sample; every token but BOS is a target."""
+        return _batch(self.train_tokens())
+
+    def problems(self) -> list[Problem]:
+        """One problem with an empty prompt, whose right answers are the whole support."""
+        return [Problem("", _batch(self.support()))]
 
     @property
     def operand_digits(self) -> int:
@@ -160,6 +183,17 @@ class MulMod:
         w = self.operand_digits
         product = _digits(a * b % self.modulus, self.result_digits)
         return np.hstack([sign(BOS), _digits(a, w), sign(TIMES), _digits(b, w), sign(EQUALS), product])
+
+
+def _batch(tokens: NDArray[np.int64]) -> Batch:
+    import torch
+
+    from .batch import Batch
+
+    rows = torch.from_numpy(tokens)
+    mask = torch.ones_like(rows, dtype=torch.bool)
+    mask[:, 0] = False
+    return Batch(rows, mask)
 
 
 def _digits(number: NDArray[np.int64], width: int) -> NDArray[np.int64]:

@@ -1,0 +1,178 @@
+"""Countdown: combine all of the given numbers with + - * / into the target; every right answer is listed.
+
+    3 4 8>20:8-3=5,5*4=20        prompt: the numbers in rising order and the target; answer: one step per operation
+
+A step takes two of the numbers that are left and puts its result in their place. Every number is used once, results are positive whole
+numbers, and division has no remainder. Answers are listed in one canonical form, so that one calculation counts once: the larger operand
+comes first, and the steps that make it come before those that make the smaller one. A chain in another order is not in the list.
+
+Problems with at least `fewest` answers are split into test problems, on which a model is scored, and training problems.
+
+Shapes: none; tokens are single characters, `^` begins a sequence and `$` ends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, combinations_with_replacement
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .listed import Problem
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+__all__ = ["CHARACTERS", "Countdown", "answers_of"]
+
+CHARACTERS = "0123456789+-*/=, >:^$"
+"""The vocabulary: a token is the index of its character."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Countdown:
+    """The task as a value.
+
+    Args:
+      task: its name in a config.
+      numbers: how many numbers a problem gives.
+      high: the numbers run from 1 to this.
+      max_target: targets run from 1 to this.
+      fewest: problems with fewer right answers are left out.
+      num_test: problems kept for scoring.
+      num_samples: training sequences, drawn once with replacement: a training problem, then one of its answers.
+      skew: the i-th answer of a problem, in alphabetical order, is drawn with weight i^-skew; 0 draws all alike. With a skew
+        some right answers are rare in training, as in the integer task.
+      split_seed: decides which problems are for testing.
+      seed: of the training sample.
+
+    Examples:
+      >>> task = Countdown(numbers=3, high=4, num_test=2, num_samples=4)
+      >>> problem = task.problems()[0]
+      >>> problem.prompt, task.text(problem.answers.tokens_BL[:1])
+      ('1 1 4>5:', ['1 1 4>5:1*1=1,4+1=5$'])
+    """
+
+    task: str = "countdown"
+    numbers: int = 4
+    high: int = 9
+    max_target: int = 99
+    fewest: int = 2
+    num_test: int = 200
+    num_samples: int = 25_000
+    skew: float = 0.0
+    split_seed: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.task != "countdown":
+            raise ValueError(f"task={self.task!r}: must be 'countdown'")
+        for name, least in (("numbers", 2), ("high", 1), ("max_target", 1), ("fewest", 1), ("num_test", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
+        for name, least in (("num_samples", 1), ("skew", 0), ("split_seed", 0), ("seed", 0)):
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
+
+    @property
+    def vocab(self) -> int:
+        """21 characters."""
+        return len(CHARACTERS)
+
+    def train_batch(self) -> Batch:
+        """The training sequences."""
+        _, train = self._split()
+        rng = np.random.Generator(np.random.Philox(key=self.seed))
+        rows, prompts = [], []
+        for which, where in zip(
+            rng.integers(len(train), size=self.num_samples), rng.random(self.num_samples), strict=True
+        ):
+            prompt, answers = train[which]
+            weight = np.arange(1, len(answers) + 1) ** -float(self.skew)
+            answer = answers[int(np.searchsorted(np.cumsum(weight / weight.sum()), where))]
+            rows.append(prompt + answer)
+            prompts.append(prompt)
+        return _batch(rows, prompts)
+
+    def problems(self) -> list[Problem]:
+        """The test problems, each with all its answers."""
+        test, _ = self._split()
+        return [
+            Problem(prompt, _batch([prompt + a for a in answers], [prompt] * len(answers))) for prompt, answers in test
+        ]
+
+    def text(self, tokens: object) -> list[str]:
+        """Rows of tokens as characters, without the first and without padding."""
+        rows = np.asarray(tokens)
+        return ["".join(CHARACTERS[token] for token in row[1:]).partition("$")[0] + "$" for row in rows]
+
+    def _split(self) -> tuple[list[tuple[str, tuple[str, ...]]], list[tuple[str, tuple[str, ...]]]]:
+        """Test and training problems, as prompt and answers."""
+        every = _every_problem(self.numbers, self.high, self.max_target, self.fewest)
+        if len(every) <= self.num_test:
+            raise ValueError(f"num_test={self.num_test}: there are only {len(every)} problems; leave some for training")
+        order = np.random.Generator(np.random.Philox(key=self.split_seed)).permutation(len(every))
+        mixed = [every[i] for i in order]
+        return sorted(mixed[: self.num_test]), mixed[self.num_test :]
+
+
+@lru_cache(maxsize=8)
+def _every_problem(numbers: int, high: int, max_target: int, fewest: int) -> list[tuple[str, tuple[str, ...]]]:
+    found = []
+    for chosen in combinations_with_replacement(range(1, high + 1), numbers):
+        for target, answers in sorted(answers_of(chosen).items()):
+            if target <= max_target and len(answers) >= fewest:
+                found.append((f"{' '.join(map(str, chosen))}>{target}:", tuple(f"{a}$" for a in sorted(answers))))
+    return found
+
+
+def answers_of(numbers: tuple[int, ...]) -> dict[int, set[str]]:
+    """Every target that all of the numbers together reach, with every chain of steps that reaches it, in canonical form.
+
+    >>> sorted(answers_of((2, 3))[6]), sorted(answers_of((1, 1))[1])
+    (['3*2=6'], ['1*1=1', '1/1=1'])
+    """
+    found: dict[int, set[str]] = {}
+    for value, chain in _trees(tuple(sorted(numbers))):
+        found.setdefault(value, set()).add(chain)
+    return found
+
+
+@lru_cache(maxsize=200_000)
+def _trees(numbers: tuple[int, ...]) -> frozenset[tuple[int, str]]:
+    """(result, chain) of every way to combine all of the numbers, which are in rising order."""
+    if len(numbers) == 1:
+        return frozenset({(numbers[0], "")})
+    found = set()
+    indices = range(len(numbers))
+    for size in range(1, len(numbers) // 2 + 1):
+        for part in combinations(indices, size):
+            left = _trees(tuple(numbers[i] for i in part))
+            right = _trees(tuple(numbers[i] for i in indices if i not in part))
+            for one in left:
+                for other in right:
+                    # The larger result first; of equal results the chain that comes first in the alphabet.
+                    (a, first), (b, second) = sorted((one, other), key=lambda tree: (-tree[0], tree[1]))
+                    for sign, value in _results(a, b):
+                        steps = [text for text in (first, second, f"{a}{sign}{b}={value}") if text]
+                        found.add((value, ",".join(steps)))
+    return frozenset(found)
+
+
+def _results(a: int, b: int) -> list[tuple[str, int]]:
+    """The signs that two numbers a >= b allow, with their results."""
+    found = [("+", a + b), ("*", a * b)]
+    if a > b:
+        found.append(("-", a - b))
+    if a % b == 0:
+        found.append(("/", a // b))
+    return found
+
+
+def _batch(rows: list[str], prompts: list[str]) -> Batch:
+    from .batch import pad
+
+    tokens = [[CHARACTERS.index(c) for c in f"^{row}"] for row in rows]
+    return pad(tokens, prompt_lengths=[1 + len(prompt) for prompt in prompts], pad_id=CHARACTERS.index("$"))

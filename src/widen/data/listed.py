@@ -1,0 +1,64 @@
+"""Synthetic tasks whose right answers can be listed: what scores a model exactly, without drawing a sample.
+
+A task is a frozen dataclass with a few fields and the four things below. To add one, write its file and name it in `LISTED`:
+training, exact scores, recipes, tables and pages then work for it. `MulMod` is the case of one problem with an empty prompt.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+__all__ = ["LISTED", "ListedTask", "Problem", "listed_task"]
+
+LISTED = {"mulmod": "mulmod:MulMod", "countdown": "countdown:Countdown"}
+"""Every such task: the name it has in a config, and its ``module:class`` in this folder."""
+
+
+class Problem(NamedTuple):
+    """A prompt and every right answer to it.
+
+    ``answers`` has one row per answer: the prompt, then the answer, whose tokens are the targets. All of them are equally likely under
+    the reference P.
+    """
+
+    prompt: str
+    answers: Batch
+
+
+@runtime_checkable
+class ListedTask(Protocol):
+    """A task whose right answers can be listed. Everything is a function of its fields alone."""
+
+    @property
+    def task(self) -> str:
+        """Its name in `LISTED`."""
+        ...
+
+    @property
+    def vocab(self) -> int:
+        """How many tokens its model needs."""
+        ...
+
+    def train_batch(self) -> Batch:
+        """Every training sequence; the targets are the answers."""
+        ...
+
+    def problems(self) -> list[Problem]:
+        """The problems that a model is scored on; none of them is trained on, unless there is only one."""
+        ...
+
+
+def listed_task(name: str) -> type[Any]:
+    """The class of a task.
+
+    >>> listed_task("mulmod").__name__
+    'MulMod'
+    """
+    if name not in LISTED:
+        raise ValueError(f"no task with listed answers is called {name!r}; tasks: {', '.join(LISTED)}")
+    module, _, kind = LISTED[name].partition(":")
+    return getattr(importlib.import_module(f".{module}", __package__), kind)  # type: ignore[no-any-return]
