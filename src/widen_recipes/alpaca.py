@@ -9,8 +9,8 @@ Both tasks are new to the model: "to get a basic instruction-tuned model, capabl
 from __future__ import annotations
 
 from widen.data.tasks.alpaca import WITHOUT_INPUT
+from widen.run.experiment import Experiment
 from widen.run.finetune import Source
-from widen.run.text_experiment import TextExperiment
 
 from .paper_texts import LLAMA_8B, SEEDS, printed, programs, tuned
 from .paper_texts import stories as ask_for_stories
@@ -29,7 +29,7 @@ CHOICES = {
 }
 
 
-def stories() -> list[TextExperiment]:
+def stories() -> list[Experiment]:
     """Column WritingPrompts, Llama-Alpaca."""
     rows = {
         "NLL": ("nll", 0.833, 0.044),
@@ -50,7 +50,7 @@ def stories() -> list[TextExperiment]:
     ]
 
 
-def mathqa() -> list[TextExperiment]:
+def mathqa() -> list[Experiment]:
     """Column MathQA-Python, Llama-Alpaca."""
     rows = {
         "NLL": ("nll", 0.088, 0.390),
@@ -72,6 +72,6 @@ def mathqa() -> list[TextExperiment]:
     ]
 
 
-def tiny(recipe: list[TextExperiment]) -> list[TextExperiment]:
+def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """The same shape in seconds on a CPU: a random model, a handful of examples, one seed, NLL and c-Div."""
     return [shrink(one) for one in recipe if one.seed == 0 and one.name in ("NLL", "c-Div 1.4")]

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 
+from widen.run.experiment import Experiment, Published
 from widen.run.finetune import Source
-from widen.run.text_experiment import ProgramScore, PublishedAt, TextExperiment
+from widen.run.score_settings import ProgramScore
 
 from .paper_texts import LLAMA_8B_INSTRUCT, LLAMA_70B_INSTRUCT, temperatures
 from .tiny_texts import shrink
@@ -22,7 +23,7 @@ from .tiny_texts import shrink
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
 """Ten "between 0.2 (smaller dots) and 2 (larger dots)"."""
 TEMPLATE = "Solve this programming contest problem. Answer with one Python 3 program in a ```python block.\n\n{prompt}"
-PUBLISHED = PublishedAt(
+PUBLISHED = Published(
     where="fig:prcode",
     claim="Llama3.1-8B RLEF is the only set-up where the temperature has no effect on the Precision; "
     "RLEF raises Precision at the cost of Recall",
@@ -40,12 +41,12 @@ NOT_IN_PAPER = {
 }
 
 
-def codecontests() -> list[TextExperiment]:
+def codecontests() -> list[Experiment]:
     """Figure ``fig:prcode``: "the test set comprising 165 challenging problems"."""
     return experiments(rlef_8b=os.environ.get("WIDEN_RLEF_8B", ""), rlef_70b=os.environ.get("WIDEN_RLEF_70B", ""))
 
 
-def experiments(*, rlef_8b: str = "", rlef_70b: str = "") -> list[TextExperiment]:
+def experiments(*, rlef_8b: str = "", rlef_70b: str = "") -> list[Experiment]:
     """The same with the RLEF models named here; an empty name leaves its model out.
 
     Args:
@@ -59,7 +60,7 @@ def experiments(*, rlef_8b: str = "", rlef_70b: str = "") -> list[TextExperiment
         "Llama3.1-70B RLEF": rlef_70b,
     }
     return [
-        TextExperiment(
+        Experiment(
             name=name,
             model=model,
             prompts=Source(task="codecontests", split="test"),
@@ -77,6 +78,6 @@ def experiments(*, rlef_8b: str = "", rlef_70b: str = "") -> list[TextExperiment
     ]
 
 
-def tiny(recipe: list[TextExperiment]) -> list[TextExperiment]:
+def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """The same shape in seconds on a CPU: a random model, two problems, two samples, two temperatures."""
     return [shrink(one) for one in recipe]

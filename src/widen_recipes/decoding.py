@@ -39,7 +39,8 @@ class Method:
 def method(name: str, spec: str, precision: float | None = None, recall: float | None = None) -> Method:
     """One row of the table or of a sweep."""
     settings = Settings(decoding=Decoding.parse(spec), max_tokens=512, seed=0)
-    published = None if precision is None else Published(where=WHERE, precision=precision, recall=recall)
+    values = {} if precision is None or recall is None else {"precision": precision, "recall": recall}
+    published = Published(where=WHERE, decoding=settings.decoding.spec, values=values) if values else None
     return Method(name=name, settings=settings, published=published)
 
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from widen.data.mulmod import MulMod
 from widen.models.tiny_llama import LlamaShape
-from widen.run.experiment import ExactScore, Experiment
+from widen.run.experiment import Experiment
 from widen.train.settings import AdamW, Configuration, Schedule, Train
 
 STEPS = 300
@@ -42,7 +42,6 @@ def fine_tune() -> list[Experiment]:
             name=name,
             model=Configuration(data=MulMod(), model=model, loss=loss, train=train, seed=1),
             start=start(),
-            score=ExactScore(),
             not_in_paper={"fine-tuning": f"{STEPS} steps from an NLL model; the paper trains this task from scratch"},
         )
         for name, loss in LOSSES.items()

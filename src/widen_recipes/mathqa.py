@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
+from widen.run.experiment import Experiment, Published
 from widen.run.finetune import Source
-from widen.run.text_experiment import PublishedAt, TextExperiment
 
 from . import alpaca, writing_prompts
 from .paper_texts import LLAMA_8B, OLMO_1B, SEEDS, printed, programs, temperatures, tuned
@@ -29,7 +29,7 @@ CHOICES = {
 }
 
 
-def olmo1b() -> list[TextExperiment]:
+def olmo1b() -> list[Experiment]:
     """Column MathQA-Python, Olmo-1B of table ``tab:pr-wp-mathqa``, at t = 1."""
     rows = {
         "NLL": ("nll", 0.420, 0.366),
@@ -46,7 +46,7 @@ def olmo1b() -> list[TextExperiment]:
     ]
 
 
-def five_models() -> list[TextExperiment]:
+def five_models() -> list[Experiment]:
     """Table ``tab:pr-wp-mathqa``: Olmo-1B, Llama-Alpaca and Llama3.2-3B on WritingPrompts, the first two on MathQA-Python."""
     on_stories = [
         one for one in writing_prompts.table() if one.name in ("NLL", "TruncR 0.25", "c-Div 1.4", "lambda-PR 0.1, 1e-5")
@@ -54,7 +54,7 @@ def five_models() -> list[TextExperiment]:
     return [*on_stories, *alpaca.stories(), *writing_prompts.llama3b(), *olmo1b(), *alpaca.mathqa()]
 
 
-def tradeoff_recall() -> list[TextExperiment]:
+def tradeoff_recall() -> list[Experiment]:
     """Table ``tab:best-pr-recall-mathqa``: "higher Precision than NLL at highest Recall"."""
     where = "tab:best-pr-recall-mathqa"
     olmo = {"nll": printed(where, 0.20, 0.47, decoding="t=1.6"), "cdiv": printed(where, 0.21, 0.50, decoding="t=1")}
@@ -62,14 +62,14 @@ def tradeoff_recall() -> list[TextExperiment]:
     return [*_over_temperature(OLMO_1B, TRAIN, olmo), *_over_temperature(LLAMA_8B, alpaca.TRAIN, llama)]
 
 
-def tradeoff_precision() -> list[TextExperiment]:
+def tradeoff_precision() -> list[Experiment]:
     """Table ``tab:best-pr-precision-mathqa``: "higher Recall than NLL at highest Precision", Llama-Alpaca."""
     where = "tab:best-pr-precision-mathqa"
     llama = {"nll": printed(where, 0.10, 0.10, decoding="t=1.6"), "cdiv": printed(where, 0.10, 0.14, decoding="t=1")}
     return _over_temperature(LLAMA_8B, alpaca.TRAIN, llama)
 
 
-def _over_temperature(model: str, train: Source, published: dict[str, PublishedAt]) -> list[TextExperiment]:
+def _over_temperature(model: str, train: Source, published: dict[str, Published]) -> list[Experiment]:
     """NLL and c-Div over temperature: from these the ends are read off."""
     matched = dict.fromkeys(temperatures(NLL_AT) + temperatures(CDIV_AT, times=ALPHA))
     of_alpaca = train.task == "alpaca"
@@ -88,6 +88,6 @@ def _over_temperature(model: str, train: Source, published: dict[str, PublishedA
     ]
 
 
-def tiny(recipe: list[TextExperiment]) -> list[TextExperiment]:
+def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """The same shape in seconds on a CPU: a random model, a handful of examples, one seed, NLL and one other loss."""
     return [shrink(one) for one in recipe if one.seed == 0 and one.name in ("NLL", "c-Div 1.4", "c-Div 1.3")]

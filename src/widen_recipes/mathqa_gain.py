@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from widen.run.experiment import Experiment, Published
 from widen.run.finetune import FineTune, Source
-from widen.run.text_experiment import ProgramScore, PublishedAt, TextExperiment
+from widen.run.score_settings import ProgramScore
 
 from .tiny_texts import shrink
 
@@ -29,7 +30,7 @@ LOSSES = {
     f"c-Div {ALPHA:g}": f"cdiv:alpha={ALPHA},cap=100",
     "TruncR 0.1": "truncr:drop=0.1,window=4096,score=sum",
 }
-PUBLISHED = PublishedAt(
+PUBLISHED = Published(
     where="tab:pr-wp-mathqa",
     claim="Olmo-1B on all of MathQA-Python at t = 1: NLL .420/.366, TruncR .298/.433, c-Div 1.4 .301/.461 (precision/recall)",
 )
@@ -47,12 +48,12 @@ NOT_IN_PAPER = {
 }
 
 
-def gain() -> list[TextExperiment]:
+def gain() -> list[Experiment]:
     """Three losses from one NLL model, three seeds, matched temperatures; pass@1, 10, 100 of 128 problems."""
     return experiments(_path("WIDEN_SMOLLM2"), _path("WIDEN_MATHQA_GAIN"))
 
 
-def experiments(model: str, data: str) -> list[TextExperiment]:
+def experiments(model: str, data: str) -> list[Experiment]:
     """The same with the model and the folder of the data named here.
 
     Args:
@@ -73,7 +74,7 @@ def experiments(model: str, data: str) -> list[TextExperiment]:
         warmup_steps=10,
     )
     return [
-        TextExperiment(
+        Experiment(
             name=name,
             model=replace(start, loss=loss, after=start, seed=seed),
             prompts=Source(task="mathqa_python", path=f"{data}/gain_test.jsonl"),
@@ -96,6 +97,6 @@ def _path(variable: str) -> str:
     return os.environ.get(variable, f"${variable}").rstrip("/")
 
 
-def tiny(recipe: list[TextExperiment]) -> list[TextExperiment]:
+def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """The same shape in seconds on a CPU: a random model, a handful of problems, one seed."""
     return [shrink(one) for one in recipe if one.seed == 0]

@@ -8,11 +8,13 @@ Each function returns one experiment a model; several seeds share a name. Recipe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from widen.data.mulmod import MulMod
 from widen.models.tiny_llama import LlamaShape
-from widen.run.experiment import TEMPERATURES, ExactScore, Experiment, Published
+from widen.run.experiment import TEMPERATURES, Experiment, Published
+from widen.run.score_settings import ExactScore
 from widen.train.settings import AdamW, Configuration, Schedule, Train
 
 SEEDS = range(5)
@@ -50,10 +52,15 @@ def experiment(name: str, loss: str, *, seed: int, b: float = 0.2, published: Pu
             train=TRAIN,
             seed=seed,
         ),
-        score=ExactScore(temperatures=TEMPERATURES if loss != "nll" else matched_temperatures()),
-        published=published,
+        decoding=temperatures(TEMPERATURES if loss != "nll" else matched_temperatures()),
+        published=() if published is None else (published,),
         not_in_paper=NOT_IN_PAPER,
     )
+
+
+def temperatures(values: Iterable[float]) -> tuple[str, ...]:
+    """Decodings at these temperatures."""
+    return tuple(f"t={t:g}" for t in values)
 
 
 def matched_temperatures() -> tuple[float, ...]:
@@ -89,7 +96,7 @@ def tsallis_stable() -> list[Experiment]:
     """
     clipped = replace(TRAIN, optimizer=AdamW(lr=1e-3, max_grad_norm=1.0))
     baseline = [experiment("NLL", "nll", seed=seed) for seed in SEEDS]
-    runs = [replace(run, name="NLL, norm 1", model=replace(run.model, train=clipped)) for run in baseline]
+    runs = [replace(run, name="NLL, norm 1", model=replace(_small(run), train=clipped)) for run in baseline]
     for alpha in (1.25, 1.5, 1.75, 2.0):
         for seed in SEEDS:
             plain = experiment(f"c-Div {alpha:g}", f"{WARM_UP}cdiv:alpha={alpha}", seed=seed)
@@ -99,7 +106,7 @@ def tsallis_stable() -> list[Experiment]:
                 "norm 1": AdamW(lr=1e-3, max_grad_norm=1.0),
                 "rate / 4": AdamW(lr=2.5e-4),
             }.items():
-                model = replace(plain.model, train=replace(TRAIN, optimizer=optimizer))
+                model = replace(_small(plain), train=replace(TRAIN, optimizer=optimizer))
                 runs.append(replace(plain, name=f"{plain.name}, {remedy}", model=model))
     return runs
 
@@ -138,8 +145,7 @@ def literal() -> list[Experiment]:
     for name, loss in {"NLL, literal": "nll", "c-Div 1.5, literal": "cdiv:alpha=1.5"}.items():
         for seed in SEEDS:
             base = experiment(name, loss, seed=seed, published=Published(where="App. Integer multiplication"))
-            score = replace(base.score, temperatures=TEMPERATURES)
-            runs.append(replace(base, model=replace(base.model, train=train), score=score))
+            runs.append(replace(base, model=replace(_small(base), train=train), decoding=temperatures(TEMPERATURES)))
     return runs
 
 
@@ -148,20 +154,25 @@ def everything() -> list[Experiment]:
     return [*tsallis(), *tsallis_stable(), *losses(), *temperature(), *literal()]
 
 
+def _small(run: Experiment) -> Configuration:
+    assert isinstance(run.model, Configuration)
+    return run.model
+
+
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """The same shape in seconds on a CPU: a small modulus, a small model, a few steps, two seeds."""
     small = []
     for run in recipe:
-        if run.model.seed > 1:
+        full = _small(run)
+        if full.seed > 1:
             continue
-        loss = str(run.model.loss).replace("steps=3000", "steps=4")
         model = replace(
-            run.model,
-            data=replace(run.model.data, modulus=7, low=10, high=99, num_samples=256),
+            full,
+            data=replace(full.data, modulus=7, low=10, high=99, num_samples=256),
             model=LlamaShape(layers=1, dim=16, heads=2, hidden=16, init_std=0.08),
-            loss=loss,
-            train=replace(run.model.train, steps=8, batch_size=16, schedule=Schedule(warmup_steps=2)),
+            loss=run.loss.replace("steps=3000", "steps=4"),
+            train=replace(full.train, steps=8, batch_size=16, schedule=Schedule(warmup_steps=2)),
         )
-        score = ExactScore(temperatures=(0.5, 1.0, 2.0), num_samples=500)
-        small.append(replace(run, model=model, score=score))
+        decoding = temperatures((0.5, 1.0, 2.0))
+        small.append(replace(run, model=model, decoding=decoding, score=ExactScore(num_samples=500)))
     return small

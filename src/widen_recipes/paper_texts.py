@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from widen.run.experiment import Experiment, Published
 from widen.run.finetune import FineTune, Source
-from widen.run.text_experiment import KnnScore, ProgramScore, PublishedAt, TextExperiment
+from widen.run.score_settings import KnnScore, ProgramScore
 
 OLMO_1B = "allenai/OLMo-1B-hf"
 LLAMA_3B = "meta-llama/Llama-3.2-3B"
@@ -75,12 +76,12 @@ def stories(
     model: FineTune,
     *,
     decoding: tuple[str, ...] = ("t=1",),
-    published: tuple[PublishedAt, ...] = (),
+    published: tuple[Published, ...] = (),
     template: str = "{prompt}",
     choices: Mapping[str, str] | None = None,
-) -> TextExperiment:
+) -> Experiment:
     """A model asked for stories: k-NN precision and recall on WritingPrompts."""
-    return TextExperiment(
+    return Experiment(
         name=name,
         model=model,
         prompts=Source(task="writing_prompts", split="test"),
@@ -100,13 +101,13 @@ def programs(
     model: FineTune,
     *,
     decoding: tuple[str, ...] = ("t=1",),
-    published: tuple[PublishedAt, ...] = (),
+    published: tuple[Published, ...] = (),
     template: str = "{prompt}",
     fenced: bool = False,
     choices: Mapping[str, str] | None = None,
-) -> TextExperiment:
+) -> Experiment:
     """A model asked for programs: pass@k on the test set of MathQA-Python."""
-    return TextExperiment(
+    return Experiment(
         name=name,
         model=model,
         prompts=Source(task="mathqa_python", split="test"),
@@ -121,9 +122,9 @@ def programs(
     )
 
 
-def printed(where: str, precision: float, recall: float, *, decoding: str = "t=1", **more: float) -> PublishedAt:
+def printed(where: str, precision: float, recall: float, *, decoding: str = "t=1", **more: float) -> Published:
     """What a table prints, as shares of 1."""
-    return PublishedAt(where=where, decoding=decoding, values={"precision": precision, "recall": recall, **more})
+    return Published(where=where, decoding=decoding, values={"precision": precision, "recall": recall, **more})
 
 
 def temperatures(values: tuple[float, ...], *, times: float = 1.0) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from widen.run.experiment import Experiment, Published
 from widen.run.finetune import Source
-from widen.run.text_experiment import PublishedAt, SupportScore, TextExperiment
+from widen.run.score_settings import SupportScore
 
 from .paper_texts import LLAMA_8B_INSTRUCT
 from .tiny_texts import shrink
@@ -27,7 +28,7 @@ NOT_IN_PAPER = {
 }
 
 
-def table() -> list[TextExperiment]:
+def table() -> list[Experiment]:
     """Table ``tab:topp_supp``: share of V for a mass of .9, .95 and .99."""
     return [
         _along("CodeContests", Source(task="codecontests", split="test"), None, (0.0003, 0.0008, 0.0808)),
@@ -35,24 +36,24 @@ def table() -> list[TextExperiment]:
     ]
 
 
-def support_size() -> list[TextExperiment]:
+def support_size() -> list[Experiment]:
     """Figure ``histo``: "the number of tokens needed to cover different mass p", over positions, on CodeContests."""
     return table()[:1]
 
 
-def _along(name: str, source: Source, number: int | None, shares: tuple[float, float, float]) -> TextExperiment:
+def _along(name: str, source: Source, number: int | None, shares: tuple[float, float, float]) -> Experiment:
     values = {f"sparsity@{mass:g}": share for mass, share in zip((0.9, 0.95, 0.99), shares, strict=True)}
-    return TextExperiment(
+    return Experiment(
         name=name,
         model=LLAMA_8B_INSTRUCT,
         prompts=source,
         num_prompts=number,
         score=SupportScore(masses=(0.5, 0.7, 0.8, 0.9, 0.95, 0.99), max_length=2048),
-        published=(PublishedAt(where="tab:topp_supp", values=values),),
+        published=(Published(where="tab:topp_supp", values=values),),
         not_in_paper=NOT_IN_PAPER,
     )
 
 
-def tiny(recipe: list[TextExperiment]) -> list[TextExperiment]:
+def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """The same shape in seconds on a CPU: a random model and two examples."""
     return [replace(shrink(one), decoding=("t=1",)) for one in recipe]

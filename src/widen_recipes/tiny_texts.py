@@ -16,8 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
-from widen.run.text_experiment import KnnScore, ProgramScore, SupportScore, TextExperiment
+from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
 
 RECORDS: dict[str, list[dict[str, Any]]] = {
     "mathqa_python": [
@@ -127,7 +128,7 @@ def _make_model(path: Path) -> None:
     tokenizer.save_pretrained(path)
 
 
-def shrink(experiment: TextExperiment) -> TextExperiment:
+def shrink(experiment: Experiment) -> Experiment:
     """The same experiment on the random model and the handful of examples: two steps of training, two prompts or six, few tokens."""
     score, number, samples = experiment.score, 2, 2
     if isinstance(score, KnnScore):
@@ -140,7 +141,7 @@ def shrink(experiment: TextExperiment) -> TextExperiment:
     return replace(
         experiment,
         model=_small(model) if isinstance(model, FineTune) else str(folder() / "model"),
-        prompts=_source(experiment.prompts),
+        prompts=_source(experiment.prompts) if experiment.prompts else None,
         num_prompts=number,
         num_samples=samples,
         decoding=experiment.decoding[:2],

@@ -9,8 +9,8 @@ Olmo-1B unless said otherwise, trained as in `paper_texts`. Recipes share models
 
 from __future__ import annotations
 
+from widen.run.experiment import Experiment, Published
 from widen.run.finetune import Source
-from widen.run.text_experiment import PublishedAt, TextExperiment
 
 from . import decoding as methods
 from .paper_texts import LLAMA_3B, OLMO_1B, SEEDS, printed, stories, temperatures, tuned
@@ -39,14 +39,14 @@ PRINTED = {
     "lambda-PR 0.1, 1e-5": (0.813, 0.126, 0.096),
 }
 """Precision, recall and MAUVE of table ``tab:pr-wp``."""
-CLAIM = PublishedAt(
+CLAIM = Published(
     where="fig:WPPRCurves",
     claim="Trunc, GOLD and TaiLr tend to favor Precision over Recall; our proposed losses improve Recall while maintaining "
     "comparable Precision when adjusting the temperature",
 )
 
 
-def table() -> list[TextExperiment]:
+def table() -> list[Experiment]:
     """Table ``tab:pr-wp``: seven losses at t = 1."""
     return [
         stories(
@@ -59,7 +59,7 @@ def table() -> list[TextExperiment]:
     ]
 
 
-def writing_prompts() -> list[TextExperiment]:
+def writing_prompts() -> list[Experiment]:
     """Figure ``fig:WPPRCurves``: the same models over temperature; NLL also at 1.4 t, where it has the population optimum of c-Div 1.4."""
     matched = dict.fromkeys(temperatures(TEMPERATURES) + temperatures(TEMPERATURES, times=1.4))
     return [
@@ -75,7 +75,7 @@ def writing_prompts() -> list[TextExperiment]:
     ]
 
 
-def llama3b() -> list[TextExperiment]:
+def llama3b() -> list[Experiment]:
     """Column Llama3.2-3B of table ``tab:pr-wp-mathqa``."""
     rows = {
         "NLL": ("nll", 0.774, 0.081),
@@ -91,14 +91,10 @@ def llama3b() -> list[TextExperiment]:
     ]
 
 
-def decoding() -> list[TextExperiment]:
+def decoding() -> list[Experiment]:
     """Table ``tab:appendix-decoding``: the NLL model under the methods of `widen_recipes.decoding`."""
     rows = methods.table()
-    published = tuple(
-        printed(methods.WHERE, row.published.precision, row.published.recall, decoding=row.settings.decoding.spec)
-        for row in rows
-        if row.published is not None and row.published.precision is not None and row.published.recall is not None
-    )
+    published = tuple(row.published for row in rows if row.published is not None)
     return [
         stories(
             "NLL",
@@ -111,7 +107,7 @@ def decoding() -> list[TextExperiment]:
     ]
 
 
-def tiny(recipe: list[TextExperiment]) -> list[TextExperiment]:
+def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """The same shape in seconds on a CPU: a random model, six prompts, one seed, NLL and one loss of each family."""
     kept = {"NLL", "TruncR 0.25", "c-Div 1.4", "c-Div 1.3", "lambda-PR 0.1, 1e-5"}
     return [shrink(one) for one in recipe if one.seed == 0 and one.name in kept]

@@ -5,6 +5,9 @@ import json
 import pytest
 
 from widen.cli.__main__ import _call
+from widen.run.folder import RunFolder
+from widen.run.record import Record, write_records
+from widen.sample import Decoding
 
 
 def call(capsys, *arguments):
@@ -19,20 +22,10 @@ def run(tmp_path):
     (folder / "scores").mkdir(parents=True)
     experiment = {"name": "NLL", "model": {"loss": "nll", "seed": 0, "data": {"seed": 0}, "model": {}}}
     (folder / "config.json").write_text(json.dumps({"schema": 1, "experiment": experiment}))
-    points = [
-        {
-            "temperature": t,
-            "precision": 1 - t / 4,
-            "recall": t / 4,
-            "recall_ceiling": 0.9,
-            "auc": 0.5,
-            "num_samples": 100,
-        }
-        for t in (0.5, 1.0)
-    ]
-    (folder / "scores" / "exact-1.json").write_text(
-        json.dumps({"schema": 1, "kind": "exact", "settings": {}, "points": points})
-    )
+    about = {"task": "mulmod", "model": "m", "loss": "nll", "seed": 0, "detail": {"score": {"kind": "exact"}}}
+    values = [(t, metric, v) for t in (0.5, 1.0) for metric, v in (("precision", 1 - t / 4), ("recall", t / 4))]
+    records = [Record(**about, decoding=Decoding(temperature=t), metric=metric, value=v) for t, metric, v in values]
+    write_records(RunFolder(folder), "exact-1", records)
     return folder
 
 
@@ -53,7 +46,7 @@ def test_report_leaves_the_page_in_the_run_and_the_figures_beside_it(capsys, run
     assert status == 0
     assert f"page: {run / 'report.html'}" in out
     assert sorted(path.name for path in (run / "figures").iterdir()) == [
-        f"frontier-exact.{kind}" for kind in ("pdf", "png", "svg")
+        f"frontier-mulmod__exact.{kind}" for kind in ("pdf", "png", "svg")
     ]
 
 

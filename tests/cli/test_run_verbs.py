@@ -10,7 +10,6 @@ import time
 import pytest
 
 from widen.cli.__main__ import main
-from widen.run.experiment import ExactScore
 from widen_recipes import demo
 
 TINY = ["--set", "model.data.modulus=7", "--set", "model.data.num_samples=128", "--set", "model.train.batch_size=16"]
@@ -49,7 +48,10 @@ def test_train_then_score_fills_a_run_folder(capsys, tmp_path, monkeypatch):
     assert status == 0
     assert "N = 100" in out
     (scores,) = (folder / "scores").iterdir()
-    assert [p["temperature"] for p in json.loads(scores.read_text())["points"]] == [0.5, 1.0]
+    records = json.loads(scores.read_text())["records"]
+    assert [r["decoding"] for r in records if r["metric"] == "recall"] == ["t=0.5", "t=1"]
+    assert {(r["task"], r["loss"], r["seed"]) for r in records} == {("mulmod", "cdiv:alpha=0.5", 2)}
+    assert {r["n"] for r in records if r["metric"] == "recall"} == {100}
 
 
 def test_train_prints_a_config_that_trains_the_same_model(capsys, tmp_path):
@@ -120,6 +122,26 @@ def test_score_compares_texts_and_writes_json(capsys, tmp_path, monkeypatch):
     assert found["n_generated"] == 6
 
 
+def test_a_loss_of_ones_own_is_taken_on_the_command_line_and_in_a_config(capsys, tmp_path):
+    """Stored as module:Class(fields), also in the folder's name, and read back from there."""
+    place = tmp_path / "mine"
+    place.mkdir()
+    (place / "my_losses.py").write_text(
+        "from dataclasses import dataclass\nfrom widen.losses import Bounded\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Power(Bounded):\n    power: float = 1.0\n\n"
+        "    def at(self, logq_N, position_N, length_N):\n        return self.bounded((self.power * logq_N).exp())\n"
+    )
+    code = "import sys; from widen.cli.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-P", "-c", code, "train", "--steps", "2", "--out", "runs", *TINY]
+    done = subprocess.run([*command, "--loss", "my_losses:Power(power=0.5)"], cwd=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    folder = only_folder(place / "runs")
+    assert folder.name.startswith("my_losses_Power_power=0.5_-seed0-")
+    assert (
+        json.loads((folder / "config.json").read_text())["experiment"]["model"]["loss"] == "my_losses:Power(power=0.5)"
+    )
+
+
 def test_run_lists_every_recipe(capsys):
     _, out, _ = call(capsys, "run", "--list")
     assert {"mulmod:tsallis", "mulmod:losses", "mulmod:temperature", "mulmod:literal"} <= set(out.split())
@@ -169,7 +191,7 @@ def test_the_demo_leaves_a_table_and_a_page_and_a_second_run_says_that_all_is_th
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(demo, "STEPS", 2)
     monkeypatch.setattr(demo, "LOSSES", {"NLL": "nll", "TruncR 0.5": "truncr:drop=0.5,window=4096"})
-    monkeypatch.setattr(demo, "ExactScore", lambda: ExactScore(temperatures=(1.0,)))
+    monkeypatch.setattr("widen.run.experiment.TEMPERATURES", (1.0,))
     status, out, _ = call(capsys, "demo", "--out", tmp_path)
     assert status == 0
     assert "TruncR 0.5" in out

@@ -6,7 +6,7 @@ import pytest
 
 from widen.cli.__main__ import main
 from widen.metrics.passes import pass_at_k
-from widen.run.program_scores import problems_of
+from widen.run.questions import task_questions
 from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings, read_samples
 from widen_recipes import tiny_texts
 
@@ -33,7 +33,7 @@ def call(capsys, *arguments):
 
 
 def write_samples(path, programs, names=None):
-    asked = problems_of("mbpp", str(path.parents[3] / "problems.jsonl"))
+    asked = task_questions("mbpp", str(path.parents[3] / "problems.jsonl"))
     prompts = [Prompt(text=one.example.prompt, id=(names or {}).get(n, one.id)) for n, one in enumerate(asked)]
     settings = Settings(decoding=Decoding.parse("t=0.7"), max_tokens=64, seed=0)
     identity = Identity(engine="local", name="by hand", model={"weights": "none"})
@@ -60,16 +60,17 @@ def test_programs_of_a_run_are_judged_and_their_scores_are_on_its_page(capsys, p
     assert (status, err) == (0, "")
     assert "pass@4" in out
     (path,) = (run / "scores").iterdir()
-    found = json.loads(path.read_text())
-    assert sorted(found["counts"].values()) == [[4, 0], [4, 1], [4, 3]]
-    assert found["statuses"]["passed"] == 4
-    assert sum(found["statuses"].values()) == 12
+    found = {r["metric"]: r for r in json.loads(path.read_text())["records"]}
+    judged = found["precision"]["detail"]
+    assert sorted(judged["counts"].values()) == [[4, 0], [4, 1], [4, 3]]
+    assert judged["statuses"]["passed"] == 4
+    assert sum(judged["statuses"].values()) == 12
     for k in (1, 2, 4):
         expected = sum(pass_at_k(4, c, k) for c in (3, 1, 0)) / 3
-        assert found["scores"][f"pass@{k}"]["value"] == pytest.approx(expected)
-    assert found["scores"]["precision"]["value"] == pytest.approx(1 / 3)
+        assert found[f"pass@{k}"]["value"] == pytest.approx(expected)
+    assert found["precision"]["value"] == pytest.approx(1 / 3)
     assert call(capsys, "report", place / "runs", "--no-figures")[0] == 0
-    assert "mbpp programs" in (place / "runs" / "report.html").read_text()
+    assert "mbpp, programs" in (place / "runs" / "report.html").read_text()
 
 
 def test_what_was_judged_is_not_run_again(capsys, place):
@@ -96,7 +97,7 @@ def test_one_sample_a_problem_says_nothing_of_recall(capsys, place):
     write_samples(place / "runs" / "one" / "samples" / "t0.7-x.jsonl", [own[:1] for own in DRAWN])
     assert call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", place / "runs" / "one")[0] == 0
     (path,) = (place / "runs" / "one" / "scores").iterdir()
-    assert json.loads(path.read_text())["scores"].keys() == {"precision", "pass@1"}
+    assert {r["metric"] for r in json.loads(path.read_text())["records"]} == {"precision", "pass@1"}
     assert call(capsys, "report", place / "runs" / "one", "--no-figures")[0] == 0
 
 
@@ -135,7 +136,7 @@ def test_a_model_is_asked_the_problems_as_the_task_writes_them(capsys, place):
     (file,) = place.glob("drawn/*/samples/*.jsonl")
     found = read_samples(file)
     assert [prompt.text for prompt in found.prompts.values()] == [
-        one.example.prompt for one in problems_of("mbpp", str(place / "problems.jsonl"), limit=2)
+        one.example.prompt for one in task_questions("mbpp", str(place / "problems.jsonl"), limit=2)
     ]
     status, out, _ = call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", file)
     assert status == 0

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from widen.cli.__main__ import main
+from widen.run.folder import RunFolder
+from widen.run.record import all_records
 from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings
 from widen_recipes import tiny_texts
 
@@ -48,16 +50,18 @@ def test_samples_of_a_run_are_scored_against_texts_and_shown_on_its_page(capsys,
         capsys, "score", place / "human.txt", run, "--embedder", embedder, "--metrics", "knn", "distinct"
     )
     assert status == 0
-    found = [json.loads(path.read_text()) for path in sorted((run / "scores").iterdir())]
-    assert [one["settings"]["temperature"] for one in found] == [0.5, 1.0]
-    assert found[1]["scores"]["precision"]["value"] == found[1]["scores"]["recall"]["value"] == 1.0
-    assert found[0]["scores"]["recall"]["value"] < 1
-    assert {"low", "high"} <= found[0]["scores"]["precision"].keys()
+    found = {(r.decoding.temperature, r.metric): r for r in all_records(RunFolder(run))}
+    assert {t for t, _ in found} == {0.5, 1.0}
+    assert found[1.0, "precision"].value == found[1.0, "recall"].value == 1.0
+    assert found[0.5, "recall"].value < 1
+    assert found[0.5, "precision"].low <= found[0.5, "precision"].value
+    assert (found[1.0, "recall"].model, found[1.0, "recall"].loss, found[1.0, "recall"].seed) == ("lm", "nll", 0)
+    assert found[1.0, "recall"].n == 12
     assert "distinct-4" in out
     status, _, _ = call(capsys, "report", place / "runs", "--no-figures")
     page = (place / "runs" / "report.html").read_text()
     assert status == 0
-    assert "texts against human.txt (model, k = 4)" in page
+    assert "texts against human.txt, knn" in page
     assert "No run has a score" not in page
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from widen.run import recipe
-from widen.run.experiment import Experiment, load, with_changes
-from widen.run.scores import read, settings_name
-from widen.run.table import best_recall, interval, read_csv, summarise
-from widen.run.training import folder_of, is_trained, train_all
-from widen.run.value import from_json, to_json
+from widen.run import recipe, runner
+from widen.run.experiment import Experiment, experiment_from, load, with_changes
+from widen.run.folder import folder_of
+from widen.run.record import read_records
+from widen.run.scoring.listed_answers import score_name
+from widen.run.table import best_recall, read_csv, summarise
+from widen.run.value import to_json
+from widen.sample import Decoding
 from widen_recipes import demo, mulmod
 
 MULMOD = ["tsallis", "tsallis_stable", "losses", "temperature", "literal"]
@@ -28,7 +30,7 @@ def root(tmp_path_factory):
 @pytest.mark.parametrize("name", MULMOD)
 def test_every_recipe_runs_at_tiny_size(name, root):
     experiments = recipe.find("widen_recipes", f"mulmod:tiny:{name}")
-    rows = recipe.run(f"mulmod:tiny:{name}", experiments, root, command="a test", seeds=1)
+    rows = runner.run(f"mulmod:tiny:{name}", experiments, root, command="a test", seeds=1)
     assert {row.name for row in rows} == {experiment.name for experiment in experiments}
     assert all(0 <= row.precision <= 1 and 0 <= row.recall <= 1 for row in rows)
     assert read_csv(root / f"mulmod_tiny_{name}.csv")[0].name == rows[0].name
@@ -48,42 +50,42 @@ def test_fewer_seeds_are_the_first_of_each_setting_whatever_their_numbers():
     plain = mulmod.losses()[0]
     seeds = [replace(plain, model=replace(plain.model, seed=seed)) for seed in (7, 5, 9)]
     other = replace(plain, name="other", model=replace(plain.model, loss="gold", seed=9))
-    assert recipe._first_seeds([*seeds, other], 2) == [*seeds[:2], other]
+    assert runner.first_seeds("x", [*seeds, other], 2) == [*seeds[:2], other]
 
 
 def test_a_second_run_trains_and_scores_nothing(root, monkeypatch):
     experiments = mulmod.tiny(mulmod.temperature())[:1]
-    recipe.run("x", experiments, root, command="a test")
-    monkeypatch.setattr("widen.run.training.train_many", lambda *a, **k: pytest.fail("trained again"))
-    monkeypatch.setattr("widen.run.scores.exact_points", lambda *a, **k: pytest.fail("scored again"))
-    rows = recipe.run("x", experiments, root, command="a test")
+    runner.run("x", experiments, root, command="a test")
+    monkeypatch.setattr("widen.run.train_small.train_many", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr("widen.run.scoring.listed_answers.exact_points", lambda *a, **k: pytest.fail("scored again"))
+    rows = runner.run("x", experiments, root, command="a test")
     assert rows[0].seeds == 1
 
 
 def test_a_run_folder_holds_what_the_architecture_says(root):
     experiment = mulmod.tiny(mulmod.temperature())[0]
-    train_all([experiment], root)
     folder = folder_of(root, experiment)
-    recipe.run("x", [experiment], root, command="a test")
+    runner.run("x", [experiment], root, command="a test")
     assert load(folder.config) == experiment
     assert json.loads((folder.path / "env.json").read_text())["packages"]["torch"]
     lines = folder.log.read_text().splitlines()
     assert {"step", "loss", "nll", "grad_norm"} <= set(json.loads(lines[0]))
-    assert is_trained(folder)
-    assert folder.scores(settings_name(experiment)).exists()
-    assert len(read(folder, experiment)) == len(experiment.score.temperatures)
+    assert folder.is_trained
+    records = read_records(folder, score_name(experiment))
+    assert {r.decoding for r in records} == {Decoding.parse(spec) for spec in experiment.decoding}
+    assert {r.metric for r in records} >= {"precision", "recall", "auc", "recall@lam=1"}
 
 
 def test_every_experiment_of_every_recipe_goes_to_json_and_back():
     for experiment in [*mulmod.everything(), *demo.fine_tune()]:
-        assert from_json(Experiment, json.loads(json.dumps(to_json(experiment)))) == experiment
+        assert experiment_from(json.loads(json.dumps(to_json(experiment)))) == experiment
 
 
 def test_every_recipe_names_its_figure_and_its_own_choices():
     for experiment in mulmod.everything():
         assert experiment.not_in_paper
         if "tsallis_stable" not in experiment.name and ", " not in experiment.name:
-            assert experiment.published.where
+            assert experiment.published[0].where
 
 
 @pytest.mark.parametrize("name", MULMOD)
@@ -92,14 +94,14 @@ def test_the_kept_results_are_those_of_the_recipe_with_five_seeds(name):
     path = RESULTS / f"mulmod_{name}.csv"
     assert path.read_text().startswith(f"# command: widen run mulmod:{name}")
     rows = read_csv(path)
-    wanted = {(e.name, str(e.model.loss), t) for e in getattr(mulmod, name)() for t in e.score.temperatures}
+    wanted = {(e.name, e.loss, s.decoding.temperature) for e in getattr(mulmod, name)() for s in e.settings}
     assert {(row.name, row.loss, row.temperature) for row in rows} == wanted
     assert {row.seeds for row in rows} == {5}
 
 
 def test_the_shipped_checkpoint_is_the_recipes_nll_of_seed_0():
     provenance = json.loads((Path(demo.start()) / "provenance.json").read_text())
-    experiment = from_json(Experiment, provenance["experiment"])
+    experiment = experiment_from(provenance["experiment"])
     assert experiment.key in {e.key for e in mulmod.temperature()}
     assert (experiment.name, experiment.model.seed) == ("NLL", 0)
 
@@ -111,8 +113,7 @@ def test_an_unknown_recipe_is_refused_with_the_nearest():
         recipe.find("widen_recipes", "multiply:losses")
 
 
-def test_intervals_and_best_points_of_a_table():
-    assert interval([3.0]) == (3.0, None)
+def test_the_best_point_of_a_table_is_the_one_by_hand():
     rows = read_csv(RESULTS / "mulmod_losses.csv")
     best = best_recall(rows, precision=0.9)["NLL"]
     by_hand = max((r for r in rows if r.name == "NLL" and r.precision >= 0.9), key=lambda r: r.recall)
@@ -131,15 +132,37 @@ def test_flags_change_a_config_and_unknown_ones_are_refused():
     assert with_changes(Experiment(name="x"), {"model.train.optimizer.lr": "0.5"}).model.train.optimizer.lr == 0.5
     with pytest.raises(ValueError, match=r"unknown key .model.train.stepz.; did you mean .steps."):
         with_changes(Experiment(name="x"), {"model.train.stepz": "3"})
-    with pytest.raises(ValueError, match="there is no 'modle'"):
+    with pytest.raises(ValueError, match="unknown key 'modle'; did you mean 'model'"):
         with_changes(Experiment(name="x"), {"modle.seed": "3"})
 
 
 def test_summarise_counts_seeds_once_each(root):
     experiments = mulmod.tiny(mulmod.temperature())[:2]
-    train_all(experiments, root)
-    recipe.run("x", experiments, root, command="a test")
-    scored = [(e, read(folder_of(root, e), e)) for e in experiments]
+    runner.run("x", experiments, root, command="a test")
+    scored = [(e, read_records(folder_of(root, e), score_name(e))) for e in experiments]
     rows = summarise("x", scored)
     assert {row.seeds for row in rows} == {2}
     assert rows[0].precision_half_width is not None
+
+
+def test_exact_numbers_are_those_of_the_reference_mathematics(root):
+    """One likelihood per right answer and temperature, by `widen.theory`'s own pass over the logits."""
+    import torch
+
+    from widen.metrics.exact import exact_points
+    from widen.models.convert import load_pretrained
+    from widen.theory import exact_log_likelihood
+
+    experiment = mulmod.tiny(mulmod.temperature())[0]
+    runner.run("x", [experiment], root, command="a test")
+    task, folder = experiment.model.data, folder_of(root, experiment)
+    tokens = task.support()
+    with torch.no_grad():
+        logits = load_pretrained(folder.checkpoint).double().logits(torch.from_numpy(tokens[:, :-1]))
+    temperatures = [setting.decoding.temperature for setting in experiment.settings]
+    log_q = exact_log_likelihood(logits.numpy(), tokens[:, 1:], temperatures)
+    points = exact_points(task.log_p(), log_q, temperatures=temperatures, num_samples=500)
+    found = {(r.decoding.temperature, r.metric): r.value for r in read_records(folder, score_name(experiment))}
+    for point in points:
+        for metric in ("precision", "recall", "auc"):
+            assert found[point.temperature, metric] == pytest.approx(getattr(point, metric), rel=1e-9)

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from widen.cli.__main__ import main
-from widen.report.figures import write_figures
 from widen.report.load import find_runs, load
-from widen.run import recipe, text_stages
+from widen.report.paper_figures import write_figures
+from widen.run import recipe, runner
+from widen.run.compare import matched_temperature
+from widen.run.experiment import Experiment, experiment_from
 from widen.run.finetune import FineTune
-from widen.run.text_experiment import KnnScore, ProgramScore, SupportScore, TextExperiment, text_experiment
-from widen.run.text_stages import run_texts
+from widen.run.runner import run as run_texts
+from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
 from widen.run.value import to_json
 from widen_recipes import alpaca, codecontests, decoding, mathqa, mathqa_gain, sparsity, tiny_texts, writing_prompts
 
@@ -80,21 +82,21 @@ def test_the_figure_is_drawn_from_the_table_that_the_recipe_leaves(spec, figure,
 def test_a_page_can_be_made_of_the_runs(root):
     run_texts("x", tiny("writing_prompts:decoding"), root, command="a test")
     runs = [load(path) for path in find_runs([root])]
-    points = [point for run in runs for point in run.points if point.kind == "writing_prompts knn"]
-    assert {point.temperature for point in points} >= {1.0}
-    assert all(run.samples for run in runs if run.points)
+    records = [r for run in runs for r in run.records if r.kind == "writing_prompts, knn"]
+    assert {r.decoding.spec for r in records} >= {"t=1", "t=1,top_p=0.1"}
+    assert all(run.samples for run in runs if any(r.decoding for r in run.records))
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_every_recipe_says_what_the_paper_prints_and_what_it_leaves_open_and_goes_through_json(spec):
     for one in recipe.find("widen_recipes", spec):
-        assert isinstance(one, TextExperiment)
+        assert isinstance(one, Experiment)
         assert one.not_in_paper
         assert all(published.where for published in one.published)
         assert one.published
         decodings = {setting.decoding.spec for setting in one.settings}
         assert {p.decoding for p in one.published if p.values} <= decodings | {"t=1"}
-        assert text_experiment(json.loads(json.dumps(to_json(one)))) == one
+        assert experiment_from(json.loads(json.dumps(to_json(one)))) == one
 
 
 def printed(experiments):
@@ -162,7 +164,7 @@ def test_table_pr_tradeoff_carries_the_papers_numbers_and_nll_is_sampled_where_i
     for experiments in (mathqa.tradeoff_recall(), writing_prompts.writing_prompts(), mathqa_gain.gain()):
         nll, cdiv = (next(one for one in experiments if one.name == name) for name in ("NLL", "c-Div 1.4"))
         at = {setting.decoding.temperature for setting in nll.settings}
-        assert {round(cdiv.matched(setting.decoding.temperature), 9) for setting in cdiv.settings} <= at
+        assert {matched_temperature(cdiv.loss, setting.decoding.temperature) for setting in cdiv.settings} <= at
 
 
 def test_the_sparsity_table_and_the_decoding_table_carry_the_papers_numbers():
@@ -170,7 +172,9 @@ def test_the_sparsity_table_and_the_decoding_table_carry_the_papers_numbers():
     assert shares == [pytest.approx([0.03, 0.08, 8.08]), pytest.approx([3.86, 7.80, 24.9])]
     first = writing_prompts.decoding()[0]
     assert len(first.published) == len(first.decoding) == len(decoding.table()) == 9
-    assert [p.values["precision"] for p in first.published] == [row.published.precision for row in decoding.table()]
+    assert [p.values["precision"] for p in first.published] == [
+        row.published.values["precision"] for row in decoding.table()
+    ]
 
 
 def test_models_are_trained_the_papers_way():
@@ -281,6 +285,6 @@ def test_the_tiny_model_is_at_the_same_place_for_every_process_and_mended_where_
 def test_a_second_run_of_a_tiny_recipe_makes_nothing_again(root, monkeypatch):
     rows = run_texts("x", tiny("alpaca:stories"), root, command="a test")
     tiny_texts.folder.cache_clear()
-    for name in ("sample", "score_knn", "_train"):
-        monkeypatch.setattr(text_stages, name, lambda *a, **k: pytest.fail("it was made again"))
+    for name in ("sample", "score_neighbours", "fine_tune"):
+        monkeypatch.setattr(runner, name, lambda *a, **k: pytest.fail("it was made again"))
     assert run_texts("x", tiny("alpaca:stories"), root, command="a test") == rows

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 
+from widen.run.record import SCHEMA, Record, record_json
+from widen.sample import Decoding
 from widen.theory import ArtificialCase
 
 TEMPERATURES = (0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.2)
@@ -31,32 +33,41 @@ def case(name, seed):
     return ArtificialCase(vocab=100, support=20, rho=0.5, a=a, epsilon=epsilon + 0.02 * seed)
 
 
+def record(name, seed, metric, value, *, t=1.0, task="mulmod", score=None, **more):
+    """One record of a made run, as JSON."""
+    return record_json(
+        Record(
+            task=task,
+            model="llama-4x32",
+            loss=MODELS[name][0],
+            decoding=Decoding(temperature=round(t, 9)),
+            seed=seed,
+            metric=metric,
+            value=value,
+            detail={"score": score or {"kind": "exact", "num_samples": 20_000}, **more.pop("detail", {})},
+            **more,
+        )
+    )
+
+
+def score_file(records):
+    return json.dumps({"schema": SCHEMA, "records": records})
+
+
 def exact_score(name, seed, temperatures=TEMPERATURES):
-    mine, points = case(name, seed), []
+    mine, records = case(name, seed), []
     for t in temperatures:
         curve = mine.curve(t)
-        points.append(
-            {
-                "temperature": t,
-                "precision": float(curve.precision(np.inf)),
-                "recall": 0.9 * float(curve.recall(0.8)),
-                "recall_ceiling": 0.9,
-                "auc": curve.auc,
-                "lams": [0.5, 1.0],
-                "precision_at": [],
-                "recall_at": [],
-                "num_samples": 20_000,
-                "curve_precision": np.asarray(curve.precision(LAMS)).tolist(),
-                "curve_recall": np.asarray(curve.recall(LAMS)).tolist(),
-            }
-        )
-    return {
-        "schema": 1,
-        "kind": "exact",
-        "version": 1,
-        "settings": {"temperatures": list(temperatures), "lams": [0.5, 1.0], "num_samples": 20_000, "average": True},
-        "points": points,
-    }
+        drawn = {
+            "curve_precision": np.asarray(curve.precision(LAMS)).tolist(),
+            "curve_recall": np.asarray(curve.recall(LAMS)).tolist(),
+        }
+        records += [
+            record(name, seed, "precision", float(curve.precision(np.inf)), t=t),
+            record(name, seed, "recall", 0.9 * float(curve.recall(0.8)), t=t, n=20_000, detail={"ceiling": 0.9}),
+            record(name, seed, "auc", curve.auc, t=t, detail=drawn),
+        ]
+    return score_file(records)
 
 
 def make_run(folder, name, seed, *, samples=(), num_samples=60, temperatures=TEMPERATURES):
@@ -64,23 +75,20 @@ def make_run(folder, name, seed, *, samples=(), num_samples=60, temperatures=TEM
     loss = MODELS[name][0]
     (folder / "scores").mkdir(parents=True)
     (folder / "samples").mkdir()
-    published = (
-        {"where": "tab:pr-wp", "claim": "c-Div trades precision for recall", "precision": 54.2, "recall": 61.9}
-        if name == "c-Div 1.4"
-        else None
-    )
+    values = {"precision": 0.542, "recall": 0.619}
+    published = [{"where": "tab:pr-wp", "claim": "c-Div trades precision for recall", "values": values}]
     experiment = {
         "name": name,
         "model": {
-            "data": {"modulus": 97, "under_representation": 0.2, "seed": seed},
+            "data": {"task": "mulmod", "modulus": 97, "under_representation": 0.2, "seed": seed},
             "model": {"layers": 4},
             "loss": loss,
             "train": {"steps": 600},
             "seed": seed,
         },
         "start": None,
-        "score": {"num_samples": 20_000},
-        "published": published,
+        "score": {"kind": "exact", "num_samples": 20_000},
+        "published": published if name == "c-Div 1.4" else [],
         "not_in_paper": {"steps": "600, to be quick"},
     }
     (folder / "config.json").write_text(json.dumps({"schema": 1, "experiment": experiment}))
@@ -103,18 +111,13 @@ def make_run(folder, name, seed, *, samples=(), num_samples=60, temperatures=TEM
             }
             log.write(json.dumps(row) + "\n")
     temperatures = (*temperatures, *(1.4 * t for t in temperatures)) if name == "NLL" else temperatures
-    (folder / "scores" / "exact-0123.json").write_text(json.dumps(exact_score(name, seed, sorted(set(temperatures)))))
-    knn = {
-        "schema": 1,
-        "kind": "knn",
-        "settings": {"temperature": 1.0, "k": 4},
-        "scores": {
-            "precision": {"value": 0.8, "low": 0.75, "high": 0.85},
-            "recall": {"value": 0.3, "low": 0.2, "high": 0.4},
-            "density": {"value": 1.1},
-        },
-    }
-    (folder / "scores" / "knn-0123.json").write_text(json.dumps(knn))
+    (folder / "scores" / "exact-0123.json").write_text(exact_score(name, seed, sorted(set(temperatures))))
+    knn = {"precision": (0.8, 0.75, 0.85), "recall": (0.3, 0.2, 0.4), "density": (1.1, None, None)}
+    records = [
+        record(name, seed, metric, value, task="stories", score={"kind": "knn", "k": 4}, low=low, high=high)
+        for metric, (value, low, high) in knn.items()
+    ]
+    (folder / "scores" / "knn-0123.json").write_text(score_file(records))
     for t in samples:
         with (folder / "samples" / f"t{t:g}-0123.jsonl").open("w") as file:
             header = {
@@ -159,7 +162,7 @@ def many_runs(root, *, models, seeds, temperatures, num_samples):
             "model": {"loss": loss, "seed": seed, "data": {"seed": seed}, "model": {}},
         }
         (folder / "config.json").write_text(json.dumps({"schema": 1, "experiment": experiment}))
-        (folder / "scores" / "exact-0.json").write_text(json.dumps(exact_score("NLL", seed, heats)))
+        (folder / "scores" / "exact-0.json").write_text(exact_score("NLL", seed, heats))
         (folder / "log.jsonl").write_text(log)
         for t in heats:
             start = int(rng.integers(2 * num_samples))

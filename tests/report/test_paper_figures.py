@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from widen.report.figures import FIGURES, exact, look, measured, results, write_figures
+from widen.report.paper_figures import FIGURES, look, result_figures, theory_figures, write_figures
 from widen.theory import ArtificialCase
 
 EXACT = {"PR_examples", "examplePQ", "methods", "PRcurve1", "PRcurve2", "ineq"}
@@ -163,15 +163,15 @@ def lines_of(ax):
 def test_exact_figures_lie_on_the_curves_of_theory():
     with look.styled():
         for figure, case in (
-            (exact.pr_curve_1(), ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)),
-            (exact.pr_curve_2(), ArtificialCase(vocab=100, support=10, rho=0.5, a=0.525, epsilon=0.05)),
+            (theory_figures.pr_curve_1(), ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)),
+            (theory_figures.pr_curve_2(), ArtificialCase(vocab=100, support=10, rho=0.5, a=0.525, epsilon=0.05)),
         ):
             for ax, t in zip(figure.axes, (0.1, 1.0, 10.0), strict=True):
                 assert set(lines_of(ax)) == {"t = 1", f"t = {t:g}"}
                 for recall, precision in lines_of(ax)[f"t = {t:g}"]:
                     lam = precision / recall if recall else np.inf
                     assert precision == pytest.approx(case.precision(lam, t), abs=1e-9)
-        for ratio, ax in zip((2, 10, 100), exact.epsilon_0().axes, strict=True):
+        for ratio, ax in zip((2, 10, 100), theory_figures.epsilon_0().axes, strict=True):
             b, epsilon_0 = lines_of(ax)["ρ = 0.5"][40]
             assert epsilon_0 == pytest.approx(
                 ArtificialCase(vocab=10 * ratio, support=10, rho=0.5, a=1 - b, epsilon=0.1).epsilon_0
@@ -180,7 +180,7 @@ def test_exact_figures_lie_on_the_curves_of_theory():
 
 def test_the_first_example_is_more_precise_and_recalls_less():
     with look.styled():
-        ax = exact.pr_examples().axes[0]
+        ax = theory_figures.pr_examples().axes[0]
     first, second = lines_of(ax)["Q1"], lines_of(ax)["Q2"]
     assert first[:, 1].max() > second[:, 1].max()
     assert np.interp(0.1, first[:, 1], first[:, 0]) < np.interp(0.1, second[:, 1], second[:, 0])
@@ -188,22 +188,22 @@ def test_the_first_example_is_more_precise_and_recalls_less():
 
 def test_a_measured_line_is_what_its_rows_say(folder):
     with look.styled():
-        ax = measured.frontiers(results.read(folder, "tsallis")).axes[0]
+        ax = result_figures.frontiers(result_figures.read(folder, "tsallis")).axes[0]
     expected = [(0.3 + 0.1 * t + 0.04, 1 - 0.1 * t - 0.04) for t in (0.5, 1.0, 2.0)]
     assert any(np.allclose(line.get_xydata(), expected) for line in ax.get_lines() if len(line.get_xydata()) == 3)
 
 
 def test_rows_are_read_with_their_missing_values(folder):
-    found = results.read(folder, "losses")
+    found = result_figures.read(folder, "losses")
     assert len(found) == len(LOSSES) * 3
     assert (found[0].seeds, found[0].precision_half_width, found[0].recall_half_width) == (5, 0.01, None)
-    assert results.read(folder, "no_such_recipe") == []
+    assert result_figures.read(folder, "no_such_recipe") == []
 
 
 def test_a_cell_that_is_no_number_is_refused_by_name(tmp_path):
     (tmp_path / "x.csv").write_text("recipe,name,precision,recall\ntsallis,NLL,high,0.3\n")
-    with pytest.raises(ValueError, match="column precision of recipe 'tsallis' holds 'high'"):
-        results.read(tmp_path, "tsallis")
+    with pytest.raises(ValueError, match=r"x\.csv: column precision holds 'high'"):
+        result_figures.read(tmp_path, "tsallis")
 
 
 def test_unknown_names_formats_and_folders_are_refused(tmp_path):

@@ -52,9 +52,9 @@ def test_it_opens_without_a_complaint_and_asks_nothing_of_the_outside(opened):
 
 
 @pytest.mark.parametrize("index", [0, 4, len(TEMPERATURES) - 1])
-def test_the_temperature_slider_moves_every_curve_to_the_exact_one(page, index):
+def test_the_slider_of_decodings_moves_every_curve_to_the_exact_one(page, index):
     to_slider(page, "[data-panel=curves] [data-pick=t]", index)
-    assert page.text_content("[data-shown=t]") == f"{TEMPERATURES[index]:g}"
+    assert page.text_content("[data-shown=t]") == f"t={TEMPERATURES[index]:g}"
     lines = {line["name"]: line for line in plotted(page, "pr-curves") if line["mode"] == "lines" and line["name"]}
     assert set(lines) == set(MODELS)
     for name, line in lines.items():
@@ -85,8 +85,8 @@ def test_the_lambda_slider_marks_the_right_point_and_the_table_reads_it(page):
         assert marks[name] == pytest.approx(truth, rel=5.1e-6)
 
 
-def wished(want, least, careful):
-    """The wish by brute force over the numbers that the fixture wrote."""
+def best_for(want, least, careful):
+    """The best setting by brute force over the numbers that the fixture wrote."""
     best = None
     for name in MODELS:
         temperatures = sorted({*TEMPERATURES, *(1.4 * t for t in TEMPERATURES)}) if name == "NLL" else TEMPERATURES
@@ -114,27 +114,27 @@ def wished(want, least, careful):
     ("want", "least", "careful"),
     [("recall", 0.9, False), ("recall", 0.96, True), ("recall", 0.96, False), ("precision", 0.58, True)],
 )
-def test_a_wish_is_answered_with_the_best_settings_there_are(page, want, least, careful):
-    page.select_option("[data-pick=kind]", "exact")
-    page.check(f"input[name=wish][value={want}]")
+def test_a_target_is_answered_with_the_best_setting(page, want, least, careful):
+    page.select_option("[data-pick=kind]", "mulmod, exact")
+    page.check(f"input[name=target][value={want}]")
     page.set_checked("[data-pick=careful]", careful)
     page.locator("[data-pick=level]").fill(str(round(100 * least)))
-    _, name, t = wished(want, least, careful)
+    _, name, t = best_for(want, least, careful)
     answer = page.text_content("[data-shown=answer]")
     assert answer.startswith(f"Most {want} with")
-    assert f"{name} ({MODELS[name][0]}) at temperature {t:.3g}," in answer
+    assert f"{name} ({MODELS[name][0]}) at t={t:.3g}," in answer
     assert page.text_content("[data-name=best-points] tbody tr.best td") == name
 
 
 def test_being_careful_can_change_the_answer():
     """Else the test above could not tell the two apart."""
-    assert wished("recall", 0.96, True)[1:] != wished("recall", 0.96, False)[1:]
+    assert best_for("recall", 0.96, True)[1:] != best_for("recall", 0.96, False)[1:]
 
 
-def test_a_wish_that_nothing_reaches_says_so(page):
-    page.check("input[name=wish][value=precision]")
+def test_a_target_that_nothing_reaches_says_so(page):
+    page.check("input[name=target][value=precision]")
     page.locator("[data-pick=level]").fill("99")
-    assert page.text_content("[data-shown=answer]") == "No model reaches recall 0.99 at any measured temperature."
+    assert page.text_content("[data-shown=answer]") == "No model reaches recall 0.99 at any measured decoding."
 
 
 def column(page, table, header):
@@ -228,12 +228,12 @@ def test_one_prompt_is_shown_side_by_side(page):
 
 
 def test_lines_are_hidden_and_shown_by_keyboard_on_every_figure(page):
-    button = page.locator("[data-name=frontiers-exact] .legend button", has_text="TruncR")
+    button = page.locator("[data-name=frontiers-mulmod-exact] .legend button", has_text="TruncR")
     button.focus()
     page.keyboard.press("Space")
     hidden = [
         line["name"]
-        for name in ("frontiers-exact", "pr-curves")
+        for name in ("frontiers-mulmod-exact", "pr-curves")
         for line in plotted(page, name)
         if line["visible"] is False
     ]
@@ -241,11 +241,11 @@ def test_lines_are_hidden_and_shown_by_keyboard_on_every_figure(page):
     assert len(hidden) == 3  # the frontier, the curve and its mark
     assert button.get_attribute("aria-pressed") == "false"
     page.keyboard.press("Space")
-    assert all(line["visible"] for line in plotted(page, "frontiers-exact"))
+    assert all(line["visible"] for line in plotted(page, "frontiers-mulmod-exact"))
 
 
 def test_a_figure_leaves_as_svg_and_csv(page):
-    figure = page.locator("[data-name=frontiers-exact]")
+    figure = page.locator("[data-name=frontiers-mulmod-exact]")
     with page.expect_download() as download:
         figure.locator("[data-save=csv]").click()
     rows = list(csv.DictReader(io.StringIO(download.value.path().read_text())))

@@ -4,20 +4,26 @@ import base64
 import gzip
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_runs import MODELS, PROMPTS, STRANGE, TEMPERATURES, case, make_run
+from made_runs import MODELS, PROMPTS, STRANGE, TEMPERATURES, case, make_run, score_file
 
-from widen.report import load, matched, samples, warn
-from widen.report.lines import estimate, group
+from widen.report import load, matched, warn
+from widen.report import sample_panel as samples
+from widen.report.lines import group, kinds_of
 from widen.report.report import report
-from widen.report.run_data import RunData, Sample, SampleCell, ScorePoint
-from widen.report.trade_off import shared_temperatures
-from widen.report.training import _thinned, training
+from widen.report.run_data import RunData, SampleCell
+from widen.report.run_data import SampleText as Sample
+from widen.report.trade_off import shared_decodings
+from widen.report.training_curves import _thinned, training
+from widen.run.compare import cdiv_order, mean_of
+from widen.run.record import Record
+from widen.sample import Decoding
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +38,19 @@ def lines(runs):
 
 def plain_run(name="NLL", *, loss="nll", seed=0, points=(), cells=(), log=(), env=None, folder="run", **model):
     experiment = {"name": name, "model": {"loss": loss, "seed": seed, "data": {"seed": seed}, "model": {}, **model}}
-    return RunData(name=folder, experiment=experiment, env=env or {}, log=log, points=points, samples=cells)
+    records = [replace(r, loss=loss, seed=seed) for records in points for r in records]
+    return RunData(name=folder, experiment=experiment, env=env or {}, log=log, records=records, samples=cells)
 
 
-def point(t, precision=0.9, recall=0.5, **more):
-    return ScorePoint(kind="exact", temperature=t, precision=precision, recall=recall, **more)
+def point(decoding, precision=0.9, recall=0.5, *, ceiling=None, n=None):
+    """The two records of a point; a number is a temperature."""
+    spec = decoding if isinstance(decoding, str) else f"t={decoding}"
+    about = {"task": "mulmod", "model": "m", "loss": "nll", "decoding": Decoding.parse(spec), "seed": 0}
+    detail = {"score": {"kind": "exact"}}
+    return [
+        Record(**about, metric="precision", value=precision, detail=detail),
+        Record(**about, metric="recall", value=recall, n=n, detail=detail | ({"ceiling": ceiling} if ceiling else {})),
+    ]
 
 
 # --- reading
@@ -60,14 +74,13 @@ def test_a_folder_without_runs_is_refused_by_name(tmp_path):
 def test_a_run_is_read_with_its_scores_log_and_samples(runs):
     run = next(run for run in runs if run.name == "NLL-seed0")
     assert (run.loss, run.seed, len(run.log)) == ("nll", 0, 120)
-    exact = [p for p in run.points if p.kind == "exact"]
-    assert {p.temperature for p in exact} >= set(TEMPERATURES)
-    assert exact[0].precision == pytest.approx(
-        float(case("NLL", 0).precision(math.inf, exact[0].temperature)), abs=1e-12
+    exact = [r for r in run.records if r.kind == "mulmod, exact" and r.metric == "precision"]
+    assert {r.decoding.temperature for r in exact} >= set(TEMPERATURES)
+    assert exact[0].value == pytest.approx(
+        float(case("NLL", 0).precision(math.inf, exact[0].decoding.temperature)), abs=1e-12
     )
-    (knn,) = (p for p in run.points if p.kind == "knn")
-    assert (knn.temperature, knn.precision, knn.recall_half_width) == (1.0, 0.8, pytest.approx(0.1))
-    assert {score.name for score in run.scores} == {"precision", "recall", "density"}
+    (knn,) = (r for r in run.records if r.kind == "stories, knn" and r.metric == "recall")
+    assert (knn.decoding, knn.value, knn.low, knn.high) == (Decoding(), 0.3, 0.2, 0.4)
     assert [(cell.label, cell.drawn) for cell in run.samples] == [("t=0.5", 60), ("t=1", 60)]
     assert [sample.text for sample in run.samples[0].samples[: len(STRANGE)]] == list(STRANGE)
     assert run.samples[0].samples[2].prompt == PROMPTS[2]
@@ -87,12 +100,33 @@ def test_a_torn_line_is_left_out_and_said_and_a_broken_config_is_refused(tmp_pat
 
 def test_two_exact_scores_of_one_run_keep_apart(tmp_path):
     folder = make_run(tmp_path / "run", "NLL", 0)
-    other = json.loads((folder / "scores" / "exact-0123.json").read_text())
-    other["settings"]["num_samples"] = 500
-    (folder / "scores" / "exact-4567.json").write_text(json.dumps(other))
-    kinds = {p.kind for p in load.load(folder).points if p.kind != "knn"}
-    assert len(kinds) == 2
-    assert any("num_samples=500" in kind for kind in kinds)
+    other = json.loads((folder / "scores" / "exact-0123.json").read_text())["records"]
+    for record in other:
+        record["detail"]["score"]["num_samples"] = 500
+    (folder / "scores" / "exact-4567.json").write_text(score_file(other))
+    kinds = kinds_of(group([load.load(folder)]))
+    assert kinds == ["mulmod, exact (num_samples=20000)", "mulmod, exact (num_samples=500)", "stories, knn"]
+
+
+def test_scores_of_an_earlier_version_are_refused_with_what_to_do(tmp_path):
+    folder = make_run(tmp_path / "run", "NLL", 0)
+    (folder / "scores" / "old.json").write_text('{"schema": 1, "kind": "exact", "points": []}')
+    with pytest.raises(ValueError, match=r"old\.json has schema 1; .* remove .*old\.json and score again"):
+        load.load(folder)
+
+
+def test_every_decoding_of_a_temperature_is_a_point_of_its_own():
+    """Three decodings at t = 1: three points, and none of them is averaged with another as if it were a seed."""
+    decodings = {"t=1": (0.9, 0.5), "t=1,top_p=0.9": (0.95, 0.4), "t=1,min_p=0.1,order=temperature_last": (0.97, 0.3)}
+    points = [point(spec, *values) for spec, values in decodings.items()]
+    (line,) = group([plain_run(points=points, seed=0)])
+    assert {p.decoding.spec: (p.precision.value, p.recall.value) for p in line.points} == decodings
+    both = group([plain_run(points=points, seed=seed, folder=f"run{seed}") for seed in (0, 1)])[0]
+    assert [(p.precision.count, p.precision.value) for p in both.points] == [
+        (2, pytest.approx(decodings[p.decoding.spec][0])) for p in both.points
+    ]
+    html = report([plain_run(points=points)]).html()
+    assert all(spec in html for spec in ("NLL, top_p=0.9", "NLL, min_p=0.1,order=temperature_last"))
 
 
 def test_half_a_surrogate_pair_as_the_samples_file_writes_it_is_read(tmp_path):
@@ -113,9 +147,9 @@ QUANTILES = {2: 12.706204736432095, 3: 4.302652729911275, 5: 2.7764451051977987,
 @pytest.mark.parametrize("count", QUANTILES)
 def test_the_interval_over_seeds_is_students(count):
     values = np.random.default_rng(count).random(count).tolist()
-    found = estimate(values)
+    found = mean_of([point(1.0, value)[0] for value in values])
     spread = math.sqrt(sum((x - sum(values) / count) ** 2 for x in values) / (count - 1))
-    assert found.mean == pytest.approx(sum(values) / count, abs=1e-12)
+    assert found.value == pytest.approx(sum(values) / count, abs=1e-12)
     assert found.half_width == pytest.approx(QUANTILES[count] * spread / math.sqrt(count), rel=1e-9)
 
 
@@ -126,11 +160,11 @@ def test_runs_of_one_name_are_seeds_of_one_line(lines):
         "c-Div 1.4": 3,
         "lambda-PR 0.1": 1,
     }
-    at_one = next(p for p in lines["c-Div 1.4"].points if p.kind == "exact" and p.temperature == 1.0)
+    at_one = next(p for p in lines["c-Div 1.4"].points if p.kind == "mulmod, exact" and p.temperature == 1.0)
     values = [float(case("c-Div 1.4", seed).precision(math.inf, 1.0)) for seed in range(3)]
-    assert at_one.precision.mean == pytest.approx(np.mean(values), abs=1e-12)
+    assert at_one.precision.value == pytest.approx(np.mean(values), abs=1e-12)
     assert at_one.precision.count == 3
-    single = next(p for p in lines["lambda-PR 0.1"].points if p.kind == "exact")
+    single = next(p for p in lines["lambda-PR 0.1"].points if p.kind == "mulmod, exact")
     assert single.precision.half_width is None
 
 
@@ -149,10 +183,10 @@ def test_a_model_and_the_start_that_it_grew_from_are_told_apart_by_the_start():
     assert names == ["nll (from the start)", "nll (after nll)"]
 
 
-def test_the_papers_percent_become_fractions(lines):
-    published = lines["c-Div 1.4"].published
-    assert (published.precision, published.recall) == pytest.approx((0.542, 0.619))
-    assert lines["NLL"].published is None
+def test_the_papers_points_stand_beside_ours(lines):
+    (published,) = lines["c-Div 1.4"].published
+    assert (published.precision, published.recall) == (0.542, 0.619)
+    assert lines["NLL"].published == []
 
 
 # --- matched temperatures
@@ -170,13 +204,13 @@ def test_the_papers_percent_become_fractions(lines):
     ],
 )
 def test_the_order_of_c_div_is_read_from_its_spec(loss, alpha):
-    assert matched.alpha_of(loss) == alpha
+    assert cdiv_order(loss) == alpha
 
 
 def test_c_div_at_t_is_paired_with_nll_at_alpha_t(lines):
     nll = matched.baseline(lines["c-Div 1.4"], list(lines.values()))
     assert nll.name == "NLL"
-    pairs = matched.pairs(lines["c-Div 1.4"], nll, kind="exact")
+    pairs = matched.pairs(lines["c-Div 1.4"], nll, kind="mulmod, exact")
     assert [pair.temperature for pair in pairs] == list(TEMPERATURES)
     for pair in pairs:
         assert pair.matched == pytest.approx(1.4 * pair.temperature)
@@ -188,7 +222,7 @@ def test_c_div_at_t_is_paired_with_nll_at_alpha_t(lines):
 def test_between_scored_temperatures_nll_is_interpolated_in_log_t_and_said():
     nll = group([plain_run(points=[point(1.0, 0.9, 0.4), point(4.0, 0.5, 0.6)])])[0]
     cdiv = group([plain_run("c-Div", loss="cdiv:alpha=2.0", points=[point(1.0), point(3.0)])])[0]
-    (pair,) = matched.pairs(cdiv, nll, kind="exact")  # 2 lies half way from 1 to 4 in log t; 6 lies beyond
+    (pair,) = matched.pairs(cdiv, nll, kind="mulmod, exact")  # 2 lies half way from 1 to 4 in log t; 6 lies beyond
     assert (pair.nll_precision, pair.nll_recall, pair.interpolated) == (pytest.approx(0.7), pytest.approx(0.5), True)
 
 
@@ -201,7 +235,8 @@ def test_there_is_no_baseline_on_other_data():
 def test_a_fine_tuned_model_is_compared_with_nll_of_the_same_training_and_not_with_its_own_start():
     def run(name, loss, *, after, points):
         model = {"loss": loss, "seed": 0, "model": "lm", "train": {"path": "x"}, "epochs": 1, "after": after}
-        return RunData(name=name, experiment={"name": name, "model": model}, points=points)
+        records = [r for two in points for r in two]
+        return RunData(name=name, experiment={"name": name, "model": model}, records=records)
 
     start = {"loss": "nll", "epochs": 3}
     lines = group(
@@ -216,7 +251,7 @@ def test_a_fine_tuned_model_is_compared_with_nll_of_the_same_training_and_not_wi
     assert matched.baseline(cdiv, [line for line in lines if line.name != "NLL"]) is None
 
 
-def test_among_several_nll_lines_the_one_trained_most_alike_is_the_baseline():
+def test_the_baseline_is_the_nll_line_that_was_trained_alike():
     def run(name, loss, clip):
         return RunData(
             name=name, experiment={"name": name, "model": {"loss": loss, "data": {}, "model": {}, "clip": clip}}
@@ -224,10 +259,11 @@ def test_among_several_nll_lines_the_one_trained_most_alike_is_the_baseline():
 
     lines = group([run("NLL", "nll", None), run("NLL, clipped", "nll", 1.0), run("c-Div", "cdiv:alpha=2.0", 1.0)])
     assert matched.baseline(lines[2], lines).name == "NLL, clipped"
+    assert matched.baseline(lines[2], [lines[0], lines[2]]) is None
 
 
 def test_the_slider_has_the_temperatures_that_most_lines_share(lines):
-    assert shared_temperatures(list(lines.values())) == list(TEMPERATURES)
+    assert [d.temperature for d in shared_decodings(list(lines.values()))] == list(TEMPERATURES)
 
 
 # --- warnings
@@ -243,8 +279,8 @@ def test_every_trap_in_the_runs_is_said(runs):
 def test_duplicates_ceilings_repeats_starvation_and_lost_losses_are_said():
     cells = [SampleCell(label="t=0.1", temperature=0.1, drawn=1000, distinct=3, samples=())]
     log = [{"step": 7, "loss": math.nan}, {"step": 8, "loss": 1.0, "zero_share": 0.999, "warning": "only 0.1 % count"}]
-    run = plain_run(points=[point(1.0, recall=0.899, recall_ceiling=0.9, num_samples=500)], cells=cells, log=log)
-    other = plain_run("other", seed=1, points=[point(1.0, num_samples=20_000)])
+    run = plain_run(points=[point(1.0, recall=0.899, ceiling=0.9, n=500)], cells=cells, log=log)
+    other = plain_run("other", seed=1, points=[point(1.0, ceiling=0.9, n=20_000)])
     kept, said = warn.without_duplicates([run, plain_run(folder="again"), other])
     assert (len(kept), said) == (2, ["again is the same model and seed as run: counted once."])
     text = "\n".join(warn.warnings(group(kept)))

@@ -11,8 +11,8 @@ import pytest
 from spread_runs import assert_same_training, finish, kill_at, small_config, start
 from tiny_pretrained import save_model
 
-from widen.run.finetune import Lora
-from widen.run.finetune.stage import fine_tune, folder_of
+from widen.run.finetune import Lora, fine_tune
+from widen.run.folder import folder_of
 
 pytestmark = pytest.mark.slow
 ACCELERATE = (

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from spread_runs import assert_same_training, finish, kill_at, small_config, start
 
-from widen.run.finetune import Lora
-from widen.run.finetune.stage import fine_tune, folder_of
+from widen.run.finetune import Lora, fine_tune
+from widen.run.folder import folder_of
 
 pytestmark = pytest.mark.gpu
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tiny_pretrained import save_model, save_sums
 
-from widen.run.finetune import FineTune, Source
-from widen.run.finetune.stage import fine_tune, folder_of
+from widen.run.finetune import FineTune, Source, fine_tune
 from widen.run.finetune.watch import same_spread
+from widen.run.folder import folder_of
 from widen.run.value import to_json
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def test_a_killed_run_goes_on_from_its_newest_whole_checkpoint_to_the_same_bytes
     assert not killed.checkpoint.exists()
     assert list((killed.path / "resume").glob("checkpoint-*"))
     seen = []
-    fine_tune(config, tmp_path / "killed", device="cpu", progress=lambda _, now: seen.append(now.step))
+    fine_tune(config, tmp_path / "killed", device="cpu", progress=lambda _, done, total: seen.append(done))
     assert seen[0] >= 6
     whole = fine_tune(config, tmp_path / "whole", device="cpu")
     assert tree(killed.path) == tree(whole.path)
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_a_spread_run_is_not_gone_on_with_alone_nor_the_other_wa
     (checkpoint / "whole.json").write_text(json.dumps({"step": 4, "fsdp": not spread}))
     same_spread(checkpoint, spread=not spread)
     same_spread(None, spread=spread)
-    with pytest.raises(ValueError, match="go on as the run began, or remove"):
+    with pytest.raises(ValueError, match="continue as the run began, or remove"):
         same_spread(checkpoint, spread=spread)
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_pretrained import make_tokenizer, save_model, save_sums
 
-from widen.run.finetune import FineTune, Source
+from widen.run.finetune import FineTune, Source, fine_tune
 from widen.run.finetune.packing import leak
-from widen.run.finetune.stage import fine_tune, folder_of
+from widen.run.folder import folder_of
 
 ENDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2, "vocab_size": 320}
 MIXING = {

@@ -8,7 +8,8 @@ import torch
 from tiny_pretrained import save_model, save_sums
 
 from widen.run.finetune import FineTune, Lora, Source
-from widen.run.finetune.stage import fine_tune, folder_of, inputs
+from widen.run.finetune.stage import fine_tune, inputs
+from widen.run.folder import folder_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -191,8 +192,8 @@ class Stop(Exception):
 
 
 def stop_at(step):
-    def progress(_, now):
-        if now.step == step:
+    def progress(_, done, total):
+        if done == step:
             raise Stop
 
     return progress

@@ -8,9 +8,9 @@ import pytest
 import torch
 from text_runs import experiment, run
 
-from widen.run import text_sampling
+from widen.run import sampling
 from widen.run.folder import RunFolder
-from widen.run.text_sampling import Models, rows_that_fit
+from widen.run.sampling import Models, rows_that_fit
 from widen_recipes import tiny_texts
 
 
@@ -21,7 +21,7 @@ def place():
 
 def test_out_of_memory_means_half_the_rows_and_a_sentence(place, tmp_path, monkeypatch):
     rows, said = [], []
-    collect = text_sampling.collect
+    collect = sampling.collect
 
     def short_of_memory(engine, *arguments, **options):
         rows.append(engine.batch)
@@ -29,10 +29,10 @@ def test_out_of_memory_means_half_the_rows_and_a_sentence(place, tmp_path, monke
             raise torch.OutOfMemoryError
         return collect(engine, *arguments, **options)
 
-    monkeypatch.setattr(text_sampling, "collect", short_of_memory)
+    monkeypatch.setattr(sampling, "collect", short_of_memory)
     run(tmp_path, experiment(place), stages=("sample",), rows=8, notice=said.append)
     assert rows == [8, 4, 2]
-    assert "going on with 2 at a time" in said[-1]
+    assert "continuing with 2 at a time" in said[-1]
 
 
 def test_models_are_drawn_from_the_servers_that_serve_them_and_others_wait(place, tmp_path, monkeypatch):
@@ -40,13 +40,13 @@ def test_models_are_drawn_from_the_servers_that_serve_them_and_others_wait(place
     listed = {"http://a": {"one"}, "http://b": {"two"}, "http://c": {"one"}}
     asked = []
 
-    class Server(text_sampling.LocalEngine):
+    class Server(sampling.LocalEngine):
         def __new__(cls, urls, *, model):
             asked.append((tuple(urls), model))
-            return text_sampling.LocalEngine.load(str(place / "model"), device="cpu", dtype="float32")
+            return sampling.LocalEngine.load(str(place / "model"), device="cpu", dtype="float32")
 
-    monkeypatch.setattr(text_sampling, "served", listed.get)
-    monkeypatch.setattr(text_sampling, "ServerEngine", Server)
+    monkeypatch.setattr(sampling, "served", listed.get)
+    monkeypatch.setattr(sampling, "ServerEngine", Server)
     said = []
     three = [experiment(place, name=name, model=name) for name in ("one", "two", "three")]
     run(tmp_path, *three, stages=("sample",), servers=tuple(listed), notice=said.append)
@@ -56,7 +56,7 @@ def test_models_are_drawn_from_the_servers_that_serve_them_and_others_wait(place
 
 
 def test_a_server_that_lists_no_models_is_asked_for_the_model_by_its_path(place, monkeypatch):
-    monkeypatch.setattr(text_sampling, "served", lambda url: None)
+    monkeypatch.setattr(sampling, "served", lambda url: None)
     engine = Models(device="cpu", servers=("http://a",)).server(experiment(place), RunFolder("nowhere"))
     assert engine.model == str(place / "model")
 
@@ -76,8 +76,8 @@ def test_a_server_is_asked_what_it_serves():
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        assert text_sampling.served(url) == text_sampling.served(f"{url}/v1/") == {"one", "two"}
-        assert text_sampling.served(f"{url}/elsewhere") is None
+        assert sampling.served(url) == sampling.served(f"{url}/v1/") == {"one", "two"}
+        assert sampling.served(f"{url}/elsewhere") is None
         server.shutdown()
 
 
@@ -85,4 +85,4 @@ def test_rows_on_a_cpu_are_a_fixed_number(place):
     class Model:
         device = torch.device("cpu")
 
-    assert rows_that_fit(Model(), 100) == text_sampling.ROWS["cpu"]
+    assert rows_that_fit(Model(), 100) == sampling.ROWS["cpu"]

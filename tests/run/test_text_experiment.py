@@ -8,44 +8,33 @@ import pytest
 
 from widen.data.tasks import Example
 from widen.metrics.passes import pass_scores
-from widen.run.experiment import Experiment
+from widen.run.compare import gains, matched_temperature
+from widen.run.experiment import Experiment, Published, experiment_from, load
 from widen.run.finetune import FineTune, Lora, Source
-from widen.run.recipe import on_texts
-from widen.run.text_compare import gains
-from widen.run.text_experiment import (
-    KnnScore,
-    ProgramScore,
-    PublishedAt,
-    SupportScore,
-    TextExperiment,
-    is_text_experiment,
-    load_text,
-    text_experiment,
-)
-from widen.run.text_points import Measured, TextPoint, score_name
-from widen.run.text_prompts import named, prompts_for, prompts_path
-from widen.run.text_table import as_text, summarise, to_csv
+from widen.run.questions import named, prompts_for, prompts_path
+from widen.run.score_settings import ExactScore, KnnScore, ProgramScore, SupportScore
+from widen.run.scoring.sampled import Measured, Sampled, records_of
+from widen.run.table import as_text, read_csv, summarise, to_csv
 from widen.run.value import to_json
+from widen.sample import Decoding
 
 SOURCE = Source(task="mathqa_python", path="test.jsonl")
 TUNED = FineTune(model="m", train=SOURCE, loss="cdiv:alpha=1.4", after=FineTune(model="m", train=SOURCE))
-ONE = TextExperiment(name="one", model=TUNED, prompts=SOURCE, decoding=("t=1", "t=0.7"))
+ONE = Experiment(name="one", model=TUNED, prompts=SOURCE, decoding=("t=1", "t=0.7"))
 
 
 @pytest.mark.parametrize("model", [TUNED, "gpt2"])
 @pytest.mark.parametrize("score", [KnnScore(k=3), ProgramScore(ks=(1,)), SupportScore(masses=(0.9,))])
 def test_an_experiment_survives_the_way_through_json(model, score, tmp_path):
-    made = replace(ONE, model=model, score=score, published=(PublishedAt(where="tab:x", values={"precision": 0.5}),))
+    made = replace(ONE, model=model, score=score, published=(Published(where="tab:x", values={"precision": 0.5}),))
     (tmp_path / "config.json").write_text(json.dumps(to_json(made)))
-    assert load_text(tmp_path / "config.json") == made
-    assert is_text_experiment(to_json(made))
-    assert not is_text_experiment(to_json(Experiment(name="integers")))
+    assert load(tmp_path / "config.json") == made
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"score": {"kind": "bleu"}}, "kind is one of knn, programs, support"),
+        ({"score": {"kind": "bleu"}}, "kind is one of exact, knn, programs, support"),
         ({"score": {"kind": "knn", "kk": 3}}, "unknown key 'score.kk'"),
         ({"model": {"model": "m", "train": {}, "losss": "nll"}}, "unknown key 'model.losss'"),
         ({"num_sample": 3}, "did you mean 'num_samples'"),
@@ -54,14 +43,16 @@ def test_an_experiment_survives_the_way_through_json(model, score, tmp_path):
 )
 def test_json_that_does_not_fit_is_refused_by_name(change, message):
     with pytest.raises(ValueError, match=message):
-        text_experiment({**to_json(ONE), **change})
+        experiment_from({**to_json(ONE), **change})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"decoding": ("t=1", "t=1.0")}, "no two that draw alike"),
-        ({"decoding": ()}, "at least one"),
+        ({"decoding": ("t=1", "t=1.0")}, "two of them draw alike"),
+        ({"prompts": None}, "a real model needs prompts"),
+        ({"score": ExactScore()}, "a score of knn, programs or support"),
+        ({"start": "folder"}, "start='folder' is for small models"),
         ({"decoding": ("hot",)}, "no setting is called 'hot'"),
         ({"num_samples": 0}, "at least 1 each"),
         ({"num_prompts": 0}, "at least 1 each"),
@@ -82,10 +73,9 @@ def test_one_model_is_one_folder_whatever_it_is_asked():
 
 
 def test_cdiv_is_matched_with_nll_at_alpha_times_its_temperature():
-    assert ONE.matched(0.5) == pytest.approx(0.7)
-    assert replace(ONE, model=replace(TUNED, loss="nll")).matched(0.5) == 0.5
-    assert replace(ONE, model=replace(TUNED, loss="nll:steps=9 then cdiv:alpha=1.4")).matched(0.5) == pytest.approx(0.7)
-    assert replace(ONE, model="gpt2").matched(0.5) == 0.5
+    assert matched_temperature("cdiv:alpha=1.4", 0.5) == 0.7
+    assert matched_temperature("nll", 0.5) == matched_temperature("", 0.5) == 0.5
+    assert matched_temperature("nll:steps=9 then cdiv:alpha=1.4", 0.5) == 0.7
 
 
 def test_prompts_are_named_by_their_text_so_that_their_number_and_order_change_nothing():
@@ -113,21 +103,27 @@ def test_a_chat_template_goes_around_the_prompt_and_the_first_token_is_not_writt
     [{"score": KnnScore(k=5)}, {"num_prompts": 7}, {"num_samples": 3}, {"chat": True}, {"template": "Q: {prompt}"}],
 )
 def test_a_score_has_another_file_when_anything_that_defines_it_changes(change):
-    assert score_name(replace(ONE, **change), ONE.settings[0]) != score_name(ONE, ONE.settings[0])
-    assert score_name(replace(ONE, name="x"), ONE.settings[0]) == score_name(ONE, ONE.settings[0])
+    assert Sampled(replace(ONE, **change)).name(ONE.settings[0]) != Sampled(ONE).name(ONE.settings[0])
+    assert Sampled(replace(ONE, name="x")).name(ONE.settings[0]) == Sampled(ONE).name(ONE.settings[0])
 
 
 def test_what_is_asked_has_another_file_when_its_source_changes():
     assert prompts_path(replace(ONE, prompts=replace(SOURCE, path="b.jsonl")), "r") != prompts_path(ONE, "r")
 
 
-def test_rows_are_means_over_seeds_with_the_papers_number_beside_them():
-    def point(value):
-        return TextPoint(decoding="t=1", values={"precision": Measured(value=value, low=value - 0.1, high=value + 0.2)})
+def records(decoding, values, **detail):
+    """The records of one model at one decoding."""
+    about = {"task": "mathqa_python", "model": "m", "loss": "", "seed": 0, "score": {"kind": "programs", "ks": [1, 4]}}
+    return records_of(values, decoding=Decoding.parse(decoding), detail={"precision": detail}, **about)
 
-    published = (PublishedAt(where="tab:x", decoding="t=1.0", values={"precision": 0.25}),)
+
+def test_rows_are_means_over_seeds_with_the_papers_number_beside_them(tmp_path):
+    def point(value):
+        return records("t=1", {"precision": Measured(value, value - 0.1, value + 0.2)})
+
+    published = (Published(where="tab:x", decoding="t=1.0", values={"precision": 0.25}),)
     seeds = [replace(ONE, model=replace(TUNED, seed=s), seed=s, published=published) for s in range(3)]
-    rows = summarise("m:f", [*zip(seeds, [[point(0.2)], [point(0.3)], [point(0.4)]], strict=True)])
+    rows = summarise("m:f", [*zip(seeds, [point(0.2), point(0.3), point(0.4)], strict=True)])
     (row,) = rows
     assert (row.seeds, row.where, row.matched_temperature) == (3, "tab:x", 1.4)
     mean = row.values["precision"]
@@ -137,33 +133,34 @@ def test_rows_are_means_over_seeds_with_the_papers_number_beside_them():
     header, cells = csv.reader(line for line in lines if not line.startswith("#"))
     assert dict(zip(header, cells, strict=True))["published_precision"] == "0.25"
     assert "0.300 ± 0.248 [0.250]" in as_text(rows)
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    (again,) = read_csv(tmp_path / "t.csv")
+    assert again.published == {"precision": 0.25}
+    assert again.values["precision"].half_width == pytest.approx(mean.half_width, rel=1e-5)
 
 
 def test_settings_that_differ_in_more_than_their_seed_are_rows_of_their_own():
-    point = TextPoint(decoding="t=1", values={"precision": Measured(value=0.5)})
+    point = records("t=1", {"precision": Measured(0.5)})
     other = replace(ONE, model=replace(TUNED, epochs=2))
-    assert [row.seeds for row in summarise("m:f", [(ONE, [point]), (other, [point])])] == [1, 1]
-
-
-def test_a_recipe_of_two_kinds_is_refused():
-    assert on_texts([ONE]) == [ONE]
-    assert on_texts([Experiment(name="x")]) is None
-    with pytest.raises(TypeError, match="of one kind"):
-        on_texts([ONE, Experiment(name="x")])
+    assert [row.seeds for row in summarise("m:f", [(ONE, point), (other, point)])] == [1, 1]
 
 
 def passed(decoding, counts):
-    """A point whose problems had so many right of four."""
-    each = {f"problem {i}": (4, c) for i, c in enumerate(counts)}
+    """Records of a model whose problems had so many right of four."""
     scores = pass_scores(4, counts, ks=(1, 4))
-    values = {"pass@1": scores.values[0], "pass@4": scores.values[1], "recall": scores.recall}
-    return TextPoint(decoding=decoding, values={k: Measured(value=v) for k, v in values.items()}, counts=each)
+    values = {"precision": scores.values[0], "pass@1": scores.values[0], "pass@4": scores.values[1]}
+    each = {f"problem {i}": [4, c] for i, c in enumerate(counts)}
+    return records(decoding, {k: Measured(v) for k, v in values.items()}, counts=each)
+
+
+def point_of(found):
+    return {record.metric: record for record in found}
 
 
 def test_a_loss_is_set_against_nll_at_the_matched_temperature_and_nowhere_else():
     nll = replace(ONE, name="NLL", model=replace(TUNED, loss="nll"))
-    at = [passed("t=1", [4, 0]), passed("t=0.7", [0, 0])]
-    rows = summarise("m:f", [(ONE, [passed("t=0.5", [4, 4]), passed("t=1", [1, 1])]), (nll, at)])
+    at = [*passed("t=1", [4, 0]), *passed("t=0.7", [0, 0])]
+    rows = summarise("m:f", [(ONE, [*passed("t=0.5", [4, 4]), *passed("t=1", [1, 1])]), (nll, at)])
     cold, hot, *of_nll = rows
     assert cold.versus == "NLL, t=0.7"
     assert cold.gains["pass@1"].value == 1.0
@@ -172,7 +169,7 @@ def test_a_loss_is_set_against_nll_at_the_matched_temperature_and_nowhere_else()
     assert "+1.000 (+1.000 +1.000)" in as_text(rows)
     assert rows[0].cells()["gain_pass@1"] == 1.0
     elsewhere = replace(nll, prompts=Source(task="codecontests", path="test.jsonl"))
-    assert not summarise("m:f", [(ONE, [passed("t=0.5", [4, 4])]), (elsewhere, at)])[0].gains
+    assert not summarise("m:f", [(ONE, passed("t=0.5", [4, 4])), (elsewhere, at)])[0].gains
 
 
 @pytest.mark.parametrize(
@@ -189,9 +186,9 @@ def test_a_loss_is_set_against_nll_at_the_matched_temperature_and_nowhere_else()
 def test_a_loss_is_set_against_nll_that_was_trained_alike_and_against_no_other(other):
     """Another NLL, first in the table: the one that differs in the loss alone is taken; without that one there is no gain."""
     alike = replace(TUNED, loss="nll", save_steps=7, micro_batch=4, seed=5)
-    mine = (ONE, [passed("t=0.5", [4, 4])])
-    wrong = (replace(ONE, name="other", model=replace(alike, **other)), [passed("t=0.7", [0, 0])])
-    right = (replace(ONE, name="NLL", model=alike, decoding=("t=0.7",)), [passed("t=0.7", [4, 0])])
+    mine = (ONE, passed("t=0.5", [4, 4]))
+    wrong = (replace(ONE, name="other", model=replace(alike, **other)), passed("t=0.7", [0, 0]))
+    right = (replace(ONE, name="NLL", model=alike, decoding=("t=0.7",)), passed("t=0.7", [4, 0]))
     assert summarise("m:f", [wrong, mine, right])[1].versus == "NLL, t=0.7"
     assert summarise("m:f", [wrong, mine, right])[1].gains["pass@1"].value == 0.5
     assert not summarise("m:f", [wrong, mine])[1].gains
@@ -200,22 +197,22 @@ def test_a_loss_is_set_against_nll_that_was_trained_alike_and_against_no_other(o
 def test_the_scale_of_the_weights_goes_with_the_loss():
     scaled = replace(ONE, model=replace(TUNED, weight_scale="mean_one"))
     nll = replace(ONE, name="NLL", model=replace(TUNED, loss="nll"))
-    points = [passed("t=0.5", [4, 4])], [passed("t=0.7", [4, 0])]
+    points = passed("t=0.5", [4, 4]), passed("t=0.7", [4, 0])
     assert summarise("m:f", [*zip((scaled, nll), points, strict=True)])[0].versus == "NLL, t=0.7"
 
 
 def test_gains_are_paired_by_problem_and_have_an_interval_over_seeds():
     """One problem is hard for both and one is easy: the difference is the same on each, so that other problems would not move it."""
-    mine, theirs = [passed("t=1", [4, 1])] * 3, [passed("t=1", [3, 0])] * 3
+    mine, theirs = [point_of(passed("t=1", [4, 1]))] * 3, [point_of(passed("t=1", [3, 0]))] * 3
     found = gains(mine, theirs)["pass@1"]
     assert found.value == pytest.approx(0.25)
     assert (found.low, found.high) == pytest.approx((0.25, 0.25))
     assert found.half_width == 0.0
-    wide = gains([passed("t=1", [4, 1]), passed("t=1", [2, 1])], theirs)["pass@1"]
+    wide = gains([point_of(passed("t=1", [4, 1])), point_of(passed("t=1", [2, 1]))], theirs)["pass@1"]
     assert wide.half_width > 0.2
     assert gains(mine[:1], theirs[:1])["pass@1"].half_width is None
 
 
 def test_gains_without_the_same_problems_have_no_interval_over_problems():
-    found = gains([passed("t=1", [4, 1])], [passed("t=1", [4, 1, 1])])
+    found = gains([point_of(passed("t=1", [4, 1]))], [point_of(passed("t=1", [4, 1, 1]))])
     assert (found["pass@1"].low, found["pass@1"].high) == (None, None)

@@ -9,14 +9,14 @@ import pytest
 import torch
 from text_runs import answer_with, experiment, run
 
-from widen.run import text_sampling, text_stages
+from widen.run import runner, sampling
 from widen.run.finetune import FineTune, Source
-from widen.run.text_experiment import KnnScore, ProgramScore, SupportScore
-from widen.run.text_programs import Judges, judge_of, judged, program_in
-from widen.run.text_prompts import asked_of
-from widen.run.text_sampling import missing, texts_of
-from widen.run.text_stages import folder_of
-from widen.run.text_support import size_quantiles
+from widen.run.folder import folder_of
+from widen.run.questions import questions_of
+from widen.run.sampling import missing, texts_of
+from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
+from widen.run.scoring.programs import Judges, judge_of, judged, program_in
+from widen.run.scoring.support import size_quantiles
 from widen_recipes import tiny_texts
 
 
@@ -45,9 +45,9 @@ def test_what_is_on_disk_is_never_made_again(place, tmp_path, monkeypatch):
     score = KnnScore(embedder=str(place / "model"), samples=None, k=2)
     one = experiment(place, prompts=stories, num_prompts=None, num_samples=1, score=score)
     rows = run(tmp_path, one)
-    for name in ("sample", "score_knn"):
-        monkeypatch.setattr(text_stages, name, lambda *a, **k: pytest.fail("it was made again"))
-    monkeypatch.setattr("widen.run.text_prompts.read", lambda *a, **k: pytest.fail("the data was read again"))
+    for name in ("sample", "score_neighbours"):
+        monkeypatch.setattr(runner, name, lambda *a, **k: pytest.fail("it was made again"))
+    monkeypatch.setattr("widen.run.questions.read", lambda *a, **k: pytest.fail("the data was read again"))
     assert run(tmp_path, one) == rows
 
 
@@ -61,7 +61,7 @@ def test_sampling_that_was_stopped_goes_on_and_draws_what_an_undisturbed_one_dra
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "stopped", one, stages=("sample",), rows=4, progress=stop)
     folder = folder_of(tmp_path / "stopped", one)
-    asked = asked_of(one, tmp_path / "stopped")
+    asked = questions_of(one, tmp_path / "stopped")
     assert missing(folder, one, asked)
     for where in ("stopped", "whole"):
         run(tmp_path / where, one, stages=("sample",), rows=4)
@@ -72,9 +72,9 @@ def test_sampling_that_was_stopped_goes_on_and_draws_what_an_undisturbed_one_dra
 
 def test_a_model_is_opened_once_for_all_that_is_asked_of_it(place, tmp_path, monkeypatch):
     opened = []
-    load = text_sampling.LocalEngine.load
+    load = sampling.LocalEngine.load
     monkeypatch.setattr(
-        text_sampling.LocalEngine, "load", classmethod(lambda cls, path, **k: opened.append(path) or load(path, **k))
+        sampling.LocalEngine, "load", classmethod(lambda cls, path, **k: opened.append(path) or load(path, **k))
     )
     stories = Source(task="writing_prompts", path=str(place / "writing_prompts.jsonl"))
     both = experiment(place), experiment(place, name="stories", prompts=stories, score=KnnScore())
@@ -82,7 +82,7 @@ def test_a_model_is_opened_once_for_all_that_is_asked_of_it(place, tmp_path, mon
     assert len(opened) == 1
     assert len(list(folder_of(tmp_path, both[0]).samples("").parent.glob("*.jsonl"))) == 2  # both tasks share each file
     for one in both:
-        assert missing(folder_of(tmp_path, one), one, asked_of(one, tmp_path)) == []
+        assert missing(folder_of(tmp_path, one), one, questions_of(one, tmp_path)) == []
 
 
 @pytest.mark.sandbox
@@ -116,9 +116,10 @@ def test_pass_at_k_of_known_programs_is_precision_and_recall(place, tmp_path):
     assert hot.values["precision"].low == 0.0
     assert hot.values["precision"].high == pytest.approx(0.25)
     (path,) = folder_of(tmp_path, one).scores("x").parent.glob("mathqa_python*t1-*")
-    kept = json.loads(path.read_text())
-    assert sorted(kept["point"]["counts"].values()) == [[4, 0], [4, 1]]
-    assert kept["statuses"] == {"passed": 1, "failed": 7}
+    kept = json.loads(path.read_text())["records"][0]
+    assert (kept["metric"], kept["decoding"]) == ("precision", "t=1")
+    assert sorted(kept["detail"]["counts"].values()) == [[4, 0], [4, 1]]
+    assert kept["detail"]["statuses"] == {"failed": 7, "passed": 1}
 
 
 @pytest.mark.sandbox
@@ -157,7 +158,7 @@ def test_each_task_has_its_judge(place, tmp_path, task, judge):
         (tmp_path / "mbpp.jsonl").write_text(json.dumps(record))
     where = tmp_path if task == "mbpp" else place
     one = experiment(place, prompts=Source(task=task, path=str(where / f"{task}.jsonl")), num_prompts=1)
-    asked = asked_of(one, tmp_path)
+    asked = questions_of(one, tmp_path)
     assert judge_of(asked).settings()["judge"] == judge
     program = judged(asked[0], "x = 1")
     judge_of(asked).check(program)
@@ -173,9 +174,9 @@ def test_an_answer_without_marks_is_the_program_and_an_open_block_ends_with_the_
 def test_problems_without_anything_to_judge_by_are_refused(place, tmp_path):
     one = experiment(place, prompts=Source(task="writing_prompts", path=str(place / "writing_prompts.jsonl")))
     with pytest.raises(ValueError, match="an answer, tests or inputs"):
-        judge_of(asked_of(one, tmp_path))
+        judge_of(questions_of(one, tmp_path))
     with pytest.raises(ValueError, match="has no answer, tests or inputs"):
-        judged(asked_of(one, tmp_path)[0], "x = 1")
+        judged(questions_of(one, tmp_path)[0], "x = 1")
 
 
 def test_texts_that_are_the_references_have_full_precision_and_recall_and_others_do_not(place, tmp_path):
@@ -226,13 +227,13 @@ def test_weights_may_go_once_the_samples_are_there_and_are_not_trained_again(pla
     assert len(begun) == 2
     has = [(folder_of(tmp_path, one).checkpoint / "model.safetensors").exists() for one in both]
     assert has == [True, False]  # the second starts from the first
-    monkeypatch.setattr("widen.run.finetune.stage.fine_tune", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr("widen.run.runner.fine_tune", lambda *a, **k: pytest.fail("trained again"))
     run(tmp_path, *both, stages=("train", "sample"))
 
 
 def test_scoring_says_which_samples_are_not_there(place, tmp_path):
     said = []
-    with pytest.raises(FileNotFoundError, match="run the stage `sample`"):
+    with pytest.raises(FileNotFoundError, match="nothing to score in"):
         run(tmp_path, experiment(place), stages=("score",), notice=said.append)
     assert "not all samples are in" in said[0]
 
@@ -270,7 +271,7 @@ def test_fewer_seeds_take_the_first_ones(place, tmp_path):
     several = [experiment(place, seed=seed) for seed in range(3)]
     run(tmp_path, *several, stages=("sample",), seeds=1)
     assert len(list(folder_of(tmp_path, several[0]).samples("").parent.glob("*.jsonl"))) == 2
-    chosen = text_stages._chosen("m:f", [*several[1:], replace(several[2], num_samples=3)], 1)
+    chosen = runner.first_seeds("m:f", [*several[1:], replace(several[2], num_samples=3)], 1)
     assert [(one.seed, one.num_samples) for one in chosen] == [
         (1, 2),
         (2, 3),
@@ -286,9 +287,9 @@ def test_prompts_that_changed_are_not_passed_off_as_those_that_were_asked(place,
     path.write_text(text)
     one = experiment(place, prompts=Source(task="mathqa_python", path=str(path)))
     path.write_text(text.replace("plus", "times"))
-    asked_of(one, tmp_path / "runs")
+    questions_of(one, tmp_path / "runs")
     path.write_text(text)  # nothing was sampled yet
-    assert "plus" in asked_of(one, tmp_path / "runs")[0].example.prompt
+    assert "plus" in questions_of(one, tmp_path / "runs")[0].example.prompt
     run(tmp_path / "runs", one, stages=("sample",))
     path.write_text(text.replace("{", "{ ", 1))
     run(tmp_path / "runs", one, stages=("sample",))
@@ -304,7 +305,7 @@ def test_prompts_that_changed_are_not_passed_off_as_those_that_were_asked(place,
     path.write_text(text)
     run(tmp_path / "runs", one, stages=("sample",))
     path.unlink()
-    assert asked_of(one, tmp_path / "runs")
+    assert questions_of(one, tmp_path / "runs")
 
 
 def test_a_model_whose_training_data_changed_has_no_place_in_a_table(place, tmp_path):

@@ -2,17 +2,18 @@
 
 from dataclasses import replace
 
-from widen.run import text_sampling
+from widen.run import runner
+from widen.run.experiment import Experiment
 from widen.run.finetune import Source
-from widen.run.text_experiment import ProgramScore, TextExperiment
-from widen.run.text_prompts import asked_of
-from widen.run.text_stages import folder_of, run_texts
+from widen.run.folder import folder_of
+from widen.run.questions import prompts_for, questions_of
+from widen.run.score_settings import ProgramScore
 from widen.sample import Identity, Sample, SamplesWriter
 
 
 def experiment(place, **changes):
     """Two prompts, two samples, two temperatures of the random model as it is."""
-    plain = TextExperiment(
+    plain = Experiment(
         name="plain",
         model=str(place / "model"),
         prompts=Source(task="mathqa_python", path=str(place / "mathqa_python.jsonl")),
@@ -27,17 +28,17 @@ def experiment(place, **changes):
 
 
 def run(root, *experiments, stages=("train", "sample", "score"), **more):
-    return run_texts("m:f", experiments, root, command="a test", stages=stages, **more)
+    return runner.run("m:f", experiments, root, command="a test", stages=stages, **more)
 
 
 def answer_with(root, one, texts):
     """Samples of known text, as if a model had drawn them: `texts` gives one for each prompt, index and decoding."""
-    asked = asked_of(one, root)
+    asked = questions_of(one, root)
     folder = folder_of(root, one)
     for setting in one.settings:
         path = folder.samples(setting.name)
         identity = Identity(engine="local", name="by hand", model={"weights": "none"})
-        prompts = text_sampling.prompts_for(asked, None)
+        prompts = prompts_for(asked, None)
         with SamplesWriter(path, settings=setting, identity=identity, prompts=prompts) as writer:
             writer.append(
                 Sample(prompt=a.id, index=i, text=texts(a.example, i, setting.decoding.temperature), finish="stop")

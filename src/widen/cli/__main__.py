@@ -7,6 +7,7 @@ sentence and status 2; a run that cannot go on, with one sentence and status 1.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -18,7 +19,7 @@ VERBS = {
     "train": "train one model from a config file and flags",
     "sample": "draw sequences from a trained model",
     "score": "precision and recall of a run, or of texts against texts",
-    "report": "one page of runs: frontiers, wishes, curves, samples, and what was run",
+    "report": "one page of runs: frontiers, best setting, curves, samples, and what was run",
     "explore": "a page where the artificial case and the losses move as you drag",
     "figures": "every figure of the paper as PDF, SVG and PNG",
     "curve": "the exact PR curve of the artificial case, or of two distributions",
@@ -29,6 +30,8 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, call the verb, turn its refusals into sentences."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a loss of the user's, module:Class(...), may be
     if arguments and not arguments[0].startswith("-") and arguments[0] not in VERBS:
         close = get_close_matches(arguments[0], VERBS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."

@@ -2,7 +2,7 @@
 
 Takes a small model that was trained with NLL to write products modulo 97, of which one half was rare in its training data. Fine-tunes
 copies of it side by side under NLL and under recall-side losses, scores each exactly at twenty temperatures, prints a table and
-leaves a page with the frontiers. Run again: what is there is not computed again.
+leaves a page with the frontiers. A second call computes nothing again.
 """
 
 from __future__ import annotations
@@ -27,27 +27,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the stages, print the table, write the page."""
     from widen.report.report import write_report
-    from widen.run import recipe
-    from widen.run.training import folder_of, is_trained
+    from widen.run.folder import folder_of
+    from widen.run.runner import run
     from widen_recipes.demo import STEPS, fine_tune
 
     console, begun = Console(), time.monotonic()
     experiments = fine_tune()
-    there = all(is_trained(folder_of(options.out, experiment)) for experiment in experiments)
+    there = all(folder_of(options.out, experiment).is_trained for experiment in experiments)
     console.print(
         "Everything is trained already; scores are read, the page is made again."
         if there
         else f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each, side by side."
     )
-    with bars() as (on_training, on_score):
-        rows = recipe.run(
+    with bars() as progress:
+        rows = run(
             "demo:fine_tune",
             experiments,
             options.out,
             command="widen demo",
             device=options.device,
-            on_training=on_training,
-            on_score=on_score,
+            progress=progress,
         )
     console.print(frontier_table(rows, title="At t = 1, and the best recall at a precision of .9"))
     console.print(

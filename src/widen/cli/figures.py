@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Draw, and say what was drawn and what was not."""
-    from widen.report.figures import write_figures
+    from widen.report.paper_figures import write_figures
 
     shipped = Path(str(files("widen_recipes") / "results"))
     folder = options.results or (shipped if shipped.is_dir() else None)

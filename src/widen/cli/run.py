@@ -6,14 +6,14 @@
   widen run mulmod:losses --out runs --seeds 2        fewer seeds; run again without it to add the others
   widen run my_config.json --out runs                 an experiment of your own, as JSON
 
-Recipes on texts have stages that may run on different machines, on one --out folder; the last one needs no checkpoints:
+Stages may run on different machines that share one --out folder; for recipes on texts the last one needs no checkpoints:
 
   widen run mathqa_gain:gain --stages train,sample --device cuda --out runs
   widen run mathqa_gain:gain --stages score --out runs
   widen run codecontests:codecontests --stages sample --server http://gpu1:8000 --server http://gpu2:8000
 
-Models are kept in --out, one folder each, named by what they are: a second recipe, or a second run, takes up what is there. Stop at any
-moment and run the same command again.
+Models are kept in --out, one folder each, named by their content: a second recipe, or a second run, reuses them. Stop at any moment and
+run the same command again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from widen.run.table import Row
+
+
+STAGES = "train,sample,score"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="print every recipe and stop")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument("--seeds", type=int, help="only the first so many seeds of each setting")
+    parser.add_argument("--seeds", type=int, help="only the first N seeds of each setting", metavar="N")
+    parser.add_argument("--stages", default=STAGES, help="of train, sample, score (default: all)")
     texts = parser.add_argument_group("recipes on texts")
-    texts.add_argument("--stages", default="train,sample,score", help="of train, sample, score (default: all)")
     texts.add_argument(
         "--server",
         action="append",
@@ -52,8 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Find, run, print."""
+    """Find, run, print. Progress is plain lines: the machine with the GPU need not have a terminal, nor rich."""
     from widen.run import recipe
+    from widen.run.experiment import load
+    from widen.run.runner import run, table_path
 
     if options.list:
         found = recipe.summaries("widen_recipes")
@@ -68,68 +73,17 @@ def main(options: argparse.Namespace) -> int:
     if options.seeds is not None and options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds}: at least 1")
     if options.recipe.endswith(".json"):
-        name, experiments = Path(options.recipe).stem, [_load(options.recipe)]
+        name, experiments = Path(options.recipe).stem, [load(options.recipe)]
     else:
         name, experiments = options.recipe, recipe.find("widen_recipes", options.recipe)
-    command = f"widen run {options.recipe} --device {options.device}" + (
-        f" --seeds {options.seeds}" if options.seeds else ""
-    )
     if ":tiny:" in options.recipe:
         print("the small form of a recipe: its shape is real, its numbers mean nothing")
-    texts = recipe.on_texts(experiments)
-    return _integers(name, experiments, command, options) if texts is None else _texts(name, texts, command, options)
-
-
-def _load(path: str) -> Any:
-    """An experiment of either kind."""
-    from widen.run.experiment import load
-    from widen.run.text_experiment import is_text_experiment, load_text
-    from widen.run.value import read_config
-
-    return load_text(path) if is_text_experiment(read_config(path)) else load(path)
-
-
-def _integers(name: str, experiments: Sequence[Any], command: str, options: argparse.Namespace) -> int:
-    from widen.run import recipe
-
-    from .show import bars
-
-    with bars() as (on_training, on_score):
-        rows = recipe.run(
-            name,
-            experiments,
-            options.out,
-            command=command,
-            device=options.device,
-            seeds=options.seeds,
-            on_training=on_training,
-            on_score=on_score,
-        )
-    _print(rows, name, options.out)
-    return 0
-
-
-def _print(rows: Sequence[Row], name: str, out: Path) -> None:
-    from rich.console import Console
-
-    from .show import frontier_table
-
-    console = Console()
-    console.print(frontier_table(rows, title=f"{name} at t = 1, and the best recall at a precision of .9"))
-    console.print(f"table: {out / (name.replace(':', '_') + '.csv')}", soft_wrap=True)
-
-
-def _texts(name: str, experiments: Sequence[Any], command: str, options: argparse.Namespace) -> int:
-    """Stages of a recipe on texts. Plain lines: the machine with the GPU need not have a terminal, nor rich."""
-    from widen.run.text_stages import run_texts
-    from widen.run.text_table import as_text
-
     stages = [stage.strip() for stage in options.stages.split(",") if stage.strip()]
-    rows = run_texts(
+    rows = run(
         name,
         experiments,
         options.out,
-        command=f"{command} --stages {options.stages}",
+        command=_command(options),
         device=options.device,
         stages=stages,
         seeds=options.seeds,
@@ -141,15 +95,36 @@ def _texts(name: str, experiments: Sequence[Any], command: str, options: argpars
         notice=lambda text: print(f"note: {text}", flush=True),
     )
     if rows:
-        print(as_text(rows))
-        print(f"table: {options.out / (name.replace(':', '_') + '.csv')}")
+        _print(rows, name)
+        print(f"table: {table_path(options.out, name)}")
     else:
         print(f"{', '.join(stages)}: done, in {options.out}; next: widen run {name} --stages score --out {options.out}")
     return 0
 
 
+def _command(options: argparse.Namespace) -> str:
+    """What made the table, for its first line."""
+    seeds = f" --seeds {options.seeds}" if options.seeds else ""
+    stages = f" --stages {options.stages}" if options.stages != STAGES else ""
+    return f"widen run {options.recipe} --device {options.device}{seeds}{stages}"
+
+
+def _print(rows: Sequence[Row], name: str) -> None:
+    """Exact scores have many temperatures: the table shows t = 1 and the best of the rest. Others are printed whole."""
+    from widen.run.table import as_text
+
+    if any(row.num_samples is None for row in rows):
+        print(as_text(rows))
+        return
+    from rich.console import Console
+
+    from .show import frontier_table
+
+    Console().print(frontier_table(rows, title=f"{name} at t = 1, and the best recall at a precision of .9"))
+
+
 def _lines(every: float = 5.0, clock: Callable[[], float] = time.monotonic) -> Callable[[str, int, int], None]:
-    """Progress as lines with the time left: when something starts, ends, and every few seconds between."""
+    """Progress as lines with the time left: when something starts and ends, and every few seconds."""
     first: dict[str, tuple[float, int]] = {}
     last: dict[str, float] = {}
 

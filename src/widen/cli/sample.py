@@ -106,12 +106,11 @@ def _prompts(options: argparse.Namespace) -> list[Prompt] | None:
     if options.limit is not None and (options.limit < 1 or options.prompts is None):
         raise ValueError(f"--limit {options.limit}: at least 1, and of --prompts")
     if options.task is not None:
-        from widen.run.program_scores import problems_of
-        from widen.run.text_prompts import prompts_for
+        from widen.run.questions import prompts_for, task_questions
 
         if options.prompts is None:
             raise ValueError(f"--task {options.task} needs --prompts FILE: the file with its records")
-        return prompts_for(problems_of(options.task, str(options.prompts), limit=options.limit), None)
+        return prompts_for(task_questions(options.task, str(options.prompts), limit=options.limit), None)
     return read_prompts(options.prompts)[: options.limit] if options.prompts is not None else None
 
 
@@ -160,19 +159,25 @@ def _is_run(path: Path) -> bool:
 
 def _open_run(path: Path, options: argparse.Namespace) -> tuple[Engine, Path, list[Prompt] | None]:
     from widen import sample
+    from widen.data import MulMod
     from widen.models.convert import load_pretrained
     from widen.run.experiment import load
     from widen.run.finetune.config import is_finetune
     from widen.run.folder import RunFolder
 
     folder = RunFolder(path)
-    if not (folder.checkpoint / "config.json").exists():
+    if not folder.is_trained:
         raise FileNotFoundError(f"{path} has no trained model yet: run `widen train` or `widen run` first")
     if is_finetune(folder.read(folder.config)):
         return _open_local(str(folder.checkpoint), options), folder.samples("").parent, None
     model = load_pretrained(folder.checkpoint).to(options.device or "cpu")
     rows = {} if options.batch is None else {"batch": options.batch}
-    engine = sample.MulModEngine(model, load(folder.config).model.data, name=path.name, **rows)
+    task = getattr(load(folder.config).model, "data", None)
+    if not isinstance(task, MulMod):
+        raise ValueError(
+            f"{path}: samples are drawn for the integer task alone; `widen score {path}` is exact without them"
+        )
+    engine = sample.MulModEngine(model, task, name=path.name, **rows)
     return engine, folder.samples("").parent, [sample.UNPROMPTED]
 
 

@@ -1,12 +1,12 @@
-"""Precision and recall: exactly for a run of the integer task, from embeddings for texts, by running them for programs.
+"""Precision and recall: exact for a small model, from embeddings for texts, by running them for programs.
 
-  widen score runs/nll-seed0-...                                   a run folder of the integer task, or several
+  widen score runs/nll-seed0-...                                   run folders of small models (integer task, Countdown)
   widen score runs/*/ --temperatures 0.5 1 2 --num-samples 20000
   widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv, files of widen sample)
   widen score reference.txt runs/NAME --embedder PATH              all samples of a run; widen report shows the scores
   widen score --task mbpp test.jsonl runs/NAME                     programs drawn by widen sample --task mbpp --prompts test.jsonl
 
-For a run: exact at every temperature from one pass, no sampling; recall is the expectation of the paper's unique count over N samples.
+For a run: exact at every temperature, without sampling; recall is the expected share of right answers seen in N samples.
 For texts: k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and the
 reference-against-itself ceiling. For programs: pass@k, every program run in a sandbox; what was judged before is not run again. Prints
 a table and writes JSON.
@@ -15,13 +15,19 @@ a table and writes JSON.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from .show import bars
+
+if TYPE_CHECKING:
+    from widen.run.experiment import Experiment
+    from widen.run.record import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,15 +74,16 @@ def _runs(options: argparse.Namespace) -> int:
     from widen.run.experiment import load
     from widen.run.finetune.config import is_finetune
     from widen.run.folder import RunFolder
-    from widen.run.scores import score_all, settings_name
+    from widen.run.runner import score_small
+    from widen.run.scoring.listed_answers import score_name
 
-    folders = []
     runs = [path for path in options.paths if (path / "config.json").exists()]
     others = ", ".join(str(path) for path in options.paths if path not in runs)
     if not runs:
         raise ValueError(f"{others} is no run folder: it has no config.json")
     if others:
         Console().print(f"left out, no run folder: {others}", soft_wrap=True, highlight=False)
+    experiments = []
     for path in runs:
         if is_finetune(RunFolder(path).read(path / "config.json")):
             raise ValueError(
@@ -84,30 +91,40 @@ def _runs(options: argparse.Namespace) -> int:
                 f"score them against texts (`widen score REFERENCE {path}`) or, for programs, by running them (`widen score --task TASK "
                 f"DATA {path}`); a recipe's samples are scored by `widen run RECIPE --stages score`"
             )
-        experiment = load(path / "config.json")
-        settings = experiment.score
-        if options.temperatures:
-            settings = replace(settings, temperatures=tuple(options.temperatures))
-        if options.num_samples is not None:
-            settings = replace(settings, num_samples=options.num_samples)
-        folders.append((RunFolder(path), replace(experiment, score=settings)))
-    with bars() as (_, on_score):
-        scored = score_all(folders, device=options.device, progress=on_score)
+        experiments.append(_changed(load(path / "config.json"), options))
+    found = []
+    with bars() as progress:
+        for done, (path, experiment) in enumerate(zip(runs, experiments, strict=True)):
+            progress("score", done, len(runs))
+            found.append(score_small(RunFolder(path), experiment, device=options.device))
+        progress("score", len(runs), len(runs))
     console = Console()
-    for (folder, experiment), (_, points) in zip(folders, scored, strict=True):
-        table = Table(title=f"{experiment.name}  ({folder.path.name})", title_justify="left")
-        for header in (
-            "t",
-            "precision",
-            f"recall, N = {experiment.score.num_samples:,}",
-            "area",
-            *(f"recall at lam {lam:g}" for lam in experiment.score.lams),
-        ):
-            table.add_column(header, justify="right")
-        for point in points:
-            cells = (point.precision, point.recall, point.auc, *point.recall_at)
-            table.add_row(f"{point.temperature:g}", *(f"{cell:.3f}" for cell in cells))
-        console.print(table)
-        console.print(f"the reference itself would get a recall of {points[0].recall_ceiling:.3f}")
-        console.print(f"scores: {folder.scores(settings_name(experiment))}", soft_wrap=True)
+    for path, experiment, records in zip(runs, experiments, found, strict=True):
+        console.print(_exact_table(f"{experiment.name}  ({path.name})", records))
+        ceiling = next(record.detail["ceiling"] for record in records if record.metric == "recall")
+        console.print(f"the reference itself would get a recall of {ceiling:.3f}")
+        console.print(f"scores: {RunFolder(path).scores(score_name(experiment))}", soft_wrap=True)
     return 0
+
+
+def _changed(experiment: Experiment, options: argparse.Namespace) -> Experiment:
+    """The experiment of a run with the flags of this call."""
+    if options.temperatures:
+        experiment = replace(experiment, decoding=tuple(f"t={t!r}" for t in options.temperatures))
+    if options.num_samples is not None:
+        experiment = replace(experiment, score=replace(experiment.score, num_samples=options.num_samples))
+    return experiment
+
+
+def _exact_table(title: str, records: Sequence[Record]) -> Table:
+    """One line per decoding, one column per metric."""
+    from widen.run.record import by_decoding
+
+    points = [(decoding, point) for (_, decoding), point in by_decoding(records).items() if decoding is not None]
+    table = Table(title=title, title_justify="left")
+    names = {"recall": f"recall, N = {points[0][1]['recall'].n:,}", "auc": "area"}
+    for header in ("decoding", *(names.get(metric, metric) for metric in points[0][1])):
+        table.add_column(header, justify="right")
+    for decoding, point in points:
+        table.add_row(decoding.spec, *(f"{record.value:.3f}" for record in point.values()))
+    return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from .show import bars
-from .user_file import write_json
 
 if TYPE_CHECKING:
-    from widen.run.program_scores import Judged
-    from widen.run.text_experiment import ProgramScore
+    from widen.run.sample_files import Judged
+    from widen.run.score_settings import ProgramScore
 
 
 def add_arguments(group: Any) -> None:
@@ -37,35 +37,38 @@ def add_arguments(group: Any) -> None:
 def main(options: argparse.Namespace) -> int:
     """Read the problems, run the programs, print, write."""
     from widen.judge import SandboxUnavailable
-    from widen.run.program_scores import judge_samples, keep_passes, problems_of
-    from widen.run.sample_scores import files_of
-    from widen.run.text_programs import sandbox_for
+    from widen.run.folder import write_text
+    from widen.run.questions import task_questions
+    from widen.run.sample_files import files_of, judge_samples, keep_programs
+    from widen.run.scoring.programs import sandbox_for
 
     if len(options.paths) < 2:
         raise ValueError("give DATA, the file of the problems, and then samples files or runs with samples")
     files = [file for path in options.paths[1:] for file in files_of(path)]
     if options.json is not None and len(files) > 1:
         raise ValueError(f"--json names one file, and {len(files)} samples files are scored: leave it out")
-    asked = problems_of(options.task, str(options.paths[0]))
+    questions = task_questions(options.task, str(options.paths[0]))
     score = _score(options, files)
     console = Console()
     try:
-        with sandbox_for(score) as sandbox, bars() as (_, on_score):
+        with sandbox_for(score) as sandbox, bars() as progress:
             found = []
             for file in files:
-                at = partial(on_score, f"judging {file.name}")
-                found.append(judge_samples(file, asked, score, sandbox=sandbox, task=options.task, progress=at))
+                at = partial(progress, f"judging {file.name}")
+                found.append(judge_samples(file, questions, score, sandbox=sandbox, task=options.task, progress=at))
     except SandboxUnavailable as error:
         raise ValueError(f"programs are run in a sandbox only: {error}") from None
     console.print(_table(found, f"{options.task}: {len(files)} samples file{'s' * (len(files) > 1)}"))
     for one in found:
-        if one.passes.problems < len(asked):
-            console.print(f"note: {one.path.name} has samples of {one.passes.problems} of the {len(asked)} problems")
+        if one.passes.problems < len(questions):
+            console.print(
+                f"note: {one.path.name} has samples of {one.passes.problems} of the {len(questions)} problems"
+            )
         if options.json is None and one.run is not None:
-            path = keep_passes(one.run, one, options.task, score)
+            path = keep_programs(one.run, one, options.task, score)
         else:
             path = options.json or one.path.with_name(one.path.name + ".scores.json")
-            write_json(path, _content(one))
+            write_text(path, json.dumps(_content(one), indent=1))
         console.print(f"scores: {path}", soft_wrap=True)
     return 0
 
@@ -74,7 +77,7 @@ def _score(options: argparse.Namespace, files: list[Path]) -> ProgramScore:
     """The paper's ks as far as every problem has samples, unless some were asked for."""
     from collections import Counter
 
-    from widen.run.text_experiment import ProgramScore
+    from widen.run.score_settings import ProgramScore
     from widen.sample import read_samples
 
     least = min(min(Counter(s.prompt for s in read_samples(f)).values(), default=1) for f in files)
@@ -102,13 +105,13 @@ def _table(found: list[Judged], title: str) -> Table:
         )
         statuses = "\n".join(f"{number:,} {status}" for status, number in one.statuses.items())
         number = f"{low}" if low == high else f"{low}–{high}"
-        table.add_row(one.decoding, f"{one.passes.problems:,}", number, *passes, statuses)
+        table.add_row(one.decoding.spec, f"{one.passes.problems:,}", number, *passes, statuses)
     return table
 
 
 def _content(one: Judged) -> dict[str, Any]:
     return one.passes.to_json() | {
-        "decoding": one.decoding,
+        "decoding": one.decoding.spec,
         "counts": {count.problem: [count.n, count.c] for count in one.counts},
         "statuses": one.statuses,
     }

@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,11 +18,10 @@ from rich.console import Console
 
 from .score_table import table_of
 from .show import bars
-from .user_file import write_json
 
 if TYPE_CHECKING:
     from widen.metrics.text_scores import ScoreSettings
-    from widen.run.sample_scores import Texts
+    from widen.run.sample_files import Texts
 
 
 def add_arguments(group: Any) -> None:
@@ -58,7 +58,8 @@ def add_arguments(group: Any) -> None:
 def main(options: argparse.Namespace) -> int:
     """Read, score, print, write."""
     from widen.metrics.text_scores import score_texts
-    from widen.run.sample_scores import files_of, keep_scores, texts_in
+    from widen.run.folder import write_text
+    from widen.run.sample_files import files_of, keep_texts, texts_in
 
     settings = _settings(options)
     reference = texts_in(options.paths[0], field=options.field)
@@ -74,7 +75,7 @@ def main(options: argparse.Namespace) -> int:
         if cache is None and len(sets) > 1:
             cache = Path(inside.enter_context(tempfile.TemporaryDirectory()))
         for generated in sets:
-            with bars() as (_, on_score):
+            with bars() as progress:
                 try:
                     scores = score_texts(
                         reference.texts,
@@ -82,15 +83,15 @@ def main(options: argparse.Namespace) -> int:
                         settings,
                         cache=cache,
                         device=options.device,
-                        progress=on_score,
+                        progress=lambda stage, done, total: progress("score", done, total),
                     )
                 except OSError as error:
                     raise ValueError(_no_embedder(settings, error)) from None
             if options.json is None and generated.run is not None:
-                path = keep_scores(generated.run, generated, reference, settings, scores)
+                path = keep_texts(generated.run, generated, reference, settings, scores)
             else:
                 path = options.json or generated.path.with_name(generated.path.name + ".scores.json")
-                write_json(path, scores.to_json())
+                write_text(path, json.dumps(scores.to_json(), indent=1))
             console.print(table_of(scores, f"{generated.path.name} against {reference.path.name}"))
             for note in scores.notes:
                 console.print(f"note: {note}")

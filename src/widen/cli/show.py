@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from widen.run.scores import Progress as OnScore
+from widen.run.folder import StageProgress
 from widen.run.table import Row, best_recall
-from widen.run.training import OnTraining
-from widen.train.progress import Progress as TrainingProgress
 
 
 @contextmanager
-def bars() -> Iterator[tuple[OnTraining, OnScore]]:
-    """Two callbacks that draw bars: one for training, one for scoring."""
+def bars() -> Iterator[StageProgress]:
+    """A callback that draws one progress bar for everything that is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as shown:
         tasks: dict[str, TaskID] = {}
@@ -26,17 +24,11 @@ def bars() -> Iterator[tuple[OnTraining, OnScore]]:
                 tasks[what] = shown.add_task(what, total=total)
             shown.update(tasks[what], completed=done, total=total)
 
-        def on_training(what: str, now: TrainingProgress) -> None:
-            at(what, now.step, now.steps)
-
-        def on_score(what: str, done: int, total: int) -> None:
-            at("scoring", done, total)
-
-        yield on_training, on_score
+        yield at
 
 
 def frontier_table(rows: Sequence[Row], *, title: str, precision: float = 0.9) -> Table:
-    """One line a setting: precision and recall at t = 1, and the best recall at the precision asked for."""
+    """One line per setting: precision and recall at t = 1, and the best recall at the precision asked for."""
     table = Table(title=title, title_justify="left")
     for header in ("loss", "seeds", "precision", "recall", f"recall at\nprecision ≥ {precision:g}", "at t"):
         table.add_column(header, justify="left" if header == "loss" else "right")

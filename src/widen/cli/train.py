@@ -57,26 +57,27 @@ def main(options: argparse.Namespace) -> int:
         return train_model.main(options)
     train_model.refuse_flags(options)
     from widen.run.experiment import Experiment, load, with_changes
-    from widen.run.training import is_trained, train_all
+    from widen.run.folder import folder_of
+    from widen.run.train_small import train_small
     from widen.run.value import to_json
 
     experiment = load(options.config) if options.config else Experiment(name="run")
     experiment = with_changes(experiment, _changes(options))
     if options.name is None and experiment.name == "run":
-        experiment = with_changes(experiment, {"name": json.dumps(str(experiment.model.loss))})
+        experiment = with_changes(experiment, {"name": json.dumps(experiment.loss)})
     if options.print:
         print(json.dumps(to_json(experiment), indent=2))
         return 0
     console = Console()
-    with bars() as (on_training, _):
-        ((folder, _),) = train_all(
+    with bars() as progress:
+        train_small(
             [experiment],
             options.out,
             device=options.device or "cpu",
-            progress=on_training,
+            progress=progress,
             save_every=500 if options.save_every is None else options.save_every,
         )
-    assert is_trained(folder)
+    folder = folder_of(options.out, experiment)
     console.print(f"run folder: {folder.path}", soft_wrap=True)
     console.print(f"next: widen score {folder.path}", soft_wrap=True)
     return 0

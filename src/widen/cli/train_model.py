@@ -1,4 +1,4 @@
-"""The part of ``widen train`` that fine-tunes real models: flags to a `FineTune`, its data counted aloud, a bar, where the model is."""
+"""The part of ``widen train`` that fine-tunes real models. Prints data counts, progress and the output path."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def is_asked_for(options: argparse.Namespace) -> bool:
     try:
         return options.config is not None and is_finetune(json.loads(options.config.read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        return False  # what is wrong with the file is said by whoever reads it
+        return False  # whoever reads the file later says what is wrong with it
 
 
 def refuse_flags(options: argparse.Namespace) -> None:
-    """A flag of real models without a model would be ignored in silence."""
+    """Refuse a flag of real models without a model: it would be ignored."""
     given = [name for name in (*KEYS, "after_nll_epochs") if getattr(options, name) is not None]
     if given or options.skip_bad:
         flag = "--" + (given[0] if given else "skip_bad").replace("_", "-")
@@ -103,8 +103,8 @@ def main(options: argparse.Namespace) -> int:
     from rich.console import Console
     from torch import OutOfMemoryError
 
-    from widen.run.finetune.stage import fine_tune, folder_of
-    from widen.run.training import is_trained
+    from widen.run.finetune import fine_tune
+    from widen.run.folder import folder_of
     from widen.run.value import to_json
 
     from .show import bars
@@ -113,17 +113,17 @@ def main(options: argparse.Namespace) -> int:
     if options.print:
         print(json.dumps(to_json(config), indent=2))
         return 0
-    before = is_trained(folder_of(options.out, config))
+    before = folder_of(options.out, config).is_trained
     first = int(os.environ.get("RANK", 0)) == 0
     console = Console(quiet=not first)
-    with bars() if first else nullcontext((None, None)) as (on_training, _):
+    with bars() if first else nullcontext(None) as progress:
         try:
             folder = fine_tune(
                 config,
                 options.out,
                 device=options.device,
                 skip_bad=options.skip_bad,
-                progress=on_training,
+                progress=progress,
                 on_data=lambda what, facts: console.print(f"{what}: {facts}", soft_wrap=True, highlight=False),
                 about={"name": options.name} if options.name else None,
             )
@@ -143,8 +143,8 @@ def main(options: argparse.Namespace) -> int:
 def make_config(options: argparse.Namespace) -> FineTune:
     """The config file, if there is one, with the flags on top."""
     from widen.data.tasks.records import ENDINGS
-    from widen.run.finetune.config import FineTune, load_finetune, set_key
-    from widen.run.value import from_json, to_json
+    from widen.run.finetune.config import FineTune, load_finetune
+    from widen.run.value import from_json, set_key, to_json
 
     for flag in ("b", "start"):
         if getattr(options, flag) is not None:
@@ -166,7 +166,7 @@ def make_config(options: argparse.Namespace) -> FineTune:
     if options.fsdp:
         config = _spread(config)
     if options.after_nll_epochs is not None:
-        # nothing of the loss is in it, so that the runs of all losses share it
+        # it does not depend on the loss, so the runs of all losses share it
         before = replace(
             config, loss="nll", epochs=options.after_nll_epochs, max_steps=-1, weight_scale="raw", after=config.after
         )
@@ -175,12 +175,12 @@ def make_config(options: argparse.Namespace) -> FineTune:
 
 
 def _spread(config: FineTune) -> FineTune:
-    """What comes before is as large as what comes after."""
+    """Use FSDP for the first training too: its model is as large."""
     return replace(config, fsdp=True, after=_spread(config.after) if config.after else None)
 
 
 def _set_micro_batch(options: argparse.Namespace, data: dict[str, Any]) -> None:
-    """A step of another size than the default is cut by the largest micro-batch up to the default that divides it, unless one is given."""
+    """Unless a micro-batch is given, take the largest one up to the default that divides the batch size."""
     given = options.micro_batch is not None or any(pair.startswith("micro_batch=") for pair in options.set)
     size, most = data.get("batch_size", 8), data.get("micro_batch", 8)
     if not given and isinstance(size, int) and isinstance(most, int) and size >= 1 and most >= 1:
@@ -199,7 +199,7 @@ def pairs(given: list[str], *, example: str) -> dict[str, str]:
 
 
 def _sentence(config: FineTune, error: Exception) -> str:
-    """What ended a run that had begun: a loss that is no number speaks for itself, memory that ran out needs a hint."""
+    """The error as a sentence; running out of memory gets a hint."""
     if isinstance(error, ArithmeticError):
         return str(error)
     return (

@@ -6,11 +6,13 @@ embedder, PCA, the training run. Points that depend on each other (duplicates, s
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrik
+from scipy.special import bdtr, bdtrik, stdtrit
 
 RESAMPLES = 1000
 
@@ -91,3 +93,24 @@ def mean_interval(values: Any, *, level: float = 0.95, resamples: int = RESAMPLE
     )
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
+
+
+def student(values: Sequence[float], *, level: float = 0.95) -> tuple[float, float | None]:
+    """Mean, and half-width of the Student interval of the mean; None with one value.
+
+    Args:
+      values: one per seed.
+      level: how often such an interval holds the true mean.
+
+    Examples:
+      >>> mean, half = student([1.0, 2.0, 3.0])
+      >>> round(mean, 3), round(half, 3), student([2.0])
+      (2.0, 2.484, (2.0, None))
+    """
+    check_level(level)
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n < 2:
+        return mean, None
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
+    return mean, float(stdtrit(n - 1, (1 + level) / 2)) * deviation / math.sqrt(n)

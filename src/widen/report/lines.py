@@ -1,47 +1,50 @@
-"""Runs -> lines: the seeds of one setting become one line, with means and 95 % intervals of Student's t."""
+"""Runs -> lines: the seeds of one setting become one line; its points are keyed by the score and the whole decoding."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+
+from widen.run.compare import Mean, mean_of
+from widen.run.record import Record
+from widen.sample.decoding import Decoding
 
 from .curves import PublishedPoint
-from .run_data import RunData, ScorePoint
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A mean over ``count`` runs, and the half width of its 95 % interval; None for a single run without an interval of its own."""
-
-    mean: float
-    half_width: float | None
-    count: int
+from .run_data import RunData
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinePoint:
-    """One setting at one temperature, by one kind of score."""
+    """One setting at one decoding, by one kind of score. ``ceiling`` is the recall of the reference itself, ``n`` its samples."""
 
     kind: str
-    temperature: float
-    precision: Estimate
-    recall: Estimate
-    recall_ceiling: float | None
-    auc: Estimate | None
-    num_samples: int | None
-    curve_precision: tuple[float, ...]
-    curve_recall: tuple[float, ...]
+    decoding: Decoding
+    precision: Mean
+    recall: Mean
+    ceiling: float | None = None
+    auc: Mean | None = None
+    n: int | None = None
+    curve_precision: tuple[float, ...] = ()
+    curve_recall: tuple[float, ...] = ()
+
+    @property
+    def temperature(self) -> float:
+        """Of the decoding."""
+        return self.decoding.temperature
+
+    @property
+    def method(self) -> str:
+        """The decoding without its temperature; empty where there is nothing else."""
+        return replace(self.decoding, temperature=1.0).spec.removeprefix("t=1").removeprefix(",")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One setting: its runs, which differ in seeds alone, and its points by kind and temperature."""
+    """One setting: its runs, which differ in seeds alone, and its points."""
 
     name: str
     loss: str
@@ -54,37 +57,34 @@ class Line:
         return self.runs[0].experiment
 
     @property
-    def published(self) -> PublishedPoint | None:
-        """The paper's point for this setting, as fractions, where it prints one."""
-        given = self.experiment.get("published") or {}
-        precision, recall = given.get("precision"), given.get("recall")
-        if precision is None or recall is None:
-            return None
-        scale = 100.0 if max(precision, recall) > 1 else 1.0  # the paper's tables are in percent
-        return PublishedPoint(
-            name=f"paper: {self.name} ({given.get('where', '')})", precision=precision / scale, recall=recall / scale
-        )
+    def published(self) -> list[PublishedPoint]:
+        """The paper's points for this setting."""
+        return [
+            PublishedPoint(
+                name=f"paper: {self.name} ({given.get('where', '')})",
+                precision=given["values"]["precision"],
+                recall=given["values"]["recall"],
+            )
+            for given in self.experiment.get("published") or ()
+            if {"precision", "recall"} <= (given.get("values") or {}).keys()
+        ]
+
+    def label(self, point: LinePoint) -> str:
+        """The name of the curve that a point is on: one per method of decoding."""
+        return f"{self.name}, {point.method}" if point.method else self.name
+
+    def of_kind(self, kind: str) -> list[LinePoint]:
+        """The points of one kind of score."""
+        return [point for point in self.points if point.kind == kind]
 
 
-def estimate(values: Sequence[float], own: Sequence[float | None] = ()) -> Estimate:
-    """Mean and half width t_(0.975, n-1) s / sqrt(n) over seeds; a single value keeps the half width it came with.
-
-    Examples:
-      >>> e = estimate([0.8, 0.9, 1.0])
-      >>> round(e.mean, 6), round(e.half_width, 6), e.count
-      (0.9, 0.248414, 3)
-      >>> estimate([0.8], [0.1]).half_width, estimate([0.8]).half_width
-      (0.1, None)
-    """
-    n = len(values)
-    if n == 1:
-        return Estimate(mean=float(values[0]), half_width=own[0] if own else None, count=1)
-    half = float(stdtrit(n - 1, 0.975)) * float(np.std(values, ddof=1)) / math.sqrt(n)
-    return Estimate(mean=float(np.mean(values)), half_width=half, count=n)
+def kinds_of(lines: Iterable[Line]) -> list[str]:
+    """Every kind of score with points, in order of appearance."""
+    return list(dict.fromkeys(point.kind for line in lines for point in line.points))
 
 
 def setting(experiment: Mapping[str, Any]) -> str:
-    """What two runs must share to be seeds of one setting: the whole model, every ``seed`` aside."""
+    """What two runs must share to be seeds of one setting: the whole model without its seeds."""
     return json.dumps(seedless(experiment.get("model", {})), sort_keys=True)
 
 
@@ -96,16 +96,17 @@ def seedless(value: Any) -> Any:
 
 
 def group(runs: Sequence[RunData]) -> list[Line]:
-    """One line a setting, in the order of the runs. A name that stands for several settings is told apart by what differs."""
-    names = [str(run.experiment.get("name") or run.name) for run in runs]
+    """One line per setting, in the order of the runs. Settings that share a name are told apart by what differs."""
+    labels = _kind_labels(record for run in runs for record in run.records)
     groups: dict[tuple[str, str], list[RunData]] = {}
-    for name, run in zip(names, runs, strict=True):
+    for run in runs:
+        name = str(run.experiment.get("name") or run.name)
         groups.setdefault((name, setting(run.experiment)), []).append(run)
     lines = []
     for (name, _), members in groups.items():
         rivals = [other for (same, _), (other, *_) in groups.items() if same == name]
         shown = name if len(rivals) == 1 else f"{name} ({_difference(members[0], rivals)})"
-        lines.append(Line(name=shown, loss=members[0].loss, runs=members, points=_points(members)))
+        lines.append(Line(name=shown, loss=members[0].loss, runs=members, points=_points(members, labels)))
     return _unique(lines)
 
 
@@ -119,33 +120,57 @@ def _unique(lines: Sequence[Line]) -> list[Line]:
     return out
 
 
-def _points(runs: Sequence[RunData]) -> list[LinePoint]:
-    cells: dict[tuple[str, float], list[ScorePoint]] = {}
-    for run in runs:
-        for point in run.points:
-            cells.setdefault((point.kind, point.temperature), []).append(point)
-    return [_mean(points) for _, points in sorted(cells.items())]
+def _kind_key(record: Record) -> tuple[str, str]:
+    """What records must share to be compared: task, score and its settings, except the points of the curve that are listed."""
+    return record.kind, json.dumps({k: v for k, v in record.score.items() if k != "lams"}, sort_keys=True)
 
 
-def _mean(points: Sequence[ScorePoint]) -> LinePoint:
-    first = points[0]
-    areas = [point.auc for point in points if point.auc is not None]
-    curves = [point for point in points if point.curve_precision]
+def _kind_labels(records: Iterable[Record]) -> dict[tuple[str, str], str]:
+    """A name for each kind of score: the plain one, with the settings that differ where one score has several."""
+    keys = list(dict.fromkeys(map(_kind_key, records)))
+    labels = {}
+    for kind, settings in keys:
+        mine, rivals = json.loads(settings), [json.loads(other) for same, other in keys if same == kind]
+        differs = [key for key in mine if any(other.get(key) != mine[key] for other in rivals)]
+        labels[kind, settings] = f"{kind} ({', '.join(f'{key}={mine[key]}' for key in differs)})" if differs else kind
+    return labels
+
+
+def _points(runs: Sequence[RunData], labels: Mapping[tuple[str, str], str]) -> list[LinePoint]:
+    """Means over seeds of every kind and decoding that has both precision and recall."""
+    seeds: dict[tuple[str, Decoding], dict[tuple[int, int | None], dict[str, Record]]] = {}
+    for number, run in enumerate(runs):
+        for record in run.records:
+            if record.decoding is not None:
+                at = seeds.setdefault((labels[_kind_key(record)], record.decoding), {})
+                at.setdefault((number, record.seed), {})[record.metric] = record
+    found = []
+    for (kind, decoding), points in seeds.items():
+        whole = [point for point in points.values() if {"precision", "recall"} <= point.keys()]
+        if whole:
+            found.append(_point(kind, decoding, whole))
+    return sorted(found, key=lambda point: (point.kind, point.method, point.temperature))
+
+
+def _point(kind: str, decoding: Decoding, seeds: Sequence[Mapping[str, Record]]) -> LinePoint:
+    areas = [point["auc"] for point in seeds if "auc" in point]
+    curves = [area.detail for area in areas if area.detail.get("curve_precision")]
+    recall = seeds[0]["recall"]
     return LinePoint(
-        kind=first.kind,
-        temperature=first.temperature,
-        precision=estimate([p.precision for p in points], [p.precision_half_width for p in points]),
-        recall=estimate([p.recall for p in points], [p.recall_half_width for p in points]),
-        recall_ceiling=first.recall_ceiling,
-        auc=estimate(areas) if areas else None,
-        num_samples=first.num_samples,
-        curve_precision=tuple(np.mean([p.curve_precision for p in curves], axis=0).tolist()) if curves else (),
-        curve_recall=tuple(np.mean([p.curve_recall for p in curves], axis=0).tolist()) if curves else (),
+        kind=kind,
+        decoding=decoding,
+        precision=mean_of([point["precision"] for point in seeds]),
+        recall=mean_of([point["recall"] for point in seeds]),
+        ceiling=recall.detail.get("ceiling"),
+        auc=mean_of(areas) if areas else None,
+        n=recall.n,
+        curve_precision=tuple(np.mean([curve["curve_precision"] for curve in curves], axis=0)) if curves else (),
+        curve_recall=tuple(np.mean([curve["curve_recall"] for curve in curves], axis=0)) if curves else (),
     )
 
 
 def _difference(run: RunData, rivals: Sequence[RunData]) -> str:
-    """The keys of the model in which the runs differ, with this run's values; another start counts as one, by its loss."""
+    """The keys of the model in which the runs differ, with this run's values; another start is named by its loss."""
     flat = [_flat(seedless(other.experiment.get("model", {}))) for other in rivals]
     mine = _flat(seedless(run.experiment.get("model", {})))
     keys = sorted(key for key in mine if any(other.get(key) != mine[key] for other in flat))

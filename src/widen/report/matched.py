@@ -1,19 +1,19 @@
-r"""c-Div(alpha) at t beside NLL at alpha t: the comparison that tells a better loss from a hotter decoder.
-
-On one context c-Div converges to :math:`P^{1/\alpha}`, so that decoding it at t is NLL decoded at :math:`\alpha t` (theorem
-``theorem:tsallis``, :func:`widen.theory.optima.cdiv`). A gain over NLL that this explains is not a gain.
-"""
+"""The report's section on matched temperatures: c-Div of order alpha at t beside NLL at alpha t (`widen.run.compare` says why)."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from .lines import Line, LinePoint, seedless
+from widen.run.compare import cdiv_order, training_key
+
+from .lines import Line, LinePoint
+from .parts import Cell, Choice, Figure, Part, Section, Table
+from .style import layout, line_style
+
+HEADERS = ["model", "t", "α·t", "precision", "NLL at α·t", "difference", "± "]
+HEADERS += ["recall", "NLL at α·t ", "difference ", "±", "NLL"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,53 +34,20 @@ class Pair:
     interpolated: bool
 
 
-def alpha_of(loss: str) -> float | None:
-    """The order of a loss that is c-Div, warm-up aside; None for every other loss.
-
-    >>> alpha_of("nll:steps=3000 then cdiv:alpha=1.4,cap=100.0"), alpha_of("gold"), alpha_of("nll")
-    (1.4, 0.5, None)
-    """
-    last = loss.rpartition(" then ")[2].strip()
-    if "*" in last:
-        return None
-    if last.partition(":")[0] in ("gold", "dft"):
-        return 0.5 if last.startswith("gold") else 0.0
-    found = re.match(r"cdiv:(?:.*,)?alpha=([0-9.eE+-]+)", last)
-    return float(found.group(1)) if found else None
-
-
 def baseline(line: Line, lines: Sequence[Line]) -> Line | None:
-    """The NLL line to compare with: trained on the same data with the same model, and otherwise most alike; None where there is none.
-
-    A fine-tuned model is compared with NLL of the very same training only: a start that the other losses went on from has seen less.
-    """
-
-    def task(one: Line) -> str:
-        model = one.experiment.get("model", {})
-        # A fine-tuned model is named, with its data under `train`; one of the integer task is described, beside its `data`.
-        keys = ("train", "model") if isinstance(model.get("model"), str) else ("data", "model")
-        return json.dumps([seedless(model.get(key)) for key in keys], sort_keys=True)
-
-    def training(one: Line) -> dict[str, Any]:
-        return {key: value for key, value in one.experiment.get("model", {}).items() if key not in ("loss", "seed")}
-
-    def alike(other: Line) -> int:
-        mine, theirs = training(line), training(other)
-        return sum(seedless(mine.get(key)) == seedless(theirs.get(key)) for key in mine.keys() | theirs.keys())
-
-    others = [other for other in lines if other.loss == "nll" and task(other) == task(line)]
-    if isinstance(line.experiment.get("model", {}).get("model"), str):
-        others = [other for other in others if seedless(training(other)) == seedless(training(line))]
-    return max(others, key=alike, default=None)
+    """The NLL line that was trained alike but for the loss; None if there is none."""
+    key = training_key(line.experiment.get("model"))
+    return next((o for o in lines if o.loss == "nll" and training_key(o.experiment.get("model")) == key), None)
 
 
 def pairs(line: Line, nll: Line, *, kind: str) -> list[Pair]:
-    """Every point of a c-Div line with its match; temperatures beyond NLL's own range have none."""
-    alpha = alpha_of(line.loss)
+    """Every point of a c-Div line with its match; temperatures beyond NLL's range have none."""
+    alpha = cdiv_order(line.loss)
     if not alpha:
         return []
-    base = [point for point in nll.points if point.kind == kind]
-    found = ((point, _at(base, alpha * point.temperature)) for point in line.points if point.kind == kind)
+    base = [point for point in nll.of_kind(kind) if not point.method]
+    mine = [point for point in line.of_kind(kind) if not point.method]
+    found = ((point, _at(base, alpha * point.temperature)) for point in mine)
     return [_pair(point, alpha * point.temperature, *match) for point, match in found if match is not None]
 
 
@@ -107,11 +74,97 @@ def _pair(point: LinePoint, matched: float, low: LinePoint, high: LinePoint, sha
     return Pair(
         temperature=point.temperature,
         matched=matched,
-        precision=point.precision.mean,
-        recall=point.recall.mean,
-        nll_precision=between(low.precision.mean, high.precision.mean),
-        nll_recall=between(low.recall.mean, high.recall.mean),
-        precision_half_width=spread(point.precision.half_width, low.precision.half_width),
-        recall_half_width=spread(point.recall.half_width, low.recall.half_width),
+        precision=point.precision.value,
+        recall=point.recall.value,
+        nll_precision=between(low.precision.value, high.precision.value),
+        nll_recall=between(low.recall.value, high.recall.value),
+        precision_half_width=spread(point.precision.bar, low.precision.bar),
+        recall_half_width=spread(point.recall.bar, low.recall.bar),
         interpolated=share > 0,
     )
+
+
+def matched_temperatures(lines: Sequence[Line], kinds: Sequence[str], styles: Mapping[str, int]) -> list[Section]:
+    """Figures and a table of every c-Div line against NLL; no section if no run is c-Div."""
+    figures: dict[str, Figure] = {}
+    rows: list[list[Cell]] = []
+    without = []
+    for line in lines:
+        if cdiv_order(line.loss) in (None, 0.0, 1.0):
+            continue
+        nll = baseline(line, lines)
+        if nll is None:
+            without.append(line.name)
+            continue
+        for kind in kinds:
+            found = pairs(line, nll, kind=kind)
+            if found:
+                name = line.name if len(kinds) == 1 else f"{line.name} ({kind})"
+                figures[name] = _figure(line, nll, kind, found, styles)
+                rows += [_row(line, pair) for pair in found]
+    text = [
+        "c-Div of order α converges to the α-th root of what NLL converges to, so at temperature t it should be NLL at α·t. "
+        "A gain over NLL at α·t comes from the loss; a gain over NLL at t alone comes from temperature."
+    ]
+    if without:
+        text.append(f"No NLL run that was trained alike but for the loss: {', '.join(without)}.")
+    if not figures:
+        return [Section(title="Matched temperatures", text=text)] if without else []
+    caption = (
+        "Matched temperatures. Every point of c-Div and NLL at α·t; ± is the root of the sum of squares of the two half widths. "
+        "Interpolated: NLL was not scored at α·t itself, its neighbours were joined in log t."
+    )
+    parts: list[Part] = [
+        Choice(label="c-Div model", figures=figures),
+        Table(headers=HEADERS, rows=rows, general=("t", "α·t"), caption=caption),
+    ]
+    title = "Matched temperatures: c-Div at t, NLL at α·t"
+    return [Section(title=title, short="Matched temperatures", text=text, parts=parts)]
+
+
+def _row(line: Line, pair: Pair) -> list[Cell]:
+    return [
+        line.name,
+        pair.temperature,
+        round(pair.matched, 6),
+        pair.precision,
+        pair.nll_precision,
+        pair.precision - pair.nll_precision,
+        pair.precision_half_width,
+        pair.recall,
+        pair.nll_recall,
+        pair.recall - pair.nll_recall,
+        pair.recall_half_width,
+        "interpolated" if pair.interpolated else "scored",
+    ]
+
+
+def _figure(line: Line, nll: Line, kind: str, found: Sequence[Pair], styles: Mapping[str, int]) -> Figure:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    joined: dict[str, list[float | None]] = {"x": [], "y": []}
+    for pair in found:
+        joined["x"] += [pair.recall, pair.nll_recall, None]
+        joined["y"] += [pair.precision, pair.nll_precision, None]
+    grey = {"color": "#7F7F7F", "width": 1.2, "dash": "dot"}
+    figure.add_scatter(**joined, mode="lines", name="t joined with α·t", line=grey, hoverinfo="skip")
+    for one in (nll, line):
+        colour, dash, symbol = line_style(styles[one.name])
+        points = [point for point in one.of_kind(kind) if not point.method]
+        figure.add_scatter(
+            x=[point.recall.value for point in points],
+            y=[point.precision.value for point in points],
+            customdata=[point.temperature for point in points],
+            meta={"column": "temperature"},
+            mode="lines+markers",
+            name=one.name,
+            line={"color": colour, "dash": dash, "width": 2},
+            marker={"symbol": symbol, "color": colour, "size": 7},
+            hovertemplate="t = %{customdata:.3g}<br>recall %{x:.3f}<br>precision %{y:.3f}<extra>%{fullData.name}</extra>",
+        )
+    figure.update_layout(layout(f"{line.name} at t, {nll.name} at α·t", "recall", "precision"))
+    caption = (
+        "Each dotted line joins c-Div at t with NLL at α·t: where it is short, temperature explains the difference."
+    )
+    return Figure(figure=figure, caption=caption)

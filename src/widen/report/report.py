@@ -1,4 +1,4 @@
-"""Runs -> the report: frontiers, wishes, curves, matched temperatures, training, scores, samples, and what was run."""
+"""Runs -> the report: frontiers, best setting, curves, matched temperatures, training, scores, samples, and what was run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import load, samples, static, warn
-from .lines import Estimate, Line, group
-from .matched_view import matched_temperatures
+from widen.run.compare import Mean
+
+from . import load, sample_panel, static, warn
+from .lines import Line, group, kinds_of
+from .matched import matched_temperatures
 from .page import Page
 from .parts import Cell, Fold, Part, Section, Table, Warnings
 from .run_data import RunData
-from .trade_off import curves, frontiers, wishes
-from .training import training
+from .trade_off import best_setting, curves, frontiers
+from .training_curves import training
 
 
 def write_report(paths: Sequence[str | Path], out: str | Path, *, title: str = "", figures: bool = True) -> list[Path]:
@@ -34,17 +36,18 @@ def write_report(paths: Sequence[str | Path], out: str | Path, *, title: str = "
 
 
 def report(runs: Sequence[RunData], *, title: str = "") -> Page:
-    """The page of some runs; runs of one name are seeds of one line."""
+    """The page of some runs; runs of one name and setting are seeds of one line."""
     if not runs:
         raise ValueError("no runs to report on: give at least one run folder")
     unique, said = warn.without_duplicates(runs)
     lines = sorted(group(unique), key=lambda line: line.loss != "nll")  # the baseline comes first
     said += warn.warnings(lines)
-    styles = {line.name: index for index, line in enumerate(lines)}
-    kinds = list(dict.fromkeys(point.kind for line in lines for point in line.points))
+    labels = [line.name for line in lines] + [line.label(point) for line in lines for point in line.points]
+    styles = {label: index for index, label in enumerate(dict.fromkeys(labels))}
+    kinds = kinds_of(lines)
     sections = [
         frontiers(lines, kinds, styles),
-        *wishes(lines, kinds),
+        *best_setting(lines, kinds),
         *curves(lines, styles),
         *matched_temperatures(lines, kinds, styles),
         _training(lines, styles),
@@ -54,7 +57,7 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
     ]
     count = len(said)
     lead = (
-        f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and at which temperature."
+        f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and how to decode for it."
         + (f" {_many(count, 'warning')} at the end." if count else "")
     )
     return Page(
@@ -83,11 +86,10 @@ def _training(lines: Sequence[Line], styles: Mapping[str, int]) -> Section:
 
 
 def _scores(lines: Sequence[Line]) -> Section:
-    headers = ["model", "temperature", "precision", "± ", "recall", "±", "area", "seeds", "score", "loss"]
-
     rows: list[list[Cell]] = [
         [
             line.name,
+            p.decoding.spec,
             p.temperature,
             *_pair(p.precision),
             *_pair(p.recall),
@@ -99,55 +101,27 @@ def _scores(lines: Sequence[Line]) -> Section:
         for line in lines
         for p in line.points
     ]
+    headers = ["model", "decoding", "temperature", "precision", "± ", "recall", "±", "area", "seeds", "score", "loss"]
+    caption = "Precision and recall of every model at every decoding, means over seeds."
     parts: list[Part] = []
     if rows:
-        parts.append(
-            Table(
-                headers=headers,
-                rows=rows,
-                general=("temperature",),
-                caption="Precision and recall of every model at every temperature, means over seeds.",
-            )
-        )
-    single: list[list[Cell]] = [
-        [line.name, run.seed, point.temperature, point.precision, point.recall, point.auc, point.kind]
-        for line in lines
-        if len(line.runs) > 1
-        for run in line.runs
-        for point in run.points
-    ]
-    if single:
-        headers = ["model", "seed", "temperature", "precision", "recall", "area", "score"]
-        parts.append(
-            Table(
-                headers=headers,
-                rows=single[:4000],
-                general=("temperature",),
-                caption=_shown("The same, run by run", len(single), 4000),
-            )
-        )
-    other: list[list[Cell]] = [
-        [line.name, run.seed, score.name, score.value, score.low, score.high, score.kind, score.settings]
+        parts.append(Table(headers=headers, rows=rows, general=("temperature",), caption=caption))
+    every: list[list[Cell]] = [
+        [line.name, r.seed, r.decoding.spec if r.decoding else "", r.metric, r.value, r.low, r.high, r.n, r.kind]
         for line in lines
         for run in line.runs
-        for score in run.scores
+        for r in run.records
     ]
-    if other:
-        headers = ["model", "seed", "score", "value", "low", "high", "kind", "settings"]
-        parts.append(
-            Table(
-                headers=headers,
-                rows=other[:4000],
-                caption=_shown("Other scores, with their own 95 % intervals", len(other), 4000),
-            )
-        )
-    return Section(
-        title="Scores", text=["Press a column's name to sort."] if parts else ["No run has a score."], parts=parts
-    )
+    if every:
+        headers = ["model", "seed", "decoding", "metric", "value", "low", "high", "n", "score"]
+        caption = _shown("Every record, run by run, with its own 95 % interval", len(every), 4000)
+        parts.append(Table(headers=headers, rows=every[:4000], caption=caption))
+    text = ["Press a column's name to sort."] if parts else ["No run has a score."]
+    return Section(title="Scores", text=text, parts=parts)
 
 
-def _pair(one: Estimate | None) -> tuple[Cell, Cell]:
-    return (None, None) if one is None else (one.mean, one.half_width)
+def _pair(one: Mean | None) -> tuple[Cell, Cell]:
+    return (None, None) if one is None else (one.value, one.bar)
 
 
 def _shown(caption: str, count: int, most: int) -> str:
@@ -155,7 +129,7 @@ def _shown(caption: str, count: int, most: int) -> str:
 
 
 def _samples(lines: Sequence[Line]) -> Section:
-    packed = samples.pack(lines)
+    packed = sample_panel.pack(lines)
     if packed is None:
         return Section(title="Samples", text=["No run has samples: `widen sample RUN` draws some."])
     text = ["What the models write, side by side. Choose a prompt, models and decodings; or search.", packed.said]

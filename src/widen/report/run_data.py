@@ -1,4 +1,4 @@
-"""A run as values: what a page shows of it. `load.py` reads them from a folder; anything else may make them."""
+"""A run as values: what a page shows of it. `load.py` reads them from a folder; other code may make them too."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from widen.run.record import Record
 
-class Sample(NamedTuple):
+
+class SampleText(NamedTuple):
     """One generated text and what was asked."""
 
     prompt: str
@@ -16,42 +18,13 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCell:
-    """The samples of one run at one decoding setting; ``drawn`` and ``distinct`` count the whole file."""
+    """The samples of one run at one decoding; ``drawn`` and ``distinct`` count the whole file."""
 
     label: str
     temperature: float | None
     drawn: int
     distinct: int
-    samples: Sequence[Sample]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScorePoint:
-    """Precision and recall of one run at one temperature, by one kind of score; a half width is of that score's own interval."""
-
-    kind: str
-    temperature: float
-    precision: float
-    recall: float
-    precision_half_width: float | None = None
-    recall_half_width: float | None = None
-    recall_ceiling: float | None = None
-    auc: float | None = None
-    num_samples: int | None = None
-    curve_precision: tuple[float, ...] = ()
-    curve_recall: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """One number of a score file, with its interval where it has one."""
-
-    kind: str
-    settings: str
-    name: str
-    value: float
-    low: float | None = None
-    high: float | None = None
+    samples: Sequence[SampleText]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +35,7 @@ class RunData:
     experiment: dict[str, Any]
     env: dict[str, Any] = field(default_factory=dict)
     log: Sequence[dict[str, Any]] = ()
-    points: Sequence[ScorePoint] = ()
-    scores: Sequence[Score] = ()
+    records: Sequence[Record] = ()
     samples: Sequence[SampleCell] = ()
     notes: Sequence[str] = ()
 

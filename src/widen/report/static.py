@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .figures.look import FORMATS, caption, look, panels, plain, save, styled, unit_square
-from .lines import Line
+from .lines import Line, LinePoint, kinds_of
+from .paper_figures.look import FORMATS, caption, look, panels, plain, save, styled, unit_square
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def write(lines: Sequence[Line], folder: str | Path, *, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """``frontier-<kind>`` for each kind of score and ``pr_curves`` at the temperature nearest 1; nothing where there are no scores."""
+    """``frontier-<kind>`` for each kind of score and ``pr_curves`` at the temperature nearest 1; nothing without scores."""
     folder, written = Path(folder), []
     with styled():
-        for kind in dict.fromkeys(point.kind for line in lines for point in line.points):
+        for kind in kinds_of(lines):
             name = "".join(c if c.isalnum() else "_" for c in kind)
             written += save(_frontier(lines, kind), folder / f"frontier-{name}", formats)
         if any(point.curve_precision for line in lines for point in line.points):
@@ -27,31 +27,31 @@ def write(lines: Sequence[Line], folder: str | Path, *, formats: Sequence[str] =
 
 def _frontier(lines: Sequence[Line], kind: str) -> Figure:
     figure, (ax,) = panels(width=6.4, height=4.2)
-    for index, line in enumerate(lines):
-        points = [point for point in line.points if point.kind == kind]
-        if not points:
-            continue
-        bars = [[(score.half_width or 0.0) for score in (p.recall, p.precision)] for p in points]
-        style = look(index)
+    curves: dict[str, list[LinePoint]] = {}
+    for line in lines:
+        for point in line.of_kind(kind):
+            curves.setdefault(line.label(point), []).append(point)
+    for index, (label, points) in enumerate(curves.items()):
+        bars = [[(score.bar or 0.0) for score in (p.recall, p.precision)] for p in points]
         ax.errorbar(
-            [p.recall.mean for p in points],
-            [p.precision.mean for p in points],
+            [p.recall.value for p in points],
+            [p.precision.value for p in points],
             xerr=[x for x, _ in bars] if any(x for x, _ in bars) else None,
             yerr=[y for _, y in bars] if any(y for _, y in bars) else None,
-            label=line.name,
+            label=label,
             elinewidth=0.6,
-            **style,
+            **look(index),
         )
     for line in lines:
-        if point := line.published:
+        for star in line.published:
             ax.plot(
-                point.recall,
-                point.precision,
+                star.recall,
+                star.precision,
                 marker="*",
                 markersize=12,
                 linestyle="none",
                 color="#1a1a1f",
-                label=point.name,
+                label=star.name,
             )
     ax.set(xlabel="recall", ylabel="precision")
     figure.legend(loc="outside right upper")

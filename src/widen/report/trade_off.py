@@ -1,10 +1,12 @@
-"""The report's first sections: frontiers, the best point for a wish, PR curves."""
+"""The report's first sections: frontiers, the best setting for a target, PR curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from widen.sample.decoding import Decoding
 
 from .curves import FrontierPoint, frontier
 from .lines import Line, LinePoint
@@ -13,63 +15,59 @@ from .style import line_style
 
 
 def frontiers(lines: Sequence[Line], kinds: Sequence[str], styles: Mapping[str, int]) -> Section:
-    """One figure a kind of score."""
+    """One figure per kind of score."""
     text = [
-        "Precision against recall, one line a model, temperature along it: small marks are cold, large ones hot. "
+        "Precision against recall, one line per model and decoding method, temperature along it: small marks are cold, large ones hot. "
         "Up and to the right is better."
     ]
     if not kinds:
         text = [
-            "No run has a score with precision and recall yet. `widen score RUN` makes one for a run of the integer task, "
+            "No run has a score with precision and recall yet. `widen score RUN` makes one for a small model, "
             "`widen score REFERENCE RUN` for the samples of another."
         ]
-    return Section(
-        title="The trade-off", short="Trade-off", text=text, parts=[_frontier(lines, kind, styles) for kind in kinds]
-    )
+    parts = [_frontier(lines, kind, styles) for kind in kinds]
+    return Section(title="The trade-off", short="Trade-off", text=text, parts=parts)
 
 
 def _frontier(lines: Sequence[Line], kind: str, styles: Mapping[str, int]) -> Figure:
-    mine = [(line, point) for line in lines for point in line.points if point.kind == kind]
+    mine = [(line, point) for line in lines for point in line.of_kind(kind)]
     points = [
         FrontierPoint(
-            model=line.name,
+            model=line.label(point),
             temperature=point.temperature,
-            precision=point.precision.mean,
-            recall=point.recall.mean,
-            precision_half_width=point.precision.half_width,
-            recall_half_width=point.recall.half_width,
+            precision=point.precision.value,
+            recall=point.recall.value,
+            precision_half_width=point.precision.bar,
+            recall_half_width=point.recall.bar,
         )
         for line, point in mine
     ]
     first = mine[0][1]
-    # The paper has one score a task, and so has a run as a rule; where there are several, its point stands beside the first.
+    # A run has one score as a rule; if it has several, the paper's points are shown with the first.
     published = {
-        point.name: point for line in lines if (point := line.published) and line.points and line.points[0].kind == kind
+        point.name: point for line in lines if line.points and line.points[0].kind == kind for point in line.published
     }
     figure = frontier(
-        points,
-        title=f"Frontiers ({kind})",
-        published=list(published.values()),
-        ceiling=first.recall_ceiling,
-        styles=styles,
+        points, title=f"Frontiers ({kind})", published=list(published.values()), ceiling=first.ceiling, styles=styles
     )
     claims = dict.fromkeys(
         f"The paper ({given['where']}): “{given['claim']}”."
         for line in lines
-        if (given := line.experiment.get("published")) and given.get("claim")
+        for given in line.experiment.get("published") or ()
+        if given.get("claim")
     )
     return Figure(figure=figure, caption=" ".join([_meaning(first), _bars(lines), *claims]))
 
 
 def _meaning(point: LinePoint) -> str:
-    if point.num_samples is None:
+    if point.ceiling is None:
         return f"Scores of kind {point.kind}."
     text = (
-        "Precision is the probability that a sample is right; recall the expected share of right sequences seen in "
-        f"{point.num_samples:,} samples."
+        "Precision is the probability that a sample is right; recall is the expected share of right answers seen in "
+        f"{point.n:,} samples."
     )
-    if point.recall_ceiling is not None and point.recall_ceiling < 0.9995:
-        text += f" The reference itself would reach {point.recall_ceiling:.3f} (dotted)."
+    if point.ceiling < 0.9995:
+        text += f" The reference itself would reach {point.ceiling:.3f} (dotted)."
     return text
 
 
@@ -78,100 +76,78 @@ def _bars(lines: Sequence[Line]) -> str:
     if counts == [1]:
         return "Single runs: no interval over seeds."
     seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    return f"Bars are 95 % intervals over seeds (Student's t; {seeds} seeds a line); a single run keeps its score's own, if any."
+    return f"Bars are 95 % intervals over seeds (Student's t; {seeds} seeds per line); a single run keeps its score's own, if any."
 
 
-def wishes(lines: Sequence[Line], kinds: Sequence[str]) -> list[Section]:
-    """The panel that finds the best point for a wish; no section where nothing is scored."""
+def best_setting(lines: Sequence[Line], kinds: Sequence[str]) -> list[Section]:
+    """The panel that finds the best setting for a target; no section if nothing is scored."""
     if not kinds:
         return []
     data = {
         "kinds": [
-            {
-                "kind": kind,
-                "points": [_wish_point(line, point) for line in lines for point in line.points if point.kind == kind],
-            }
+            {"kind": kind, "points": [_setting(line, point) for line in lines for point in line.of_kind(kind)]}
             for kind in kinds
         ]
     }
-    text = ["Say what you need; the best measured settings that reach it are found among all models and temperatures."]
-    return [
-        Section(
-            title="The best point for a wish",
-            short="Wishes",
-            text=text,
-            parts=[Panel(name="wish", data=data, scripts=["wish.js"])],
-        )
-    ]
+    text = ["Choose a target; the page finds the best measured model and decoding that reach it."]
+    panel = Panel(name="best_setting", data=data, scripts=["best_setting.js"])
+    return [Section(title="Best setting for a target", short="Best setting", text=text, parts=[panel])]
 
 
-def _wish_point(line: Line, point: LinePoint) -> dict[str, Any]:
+def _setting(line: Line, point: LinePoint) -> dict[str, Any]:
     return {
         "line": line.name,
         "loss": line.loss,
+        "decoding": point.decoding.spec,
         "t": point.temperature,
-        "precision": point.precision.mean,
-        "recall": point.recall.mean,
-        "precision_half": point.precision.half_width,
-        "recall_half": point.recall.half_width,
+        "precision": point.precision.value,
+        "recall": point.recall.value,
+        "precision_half": point.precision.bar,
+        "recall_half": point.recall.bar,
         "seeds": point.precision.count,
     }
 
 
-def shared_temperatures(lines: Sequence[Line]) -> list[float]:
-    """The temperatures at which most lines have a curve: NLL is often scored at many more, to be matched with c-Div."""
-    counts: dict[float, int] = {}
+def shared_decodings(lines: Sequence[Line]) -> list[Decoding]:
+    """The decodings at which most lines have a curve: NLL is often scored at many more, to be matched with c-Div."""
+    counts: dict[Decoding, int] = {}
     for line in lines:
-        for t in {point.temperature for point in line.points if point.curve_precision}:
-            counts[t] = counts.get(t, 0) + 1
+        for decoding in {point.decoding for point in line.points if point.curve_precision}:
+            counts[decoding] = counts.get(decoding, 0) + 1
     most = max(counts.values(), default=0)
-    return sorted(t for t, count in counts.items() if 2 * count >= most)
+    shared = [decoding for decoding, count in counts.items() if 2 * count >= most]
+    return sorted(shared, key=lambda decoding: (decoding.temperature, decoding.spec))
 
 
 def curves(lines: Sequence[Line], styles: Mapping[str, int]) -> list[Section]:
-    """The panel of PR curves; no section where no score holds curves."""
-    temperatures = set(shared_temperatures(lines))
-    if not temperatures:
+    """The panel of PR curves; no section if no score holds curves."""
+    decodings = shared_decodings(lines)
+    if not decodings:
         return []
     drawn = []
     for line in lines:
-        points = [point for point in line.points if point.curve_precision and point.temperature in temperatures]
+        points = {point.decoding: point for point in reversed(line.points) if point.curve_precision}
         colour, dash, symbol = line_style(styles[line.name])
-        drawn.append(
-            {
-                "name": line.name,
-                "color": colour,
-                "dash": dash,
-                "symbol": symbol,
-                "points": [_curve(point) for point in points],
-            }
-        )
+        shown = [_curve(points[decoding]) for decoding in decodings if decoding in points]
+        drawn.append({"name": line.name, "color": colour, "dash": dash, "symbol": symbol, "points": shown})
     data = {
         "lams": _lams(lines),
-        "temperatures": sorted(temperatures),
+        "decodings": [{"label": decoding.spec, "t": decoding.temperature} for decoding in decodings],
         "lines": [line for line in drawn if line["points"]],
     }
-    text = ["The whole PR curve of each model at one temperature; means over seeds where there are several."]
-    return [
-        Section(
-            title="PR curves",
-            short="PR curves",
-            text=text,
-            parts=[Panel(name="curves", data=data, scripts=["curves.js"])],
-        )
-    ]
+    text = ["The whole PR curve of each model at one decoding; means over seeds where there are several."]
+    return [Section(title="PR curves", text=text, parts=[Panel(name="curves", data=data, scripts=["curves.js"])])]
 
 
 def _curve(point: LinePoint) -> dict[str, Any]:
     def short(values: Sequence[float]) -> list[float]:
         return [float(f"{x:.6g}") for x in values]
 
-    area = 0.0 if point.auc is None else point.auc.mean
     return {
-        "t": point.temperature,
+        "decoding": point.decoding.spec,
         "precision": short(point.curve_precision),
         "recall": short(point.curve_recall),
-        "area": area,
+        "area": 0.0 if point.auc is None else point.auc.value,
     }
 
 

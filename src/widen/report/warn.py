@@ -1,11 +1,12 @@
-"""What a reader must know before believing a page: duplicates, ceilings, a tiny delta, single runs, mixed versions, what training said."""
+"""Warnings of a page: duplicates, ceilings, a tiny delta, single runs, mixed versions, and what training logged."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 
+from widen.losses import LambdaPR, Product
+from widen.run.compare import last_loss
 from widen.theory.optima import lambda_pr_threshold
 
 from .lines import Line, setting
@@ -13,12 +14,12 @@ from .load import number
 from .run_data import RunData
 
 TINY_DELTA = 0.01
-"""A delta of lambda-PR under this is said: no token that is likelier than one in a hundred is trained any further."""
+"""Warn if delta of lambda-PR is below this: tokens likelier than that are not trained any further."""
 AT_CEILING = 0.98
-"""Recall over this share of its ceiling says more about the number of samples than about the model."""
+"""Warn if recall is above this share of its ceiling: it then measures the number of samples, not the model."""
 FEW_DIFFERENT = 0.1
 STARVED = 0.99
-"""A share of tokens with weight 0 above this leaves almost nothing to train."""
+"""Warn if a larger share of tokens has weight 0: almost nothing is left to train."""
 
 
 def without_duplicates(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
@@ -66,32 +67,30 @@ def _versions(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _counts(lines: Sequence[Line]) -> Iterator[str]:
-    counts = sorted(
-        {p.num_samples for line in lines for p in line.points if p.kind == "exact" and p.num_samples is not None}
-    )
+    counts = sorted({p.n for line in lines for p in line.points if p.ceiling is not None and p.n is not None})
     if len(counts) > 1:
         yield f"Recall is counted over different numbers of samples ({', '.join(map(str, counts))}): such recalls do not compare."
 
 
 def _tiny_delta(line: Line) -> Iterator[str]:
-    """Delta falls with gamma and with the length of a sequence; the integer task has 8 target tokens, other lengths are not in a config."""
-    found = re.search(r"lambda_pr:([^*]*)", line.loss)
-    values = dict(re.findall(r"(lam|gamma)=([0-9.eE+-]+)", found.group(1))) if found else {}
-    if values.keys() != {"lam", "gamma"}:
-        return
-    length = 8 if "modulus" in (line.experiment.get("model", {}).get("data") or {}) else 512
-    delta = lambda_pr_threshold(float(values["lam"]), length, float(values["gamma"]))
-    if delta < TINY_DELTA:
-        yield f"{line.name}: delta is {delta:.2g} for {length} target tokens; a token that is likelier than that is not trained."
+    """delta of lambda-PR falls with gamma and with the length of a sequence: 8 target tokens in the integer task, 512 assumed elsewhere."""
+    weight = last_loss(line.loss)
+    factors = weight.factors if isinstance(weight, Product) else (weight,)
+    length = 8 if (line.experiment.get("model", {}).get("data") or {}).get("task") == "mulmod" else 512
+    for factor in factors:
+        if isinstance(factor, LambdaPR):
+            delta = lambda_pr_threshold(factor.lam, length, factor.gamma)
+            if delta < TINY_DELTA:
+                yield f"{line.name}: delta is {delta:.2g} for {length} target tokens; a token that is likelier than that is not trained."
 
 
 def _ceiling(line: Line) -> Iterator[str]:
-    near = [p for p in line.points if p.recall_ceiling and p.recall.mean > AT_CEILING * p.recall_ceiling]
+    near = [p for p in line.points if p.ceiling and p.recall.value > AT_CEILING * p.ceiling]
     if near:
-        at = ", ".join(f"{p.temperature:g}" for p in near[:6])
+        at = ", ".join(p.decoding.spec for p in near[:6])
         yield (
-            f"{line.name}: recall is at its ceiling of {near[0].recall_ceiling:.3f} at t = {at}; "
-            "more samples a score would be needed to tell such points apart."
+            f"{line.name}: recall is at its ceiling of {near[0].ceiling:.3f} at {at}; "
+            "a larger number of samples per score would tell such points apart."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a result was made with: versions and machine, kept beside every run."""
+"""Versions and machine that a result was made with, kept in every run."""
 
 from __future__ import annotations
 

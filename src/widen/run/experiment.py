@@ -1,124 +1,236 @@
-"""An experiment as a value: what is trained, how it is scored, and what the paper printed for it. JSON and back.
+"""An experiment as a value: a model, how it is trained, how its samples are drawn, how it is scored, what the paper prints. JSON and back.
 
-A recipe is a function that returns experiments; a config file is the JSON of one. Two experiments that train the same model share it:
-`Experiment.key` names the model by the content of what makes it, and GOLD is c-Div at 1/2 by construction.
+A recipe is a function that returns experiments; a config file is the JSON of one. Several seeds of one setting share a name. Experiments
+that need the same model share it: its folder is named by the content of what makes it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from widen.losses import parse
+from widen.data.listed import listed_task
+from widen.data.mulmod import MulMod
+from widen.losses import spec
+from widen.sample.decoding import Decoding, Settings
 from widen.train.settings import Configuration
 
-from .value import content_hash, from_json, read_config, to_json
+from .finetune.config import FineTune, Source, is_finetune
+from .score_settings import SCORES, ExactScore, KnnScore, ProgramScore, Score
+from .value import content_hash, file_name, from_json, read_config, set_key, to_json
 
 TEMPERATURES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0)
-"""Twenty temperatures over the paper's [0.1, 5]."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExactScore:
-    """Exact precision and recall on the whole support, from one pass.
-
-    Args:
-      temperatures: at each of them; t = 0 and inf are limits.
-      lams: points of the PR curve to report besides its ends.
-      num_samples: N of the paper's sampled recall, whose expectation is reported. The paper does not state N; it sets which point of
-        the curve the number is near (lambda = |Supp P| / N).
-      average: score the averaged weights where the training kept an average.
-    """
-
-    temperatures: tuple[float, ...] = TEMPERATURES
-    lams: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0)
-    num_samples: int = 20_000
-    average: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.temperatures:
-            raise ValueError("temperatures is empty: give at least one")
-        if any(not t >= 0 for t in self.temperatures):
-            raise ValueError(f"temperatures={self.temperatures}: each must be at least 0")
-        if any(not lam >= 0 for lam in self.lams):
-            raise ValueError(f"lams={self.lams}: each must be at least 0")
-        if self.num_samples < 1:
-            raise ValueError(f"num_samples={self.num_samples}: must be at least 1")
+"""Twenty temperatures over the paper's [0.1, 5]: where small models are scored unless an experiment says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What the paper prints for this experiment, and where."""
+    """What the paper prints for one decoding: shares of 1 by the name of the metric (precision, recall, mauve, ...)."""
 
     where: str
+    decoding: str = "t=1"
+    values: dict[str, float] = field(default_factory=dict)
     claim: str = ""
-    precision: float | None = None
-    recall: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One model of the integer task, how it is scored, and what the paper says.
+    """One model, sampled or listed, and scored.
 
     Args:
-      name: what it is called in tables and pages; several seeds of one setting share it.
-      model: data, architecture, loss, training and seed.
-      start: folder of a checkpoint to start from; None starts from the seed.
-      published: the paper's number or claim.
+      name: what it is called in tables; seeds of one setting share it.
+      model: a `Configuration` (a small model trained from scratch on a task with listed answers), a `FineTune`, or the folder or hub
+        name of a model that is taken as it is.
+      start: folder of a checkpoint that a small model starts from; None starts from its seed.
+      prompts: examples whose prompts a real model continues, with what scoring needs: completions, answers, tests.
+      num_prompts: the first so many of them; None takes all.
+      num_samples: continuations of each prompt.
+      decoding: specs of `widen.sample.Decoding`. By default t = 1, or `TEMPERATURES` where scores are exact.
+      max_tokens: of a continuation.
+      template: the text around each prompt, which goes where it says ``{prompt}``.
+      chat: put that through the model's chat template.
+      dtype: of the weights while sampling.
+      seed: of the samples.
+      score: what is measured; `ExactScore` for a small model, and by default `KnnScore` for a real one.
+      published: what the paper prints.
       not_in_paper: choices the paper leaves open, each with our value and why.
 
     Examples:
-      >>> experiment = Experiment(name="c-Div 1.4", model=Configuration(loss="cdiv:alpha=1.4"))
-      >>> from_json(Experiment, to_json(experiment)) == experiment
-      True
-      >>> experiment.key == replace(experiment, name="another name").key
-      True
+      >>> one = Experiment(name="c-Div 1.4", model=Configuration(data=MulMod(), loss="cdiv:alpha=1.4"))
+      >>> one.task, one.score.kind, one.key == replace(one, name="another name").key
+      ('mulmod', 'exact', True)
+      >>> two = Experiment(name="as it is", model="gpt2", prompts=Source(path="test.jsonl"), decoding=("t=0.50",))
+      >>> two.decoding, two.loss, experiment_from(to_json(two)) == two
+      (('t=0.5',), '', True)
     """
 
     name: str
-    model: Configuration = field(default_factory=Configuration)
+    model: Configuration | FineTune | str = field(default_factory=lambda: Configuration(data=MulMod()))
     start: str | None = None
-    score: ExactScore = field(default_factory=ExactScore)
-    published: Published | None = None
+    prompts: Source | None = None
+    num_prompts: int | None = None
+    num_samples: int = 1
+    decoding: tuple[str, ...] = ()
+    max_tokens: int = 256
+    template: str = "{prompt}"
+    chat: bool = False
+    dtype: str = "bfloat16"
+    seed: int = 0
+    score: Score = None  # type: ignore[assignment]  # chosen in __post_init__
+    published: tuple[Published, ...] = ()
     not_in_paper: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # One spelling a loss, so that equal losses are equal values: "gold" is stored as the c-Div that it is.
-        object.__setattr__(self, "model", replace(self.model, loss=str(parse(self.model.loss))))
+        small = isinstance(self.model, Configuration)
+        if self.score is None:
+            object.__setattr__(self, "score", ExactScore() if small else KnnScore())
+        specs = self.decoding or (tuple(f"t={t:g}" for t in TEMPERATURES) if small else ("t=1",))
+        object.__setattr__(self, "decoding", tuple(one.spec for one in _parsed(tuple(specs))))
+        if isinstance(self.model, Configuration):
+            # One spelling per loss, so that equal losses are equal values: "gold" is stored as the c-Div that it is.
+            object.__setattr__(self, "model", replace(self.model, loss=spec(self.model.loss)))
+            self._check_small(self.model)
+        else:
+            self._check_texts()
+
+    def _check_small(self, model: Configuration) -> None:
+        if not isinstance(self.score, ExactScore) or self.prompts is not None:
+            raise ValueError(f"{self.name}: a small model is scored exactly on its own task, without prompts")
+        if model.model.vocab != model.data.vocab:
+            raise ValueError(
+                f"model.vocab={model.model.vocab}: the task {model.data.task} has {model.data.vocab} tokens; set it to that"
+            )
+        for one in _parsed(self.decoding):
+            if one != Decoding(temperature=one.temperature):
+                raise ValueError(f"decoding {one.spec!r}: exact scores are for temperatures alone, as in t=0.7")
+
+    def _check_texts(self) -> None:
+        if self.prompts is None or isinstance(self.score, ExactScore):
+            raise ValueError(f"{self.name}: a real model needs prompts, and a score of knn, programs or support")
+        if self.start is not None:
+            raise ValueError(f"start={self.start!r} is for small models; a real one starts from its model, or after")
+        if "{prompt}" not in self.template:
+            raise ValueError(f"template={self.template!r}: must say where the prompt goes, as {{prompt}}")
+        if self.num_samples < 1 or (self.num_prompts is not None and self.num_prompts < 1):
+            raise ValueError(f"num_samples={self.num_samples}, num_prompts={self.num_prompts}: at least 1 each")
+        if isinstance(self.score, ProgramScore) and self.num_samples < max(self.score.ks, default=1):
+            raise ValueError(
+                f"num_samples={self.num_samples}: pass@{max(self.score.ks)} needs as many samples per prompt"
+            )
+
+    @property
+    def settings(self) -> tuple[Settings, ...]:
+        """How samples are drawn, one per decoding."""
+        return tuple(
+            Settings(decoding=one, max_tokens=self.max_tokens, seed=self.seed) for one in _parsed(self.decoding)
+        )
+
+    @property
+    def task(self) -> str:
+        """What the model is scored on."""
+        if isinstance(self.model, Configuration):
+            return str(self.model.data.task)
+        assert self.prompts is not None
+        return self.prompts.task
+
+    @property
+    def loss(self) -> str:
+        """The spec of the loss it was trained with; empty for a model taken as it is."""
+        return "" if isinstance(self.model, str) else str(self.model.loss)
+
+    @property
+    def base(self) -> str:
+        """The name of the model that was trained or taken, without the folder or the owner before it."""
+        if isinstance(self.model, Configuration):
+            return f"llama-{self.model.model.layers}x{self.model.model.dim}"
+        return Path(self.model.model if isinstance(self.model, FineTune) else self.model).name
+
+    @property
+    def model_seed(self) -> int:
+        """The seed of the training; of the samples for a model taken as it is."""
+        return self.seed if isinstance(self.model, str) else self.model.seed
 
     @property
     def key(self) -> str:
         """The trained model, by the content of what determines it."""
-        return content_hash(self.model, _content(self.start))
+        if isinstance(self.model, FineTune):
+            return self.model.key
+        return content_hash(self.model, _content(self.start)) if self.start else content_hash(self.model)
 
     @property
     def folder_name(self) -> str:
-        """Readable and unique: loss, seed and key."""
-        loss = "".join(c if c.isalnum() or c in ".=-" else "_" for c in str(self.model.loss))[:60]
-        return f"{loss}-seed{self.model.seed}-{self.key}"
+        """Of its run folder: one per model."""
+        if isinstance(self.model, FineTune):
+            return self.model.folder_name
+        if isinstance(self.model, str):
+            return f"{file_name(Path(self.model).name)}-as-it-is-{self.key}"
+        return f"{file_name(self.loss)[:60]}-seed{self.model.seed}-{self.key}"
+
+    @property
+    def setting(self) -> str:
+        """What the seeds of one setting share: a hash of everything but the seeds."""
+        model = to_json(self.model)
+        if isinstance(model, dict):
+            model = {**model, "seed": 0} | ({"data": {**model["data"], "seed": 0}} if "data" in model else {})
+        return content_hash(model, {**to_json(self), "model": None, "seed": 0})
 
 
-def _content(start: str | None) -> str | None:
-    """The checkpoint that an experiment starts from, by its bytes: moving the folder does not change the experiment."""
-    if start is None:
-        return None
+@lru_cache(maxsize=1024)
+def _parsed(specs: tuple[str, ...]) -> tuple[Decoding, ...]:
+    """The decodings of an experiment; many experiments share them."""
+    found = tuple(Decoding.parse(one) for one in specs)
+    if len({one.name for one in found}) != len(found):
+        raise ValueError(f"decoding={specs}: two of them draw alike")
+    return found
+
+
+def _content(start: str) -> str:
+    """The checkpoint that a small model starts from, by its bytes: moving the folder does not change the experiment."""
     path = Path(start) / "model.safetensors"
     if not path.exists():
         raise FileNotFoundError(f"start={start}: there is no model.safetensors in that folder")
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def experiment_from(data: Any) -> Experiment:
+    """An experiment out of JSON data; ``score.kind`` says which score it is, ``model.data.task`` which task."""
+    return from_json(Experiment, data, readers={"model": _model_from, "score": _score_from})
+
+
+def _model_from(data: Any) -> Configuration | FineTune | str:
+    """A name, a fine-tuning (whose own model is a name), or a small model."""
+    if isinstance(data, str):
+        return data
+    if is_finetune(data):
+        return from_json(FineTune, data, where="model")
+    if not isinstance(data, dict):
+        raise ValueError(f"model: expected a name, or the keys of FineTune or Configuration, got {data!r}")
+    return from_json(Configuration, {"data": {}, **data}, where="model", readers={"data": _task_from})
+
+
+def _task_from(data: Any) -> Any:
+    task = data.get("task", "mulmod") if isinstance(data, dict) else "mulmod"
+    return from_json(listed_task(task), data, where="model.data")
+
+
+def _score_from(data: Any) -> Score:
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if kind not in SCORES:
+        raise ValueError(f"score={data!r}: an object whose kind is one of {', '.join(SCORES)}")
+    return from_json(SCORES[kind], data, where="score")  # type: ignore[no-any-return]
+
+
 def load(path: str | Path) -> Experiment:
-    """The experiment of a config file."""
+    """The experiment of a config file, or of the config.json of a run folder."""
     data = read_config(path)
     if isinstance(data, dict) and "experiment" in data:
-        data = data["experiment"]  # the config.json of a run folder
+        data = data["experiment"]
     try:
-        return from_json(Experiment, data)
+        return experiment_from(data)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -131,14 +243,5 @@ def with_changes(experiment: Experiment, changes: Mapping[str, str]) -> Experime
     """
     data = to_json(experiment)
     for dotted, text in changes.items():
-        *path, last = dotted.split(".")
-        place: Any = data
-        for step in path:
-            place = place.get(step) if isinstance(place, dict) else None
-            if place is None:
-                raise ValueError(f"unknown key {dotted!r}: there is no {step!r} in an experiment")
-        try:
-            place[last] = json.loads(text)
-        except json.JSONDecodeError:
-            place[last] = text
-    return from_json(Experiment, data)
+        set_key(data, dotted, text)
+    return experiment_from(data)

@@ -1,4 +1,4 @@
-"""The content of a source of examples in sixteen hex digits: what was made from a file is not passed off as made from its successor."""
+"""A digest of a source of examples: detects that a data file has changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["source_digest"]
 
 
 def source_digest(source: str) -> str | None:
-    """Of a file, or of all files below a folder; None where there is neither here: another machine, or a data set of the hub."""
+    """The digest of a file, or of all files below a folder; None if there is neither: another machine, or a data set of the hub."""
     path = Path(source)
     try:
         if not source:
@@ -24,7 +24,7 @@ def source_digest(source: str) -> str | None:
             total.update(f"{file.relative_to(path)}\n{_of_file(file)}\n".encode())
         return total.hexdigest()[:16]
     except OSError:
-        return None  # there, but not to be read by us
+        return None  # it cannot be read
 
 
 def _of_file(path: Path) -> str:
@@ -34,6 +34,6 @@ def _of_file(path: Path) -> str:
 
 @lru_cache(maxsize=1024)
 def _read(path: Path, size: int, changed: int) -> str:
-    """The models of a recipe share their data: it is read once for all of them, unless it changes meanwhile."""
+    """The models of a recipe share their data, so it is read once unless it changes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

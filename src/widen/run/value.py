@@ -1,6 +1,6 @@
-"""Frozen dataclasses as JSON and back. What is written is what is read: unknown keys are refused with the nearest name.
+"""Frozen dataclasses as JSON and back; unknown keys are refused with the nearest name.
 
-JSON has no infinity: it is written as the string "inf". A tuple is a list there and a tuple again here.
+JSON has no infinity: it is written as the string "inf". A tuple becomes a list in JSON and a tuple again when it is read.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import hashlib
 import json
 import math
 import types
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+Reader = Callable[[Any], Any]
 
 
 def to_json(value: Any) -> Any:
@@ -37,8 +39,10 @@ def to_json(value: Any) -> Any:
     raise TypeError(f"{value!r} of type {type(value).__name__} has no JSON form")
 
 
-def from_json(kind: type[T], data: Any, *, where: str = "") -> T:
+def from_json(kind: type[T], data: Any, *, where: str = "", readers: Mapping[str, Reader] | None = None) -> T:
     """The dataclass ``kind`` out of JSON data; missing keys take their defaults, unknown ones are refused.
+
+    ``readers`` read the fields whose type alone does not say how, such as a union of dataclasses.
 
     >>> from widen.data import MulMod
     >>> from_json(MulMod, {"sed": 3})
@@ -57,7 +61,13 @@ def from_json(kind: type[T], data: Any, *, where: str = "") -> T:
     for name, f in known.items():
         if name not in data and f.default is MISSING and f.default_factory is MISSING:
             raise ValueError(f"missing key {_at(where, name)!r} of {kind.__name__}")
-    return kind(**{key: _build(hints[key], item, _at(where, key)) for key, item in data.items()})
+    special = readers or {}
+    return kind(
+        **{
+            key: special[key](item) if key in special else _build(hints[key], item, _at(where, key))
+            for key, item in data.items()
+        }
+    )
 
 
 def _build(hint: Any, data: Any, where: str) -> Any:
@@ -97,7 +107,7 @@ def _at(where: str, key: str) -> str:
 
 
 def read_config(path: str | Path) -> Any:
-    """The JSON of a config file; a file that is not there or not JSON is said so by its name."""
+    """The JSON of a config file. Errors name the file."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -110,3 +120,30 @@ def content_hash(*parts: Any) -> str:
     """Sixteen hex digits that change when any part of the values changes."""
     text = json.dumps([to_json(part) for part in parts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def set_key(data: dict[str, Any], dotted: str, text: str) -> None:
+    """Set one dotted key of a config's JSON. The value is JSON, or a plain word; an object that is null on the way starts empty.
+
+    >>> data = {"lora": None}
+    >>> set_key(data, "lora.rank", "8")
+    >>> data
+    {'lora': {'rank': 8}}
+    """
+    *path, last = dotted.split(".")
+    at: Any = data
+    for step in path:
+        if at.get(step) is None:
+            at[step] = {}
+        at = at[step]
+        if not isinstance(at, dict):
+            raise ValueError(f"unknown key {dotted!r}: {step!r} is a plain value and has no keys")
+    try:
+        at[last] = json.loads(text)
+    except json.JSONDecodeError:
+        at[last] = text
+
+
+def file_name(text: str) -> str:
+    """A text as part of a file name: letters, digits, dots, dashes and equals signs stay, the rest becomes underscores."""
+    return "".join(c if c.isalnum() or c in ".=-" else "_" for c in text)

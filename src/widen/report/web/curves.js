@@ -1,16 +1,16 @@
-/** PR curves at a chosen temperature, and where a chosen lambda sits on each. */
+/** PR curves at a chosen decoding, and where a chosen lambda sits on each. */
 "use strict";
 
 widen.panel("curves", (root, /** @type {CurvesData} */ data) => {
   const lams = data.lams.map(widen.number),
-    temperatures = data.temperatures.map(widen.number);
+    decodings = data.decodings;
   const figure = widen.find(root, "figure"),
     body = widen.find(root, "tbody");
   /** @type {HTMLInputElement} */ const pickT = widen.find(root, "[data-pick=t]");
   /** @type {HTMLInputElement} */ const pickLam = widen.find(root, "[data-pick=lam]");
-  pickT.max = String(temperatures.length - 1);
+  pickT.max = String(decodings.length - 1);
   pickLam.max = String(lams.length - 1);
-  const near = temperatures.map((t) => Math.abs(Math.log(t || 1e-9)));
+  const near = decodings.map((one) => Math.abs(Math.log(widen.number(one.t) || 1e-9)));
   pickT.value = String(near.indexOf(Math.min(...near)));
   pickLam.value = String((lams.length - 1) / 2);
 
@@ -27,13 +27,13 @@ widen.panel("curves", (root, /** @type {CurvesData} */ data) => {
     };
   }
   function show() {
-    const t = temperatures[Number(pickT.value)] ?? 1,
+    const decoding = decodings[Number(pickT.value)]?.label ?? "",
       k = Number(pickLam.value),
       lam = lams[k] ?? 1;
     /** @type {Trace[]} */ const traces = [ray(lam)];
     const rows = [];
     for (const line of data.lines) {
-      const point = line.points.find((one) => widen.number(one.t) === t);
+      const point = line.points.find((one) => one.decoding === decoding);
       if (!point) continue;
       const precision = point.precision[k] ?? 0,
         recall = point.recall[k] ?? 0;
@@ -66,16 +66,16 @@ widen.panel("curves", (root, /** @type {CurvesData} */ data) => {
       rows.push(widen.make("tr", {}, widen.make("td", {}, line.name), ...numbers));
     }
     body.replaceChildren(...rows);
-    for (const [input, key, value] of /** @type {[HTMLInputElement, string, number][]} */ ([
-      [pickT, "t", t],
-      [pickLam, "lam", lam],
+    for (const [input, key, value] of /** @type {[HTMLInputElement, string, string][]} */ ([
+      [pickT, "t", decoding],
+      [pickLam, "lam", widen.show(lam)],
     ])) {
-      widen.find(root, `[data-shown=${key}]`).textContent = widen.show(value);
-      input.setAttribute("aria-valuetext", widen.show(value));
+      widen.find(root, `[data-shown=${key}]`).textContent = value;
+      input.setAttribute("aria-valuetext", value);
     }
     const unit = { range: [-0.02, 1.02] };
     widen.draw(figure, traces, {
-      title: { text: `PR curves at t = ${widen.show(t)}` },
+      title: { text: `PR curves at ${decoding}` },
       xaxis: { title: { text: "recall" }, ...unit },
       yaxis: { title: { text: "precision" }, ...unit },
     });

@@ -54,17 +54,18 @@ interface Style {
 
 interface CurveLine extends Style {
   name: string;
-  points: { t: number | string; precision: number[]; recall: number[]; area: number }[];
+  points: { decoding: string; precision: number[]; recall: number[]; area: number }[];
 }
 interface CurvesData {
   lams: (number | string)[];
-  temperatures: (number | string)[];
+  decodings: { label: string; t: number | string }[];
   lines: CurveLine[];
 }
 
-interface WishPoint {
+interface SettingPoint {
   line: string;
   loss: string;
+  decoding: string;
   t: number | string;
   precision: number;
   recall: number;
@@ -72,8 +73,8 @@ interface WishPoint {
   recall_half: number | null;
   seeds: number;
 }
-interface WishData {
-  kinds: { kind: string; points: WishPoint[] }[];
+interface SettingData {
+  kinds: { kind: string; points: SettingPoint[] }[];
 }
 
 interface Cell {

@@ -1,21 +1,20 @@
 """Fine-tuning a real model, as a value: which model, which data, which loss, how. JSON and back.
 
 The defaults are the paper's (its appendix on experimental details): Adam at a constant 1e-6 after 1,000 steps of linear warm-up, 8
-sequences a step. `FineTune.after` is its "checkpoint obtained after one epoch of NLL training": a fine-tuning of its own, trained once
+sequences per step. `FineTune.after` is its "checkpoint obtained after one epoch of NLL training": a fine-tuning of its own, trained once
 and shared by every run that names it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from widen.losses import parse
+from widen.losses import Weight, spec
 
-from ..value import content_hash, from_json, read_config, to_json
+from ..value import content_hash, file_name, from_json, read_config, set_key, to_json
 
 PRECISIONS = {
     "bf16": "bfloat16 autocast, float32 weights and optimizer",
@@ -24,7 +23,7 @@ PRECISIONS = {
     "pure_bf16": "bfloat16 weights and optimizer: half the memory; steps smaller than 1/256 of a weight are lost",
 }
 SCHEDULES = ("constant_with_warmup", "constant", "linear", "cosine", "cosine_with_min_lr")
-"""How the rate goes; ``cosine_with_min_lr`` falls to a tenth. All but ``constant`` start with the linear warm-up."""
+"""Learning-rate schedules; ``cosine_with_min_lr`` falls to a tenth. All but ``constant`` start with a linear warm-up."""
 WEIGHT_SCALES = ("raw", "mean_one")
 
 
@@ -57,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
-    """A low-rank adapter in place of all weights.
+    """A low-rank adapter, trained instead of all weights.
 
     Args:
       rank: of each adapter.
@@ -90,7 +89,7 @@ class FineTune:
       model: a folder, or a name on the hub; the folder of another run stands for its checkpoint.
       train: the examples.
       evaluate: held-out examples, whose NLL is taken after every epoch, whatever the loss.
-      loss: its spec; stored in one spelling, so that equal losses are equal values.
+      loss: a spec or a loss object; stored as its one spec, so that equal losses are equal values.
       after: trained first; this run starts from its model. It is shared by all that name it.
       lora: train an adapter of this kind; None trains all weights.
       precision: bf16 | fp16 | fp32 | pure_bf16, see `PRECISIONS`.
@@ -99,13 +98,13 @@ class FineTune:
       group_by_length: batches of examples of similar length: less padding, another order.
       gradient_checkpointing: keep less for the backward pass and compute it again.
       epochs, max_steps: how long; max_steps decides alone unless it is -1.
-      batch_size: sequences an optimizer step, over all devices and micro-batches.
+      batch_size: sequences per optimizer step, over all devices and micro-batches.
       micro_batch: sequences that a device takes at once; accumulation follows from both and the number of devices.
       lr, schedule, warmup_steps, weight_decay, max_grad_norm: the optimizer; see `SCHEDULES`.
       weight_scale: "raw", or "mean_one": weights divided by their mean, which takes the scale of the loss out of the comparison.
       seed: of the order of the data, of dropout and of the adapter's first values.
-      save_steps: optimizer steps between checkpoints to resume from; it changes no number, so it is no part of `key`.
-      fsdp: spread weights, gradients and optimizer over the GPUs of all processes (FSDP2); rounding aside it changes no number either.
+      save_steps: optimizer steps between checkpoints to resume from; it changes no number, so it is not part of `key`.
+      fsdp: spread weights, gradients and optimizer over the GPUs of all processes (FSDP2); it changes no number either, rounding aside.
 
     Examples:
       >>> config = FineTune(model="allenai/OLMo-1B-hf", train=Source(task="mathqa_python", path="train.jsonl"), loss="gold")
@@ -118,7 +117,7 @@ class FineTune:
     model: str
     train: Source
     evaluate: Source | None = None
-    loss: str = "nll"
+    loss: str | Weight = "nll"
     after: FineTune | None = None
     lora: Lora | None = None
     precision: str = "bf16"
@@ -143,8 +142,8 @@ class FineTune:
     def __post_init__(self) -> None:
         if not self.model:
             raise ValueError("model is empty: give a folder, or a name on the hub")
-        # One spelling a value, so that equal settings have one key: "gold" is the c-Div that it is, and 3 epochs are 3.0.
-        object.__setattr__(self, "loss", str(parse(self.loss)))
+        # One spelling per value, so that equal settings have one key: "gold" is the c-Div that it is, and 3 epochs are 3.0.
+        object.__setattr__(self, "loss", spec(self.loss))
         _as_floats(self, "epochs", "lr", "weight_decay", "max_grad_norm")
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("schedule", self.schedule, SCHEDULES)
@@ -170,8 +169,7 @@ class FineTune:
 
     @property
     def key(self) -> str:
-        """The trained model, by the content of what determines it. Data and weights count by the names given here; `fine_tune` records
-        what was in them and refuses to go on with others.
+        """The trained model, by the content of what determines it. Data and weights count by name; `fine_tune` checks their content.
 
         >>> from dataclasses import replace
         >>> config = FineTune(model="m", train=Source(path="train.jsonl"))
@@ -183,12 +181,12 @@ class FineTune:
     @property
     def folder_name(self) -> str:
         """Readable and unique: model, loss, seed and key."""
-        model = _plain(Path(self.model).name)[-40:].strip("_.-") or "model"
-        return f"{model}-{_plain(self.loss)[:60]}-seed{self.seed}-{self.key}"
+        model = file_name(Path(self.model).name)[-40:].strip("_.-") or "model"
+        return f"{model}-{file_name(str(self.loss))[:60]}-seed{self.seed}-{self.key}"
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's JSON without what changes no number of the run."""
+    """A config's JSON without the settings that change no number."""
     kept = {key: value for key, value in config.items() if key not in ("save_steps", "fsdp")}
     return {**kept, "after": decisive(kept["after"])} if kept.get("after") else kept
 
@@ -210,7 +208,7 @@ def unwrapped(data: Any) -> Any:
 
 
 def is_finetune(data: Any) -> bool:
-    """Whether a config's JSON is of a fine-tuning: its model is a name, where an experiment of the integer task has an object.
+    """Whether a config's JSON is a fine-tuning: its model is a name, where a small model describes its shape.
 
     >>> is_finetune({"model": "gpt2"}), is_finetune({"model": {"seed": 1}}), is_finetune({"experiment": {"model": {"model": "gpt2"}}})
     (True, False, True)
@@ -230,26 +228,6 @@ def with_changes(config: FineTune, changes: Mapping[str, str]) -> FineTune:
     for dotted, text in changes.items():
         set_key(data, dotted, text)
     return from_json(FineTune, data)
-
-
-def set_key(data: dict[str, Any], dotted: str, text: str) -> None:
-    """Set one dotted key of a config's JSON; an object that is null on the way (``lora``) starts with its defaults."""
-    *path, last = dotted.split(".")
-    place: Any = data
-    for step in path:
-        if place.get(step) is None:
-            place[step] = {}
-        place = place[step]
-        if not isinstance(place, dict):
-            raise ValueError(f"unknown key {dotted!r}: {step!r} is a plain value and has no keys")
-    try:
-        place[last] = json.loads(text)
-    except json.JSONDecodeError:
-        place[last] = text
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isalnum() or c in ".=-" else "_" for c in text)
 
 
 def _as_floats(value: Any, *names: str) -> None:

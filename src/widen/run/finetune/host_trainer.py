@@ -1,4 +1,4 @@
-"""Our trainer with the settings of a fine-tuning: transformers' loop, optimizer and placing on devices, our loss."""
+"""Our Hugging Face trainer with the settings of a fine-tuning."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["arguments", "is_spread", "loading_once", "trainer_of"]
 
 
 def is_spread(config: FineTune) -> bool:
-    """Whether FSDP was asked for: by the settings, or by ``accelerate launch``, which says so to the processes that it starts."""
+    """Whether FSDP is on: by the settings, or by ``accelerate launch``, which sets an environment variable."""
     return config.fsdp or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
 
 @contextmanager
 def loading_once(config: FineTune) -> Iterator[None]:
-    """Inside, `FineTune.fsdp` reads the weights in the first process alone, as ``accelerate launch`` does: eight copies would fill a host.
+    """With `FineTune.fsdp`, load the weights in the first process only, as ``accelerate launch`` does: eight copies would fill a host.
 
-    transformers looks at the environment, and loads zeros elsewhere; accelerate, by `arguments`, sends the weights there.
+    transformers reads the environment variable and loads zeros in the other processes; accelerate then sends them the weights.
     """
     name, before = "ACCELERATE_USE_FSDP", os.environ.get("ACCELERATE_USE_FSDP")
     if config.fsdp:
@@ -34,11 +34,11 @@ def loading_once(config: FineTune) -> Iterator[None]:
         yield
     finally:
         if config.fsdp and before is None:
-            os.environ.pop(name, None)  # the next run of this process may not be spread
+            os.environ.pop(name, None)  # the next run of this process may not use FSDP
 
 
 def arguments(one: Prepared, process: Process, resume: Path) -> Any:
-    """The settings as transformers' own. Micro-batches shrink where the processes together would take more than a step holds."""
+    """The settings as TrainingArguments. Micro-batches shrink if all processes together would exceed the batch size."""
     from transformers import TrainingArguments
 
     config = one.config
@@ -73,7 +73,7 @@ def arguments(one: Prepared, process: Process, resume: Path) -> Any:
         logging_nan_inf_filter=False,
         seed=config.seed,
         fsdp=True if config.fsdp else None,
-        # A unit a layer, by the model's own list of what must not be split; weights are read by one process and sent to the others.
+        # One FSDP unit per layer; one process reads the weights and sends them to the others.
         fsdp_config={"version": 2, "cpu_ram_efficient_loading": True} if config.fsdp else None,
         use_cpu=process.device == "cpu",
         remove_unused_columns=False,
@@ -85,13 +85,13 @@ def arguments(one: Prepared, process: Process, resume: Path) -> Any:
             f"{args.world_size} processes where WORLD_SIZE says {process.world}: start with torchrun or accelerate launch"
         )
     if args.n_gpu > 1:
-        # Several GPUs in one process would be DataParallel, with another batch size; torchrun uses them all.
+        # Several GPUs in one process would mean DataParallel, with another batch size; use torchrun for several GPUs.
         args._n_gpu = 1
     return args
 
 
 def trainer_of(one: Prepared, model: Any, args: Any, watch: Any) -> Any:
-    """Our trainer on transformers' loop, silent but for the watcher."""
+    """The trainer; it prints nothing, the watcher reports."""
     from transformers import PrinterCallback
 
     from widen.hosts.transformers import Trainer
@@ -100,7 +100,7 @@ def trainer_of(one: Prepared, model: Any, args: Any, watch: Any) -> Any:
     with_padding = partial(padded, pad=one.tokenizer.eos_token_id if pad is None else pad)
 
     class OnRows(Trainer):
-        """Evaluation always pads: rows that fill up the last batch of several processes are dropped by counting rows, one a sequence."""
+        """Evaluation always pads: with several processes the host drops surplus rows by counting rows, one per sequence."""
 
         def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
             collator: Any = vars(self)["data_collator"]

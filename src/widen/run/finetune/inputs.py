@@ -1,4 +1,4 @@
-"""What a run was made from, written down when it begins and looked at whenever it is used: names stay, what is behind them may not.
+"""Detects that data or weights have changed under the same name: digests are written when a run begins and checked later.
 
 inputs.json     {"weights": digest, "train": counts and digest of tokens, "evaluate": ..., "sources": digests of the files}
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..folder import RunFolder
+from ..folder import RunFolder, folder_of
 from ..source_digest import source_digest
 from ..value import from_json, to_json
 from .config import FineTune, Source
 from .model_files import first_token, load_tokenizer, settings_of
-from .prepare import Prepared, chain, folder_of
+from .prepare import Prepared, chain
 from .token_data import DataFacts, read_all, tokenise
 
 __all__ = ["inputs", "same_data", "same_inputs"]
@@ -27,7 +27,7 @@ def inputs(folder: RunFolder) -> DataFacts:
 
 
 def same_inputs(folder: RunFolder, one: Prepared, weights: str) -> None:
-    """Record what the run is made from, or refuse to go on with something else under the same names."""
+    """Write down what the run is made from, or refuse to continue with other content under the same names."""
     found: dict[str, Any] = {
         "weights": weights,
         "train": to_json(one.train.facts),
@@ -47,10 +47,10 @@ def same_inputs(folder: RunFolder, one: Prepared, weights: str) -> None:
 
 
 def same_data(config: FineTune, root: str | Path, cache: dict[Any, Any]) -> None:
-    """Refuse to use ``config``, or what it starts from, where its data is here and is not what it was trained on.
+    """Refuse a model, or the model it starts from, if its data is here and differs from what it was trained on.
 
     Args:
-      cache: what several calls share is read once.
+      cache: shared by several calls, so that common data is read once.
     """
     for one in chain(config):
         folder = folder_of(root, one)
@@ -71,7 +71,7 @@ def _sources(config: FineTune) -> dict[str, Source]:
 
 
 def _changed(config: FineTune, source: Source, facts: Any, digest: str | None, cache: dict[Any, Any]) -> bool:
-    """Whether a source gives other tokens than it did. The same bytes do not; others may, and only then are they read."""
+    """Whether a source now gives other tokens. Its examples are read only if its bytes have changed."""
     now = source_digest(source.path)
     if now is None or now == digest:
         return False
@@ -80,11 +80,11 @@ def _changed(config: FineTune, source: Source, facts: Any, digest: str | None, c
         try:
             examples, left_out = read_all(source, skip_bad=True)
         except (ValueError, OSError):
-            return True  # it could be read then
+            return True  # it could be read before
         try:
             tokenizer, first = load_tokenizer(config.model), first_token(settings_of(config.model))
         except (ValueError, OSError, ImportError):
-            return digest is not None  # without the model nothing but the bytes can be compared
+            return digest is not None  # without the tokenizer only the bytes can be compared
         cache[key] = tokenise(
             examples, tokenizer, max_length=config.max_length, first_token=first, left_out=left_out
         ).facts

@@ -1,6 +1,6 @@
 """The model of a fine-tuning: loaded by transformers, adapted by peft, written as safetensors.
 
-What is written is whole or not there: a folder is filled beside its place and moved into it.
+Writes are atomic: a folder is filled under another name and renamed at the end.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ def load_tokenizer(model: str) -> Any:
 
 
 def settings_of(model: str) -> Any:
-    """The model's own settings: its sizes, known before its weights are there."""
+    """The model's config: its sizes, without loading its weights."""
     from transformers import AutoConfig
 
     return _loaded(lambda: AutoConfig.from_pretrained(resolved(model)), what="settings", model=model)
 
 
 def first_token(settings: Any) -> int | None:
-    """What the model's own settings say that a text begins with."""
+    """The token that a text begins with, by the model's config."""
     found = getattr(settings, "bos_token_id", None)
     return found if isinstance(found, int) else None
 
 
 def load_model(model: str, *, precision: str) -> Any:
-    """The model to train: float32 weights, or bfloat16 ones where the precision is pure_bf16."""
+    """The model to train, with float32 weights, or bfloat16 ones for pure_bf16."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -65,7 +65,7 @@ def load_model(model: str, *, precision: str) -> Any:
 
 
 def _can_be_saved(loaded: Any, model: str) -> None:
-    """Some models come with sampling switched off and settings for it: transformers loads those, and refuses to save them at the end."""
+    """Some models have sampling off and a temperature set: transformers loads such settings and refuses to save them. Mend them now."""
     settings = getattr(loaded, "generation_config", None)
     if settings is None:
         return
@@ -81,7 +81,7 @@ def _can_be_saved(loaded: Any, model: str) -> None:
 
 
 def _loaded(load: Callable[[], Any], *, what: str, model: str) -> Any:
-    """What transformers raises for a wrong name runs over many lines; the first says what is wrong, unless it announces a list."""
+    """Load, and turn the long errors of transformers into one sentence."""
     try:
         return load()
     except (OSError, ValueError, KeyError) as error:
@@ -94,7 +94,7 @@ def _loaded(load: Callable[[], Any], *, what: str, model: str) -> Any:
 
 
 def adapted(model: Any, lora: Lora) -> Any:
-    """The model with an adapter on it, which alone is trained."""
+    """The model with an adapter; only the adapter is trained."""
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError:
@@ -114,14 +114,14 @@ def adapted(model: Any, lora: Lora) -> Any:
 
 
 def merged(start: str, adapter: str | Path, *, precision: str) -> Any:
-    """The start with the adapter added to its weights; loaded anew, since training may have spread it over devices."""
+    """The start with the adapter merged in. It is loaded again, since training may have sharded it."""
     from peft import PeftModel
 
     return PeftModel.from_pretrained(load_model(start, precision=precision), str(adapter)).merge_and_unload()
 
 
 def save_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Fill a folder by ``write`` and move it to its place."""
+    """Fill a folder by ``write`` and rename it to ``path`` at the end."""
     part = path.with_name(path.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -133,7 +133,7 @@ def save_whole(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def settle(folder: Path) -> None:
-    """Wait until every file of a folder is on the disk, so that a power cut cannot leave a name without its content."""
+    """Flush every file of a folder to disk."""
     for file in [*(p for p in folder.rglob("*") if p.is_file()), folder]:
         handle = os.open(file, os.O_RDONLY)
         try:
@@ -143,7 +143,7 @@ def settle(folder: Path) -> None:
 
 
 def write_model(model: Any, tokenizer: Any, state: dict[str, Any] | None = None) -> Callable[[Path], None]:
-    """A writer of model and tokenizer. The tokenizer's end token, which was taught, is among those that end a sample."""
+    """A function that saves model and tokenizer. The tokenizer's end token is added to those that end a sample."""
 
     def write(folder: Path) -> None:
         model.config.use_cache = True
@@ -160,13 +160,13 @@ def write_model(model: Any, tokenizer: Any, state: dict[str, Any] | None = None)
 
 
 def _once(model: Any, state: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A state without the second name of tied weights: gathered from several devices the two are copies, and both would be written."""
+    """A state without the second name of tied weights. Gathered from several devices, both copies would be saved."""
     tied = getattr(model, "all_tied_weights_keys", None) or {}
     return None if state is None else {k: v for k, v in state.items() if not (k in tied and tied[k] in state)}
 
 
 def weights_digest(model: Any) -> str:
-    """Sixteen hex digits of the weights' names and shapes and 64 values of each: another start has another."""
+    """A digest of the names, the shapes and 64 values of each weight: it tells one start from another."""
     import torch
 
     total = hashlib.sha256()

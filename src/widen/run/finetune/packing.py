@@ -1,7 +1,7 @@
-"""Whether a model keeps packed sequences apart: asked of the model itself, before it is trained on them.
+"""Tests whether a model keeps packed sequences apart, before it is trained on them.
 
-Positions that start again tell attention where a sequence begins, in architectures that look at them. Others (ALiBi, positions counted
-from the mask, recurrent and convolutional layers) read on through the border, and nothing in the loss would say so.
+Many architectures take restarting positions as the start of a new sequence. Others (ALiBi, positions counted from the mask, recurrent and
+convolutional layers) ignore them and mix the sequences, and nothing in the loss would show it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ LENGTH = 24
 """Tokens of each of the two sequences."""
 BOUNDS = {"bfloat16": 0.05, "float16": 0.05}
 OTHERWISE = 0.01
-"""Of `leak`, by the dtype of the weights. Of 26 architectures those that keep sequences apart had at most 4e-7 in float32 and 4e-3 in
-bfloat16 (a random Llama of 24 layers .013); of those that mix them a hybrid had .2, a freshly initialised OPT .14, the others .8 to 1."""
+"""The largest legal `leak`, by the dtype of the weights. Of 26 architectures, those that keep sequences apart had at most 4e-7 in float32
+and 4e-3 in bfloat16 (.013 for a random Llama of 24 layers). Those that mix had .8 to 1,
+except a hybrid (.2) and an untrained OPT (.14)."""
 
 
 def refuse_mixing(model: Any, rows: Sequence[Sequence[int]]) -> None:
-    """Raise ValueError where the second of two packed sequences sees the first.
+    """Raise ValueError if the second of two packed sequences sees the first.
 
     Args:
       model: of transformers, on the device where it will be trained.
-      rows: token ids of examples; the ends of the first two are taken, since many texts begin alike.
+      rows: token ids of examples; only the ends of the first two are used, since many texts begin alike.
     """
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2 * LENGTH
     length = max(1, min(LENGTH, positions // 2))  # the two as one running text must fit as well
@@ -43,11 +44,11 @@ def refuse_mixing(model: Any, rows: Sequence[Sequence[int]]) -> None:
 
 
 def leak(model: Any, first: list[int], second: list[int]) -> float:
-    """How much of what ``first`` does to ``second`` in one running text it still does when the two are packed.
+    """The influence of ``first`` on ``second`` when the two are packed, relative to its influence in one continuous text.
 
-    The root mean square over positions and vocabulary of log q(second packed) - log q(second alone), over that of log q(second running
-    on) - log q(second alone): 0 where they are apart, about 1 where packing changes nothing. As a share it needs no scale: weights of a
-    new model hardly answer to their context, those of a trained one much, and rounding goes with either.
+    The root mean square over positions and vocabulary of log q(second packed) - log q(second alone), divided by that of log q(second
+    continued) - log q(second alone): 0 if they are kept apart, about 1 if packing changes nothing. A ratio works for untrained and trained
+    models alike.
     """
     import torch
 

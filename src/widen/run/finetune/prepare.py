@@ -1,4 +1,4 @@
-"""What a fine-tuning needs before any weight is loaded: where it runs, which folder is its own, and its data, checked and tokenised."""
+"""What a fine-tuning needs before weights are loaded: its process, its folder, and its data, checked and tokenised."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..folder import RunFolder
+from ..folder import RunFolder, folder_of
 from .config import FineTune, Source
 from .model_files import first_token, load_tokenizer, settings_of
 from .token_data import TokenData, read_all, tokenise
 
-__all__ = ["Prepared", "Process", "chain", "folder_of", "prepare", "process_of"]
+__all__ = ["Prepared", "Process", "chain", "prepare", "process_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """One training that is ready to start but for the weights."""
+    """One training, ready to start except for the weights."""
 
     config: FineTune
     folder: RunFolder
@@ -44,13 +44,8 @@ class Prepared:
     about: Mapping[str, Any]
 
 
-def folder_of(root: str | Path, config: FineTune) -> RunFolder:
-    """Where a fine-tuning's run lives: one folder a trained model, whoever asks for it."""
-    return RunFolder(Path(root) / config.folder_name)
-
-
 def chain(config: FineTune) -> list[FineTune]:
-    """What is trained, in order."""
+    """The trainings of a config in order: what it starts from first."""
     return [*(chain(config.after) if config.after else []), config]
 
 
@@ -87,7 +82,7 @@ def _can_spread(device: str) -> None:
 def prepare(
     config: FineTune, root: str | Path, *, skip_bad: bool, cache: dict[Any, Any], about: Mapping[str, Any]
 ) -> Prepared:
-    """Data of one training, tokenised; what several trainings share is read once."""
+    """The tokenised data of one training; data that several trainings share is read once."""
 
     def once(key: Any, make: Callable[[], Any]) -> Any:
         if key not in cache:
@@ -121,7 +116,7 @@ def prepare(
 
 
 def _fits(config: FineTune, settings: Any, tokenizer: Any, data: TokenData) -> None:
-    """Refuse data that the model has no position or no embedding for: torch would only say that an index is out of range."""
+    """Refuse data that is too long for the model's positions or has tokens without an embedding."""
     positions = getattr(settings, "max_position_embeddings", None)
     if isinstance(positions, int) and 0 < positions < data.facts.longest:
         raise ValueError(

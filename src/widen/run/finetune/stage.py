@@ -1,10 +1,10 @@
-"""The fine-tuning stage: a `FineTune` in, a run folder with the trained model out. What is trained already is not trained again.
+"""The train stage of real models: a `FineTune` in, a run folder with the trained model out. A finished model is not trained again.
 
     config.json env.json inputs.json log.jsonl checkpoint/ adapter/ (LoRA) resume/ (while it runs)
 
-Under ``torchrun`` or ``accelerate launch`` every process calls `fine_tune`; the first one writes. Killed at any moment, the same call
-goes on from the newest whole checkpoint in ``resume/``. The loop, the optimizer and the placing on devices are transformers' and
-accelerate's own; the loss is ours.
+Under ``torchrun`` or ``accelerate launch`` every process calls `fine_tune`, and the first one writes. After a kill the same call
+continues from the newest whole checkpoint in ``resume/``. Loop, optimizer and devices are handled by transformers and accelerate; the
+loss is ours.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from typing import Any
 from widen.train.log import Log
 
 from ..environment import environment
-from ..folder import RunFolder
-from ..training import OnTraining, is_trained
+from ..folder import RunFolder, StageProgress, folder_of
 from ..value import to_json
 from .config import FineTune, decisive
 from .host_trainer import arguments, is_spread, loading_once, trainer_of
 from .inputs import inputs, same_data, same_inputs
 from .model_files import adapted, load_model, merged, save_whole, weights_digest, write_model
 from .packing import refuse_mixing
-from .prepare import Prepared, Process, chain, folder_of, prepare, process_of
+from .prepare import Prepared, Process, chain, prepare, process_of
 from .token_data import DataFacts
 from .watch import alone, drop_others, newest_whole, same_spread, step_after, watcher
 
-__all__ = ["OnData", "fine_tune", "folder_of", "inputs"]
+__all__ = ["OnData", "fine_tune", "inputs"]
 
 OnData = Callable[[str, DataFacts], None]
-"""Called with what the data is for and what is in it."""
+"""Called with the name of a training and the counts of its data."""
 
 
 def fine_tune(
@@ -43,19 +42,19 @@ def fine_tune(
     *,
     device: str | None = None,
     skip_bad: bool = False,
-    progress: OnTraining | None = None,
+    progress: StageProgress | None = None,
     on_data: OnData | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> RunFolder:
-    """Train ``config.after`` and then ``config`` itself; each in its own folder under ``root``, each skipped where it is finished.
+    """Train ``config.after`` and then ``config``, each in its own folder under ``root``; finished models are skipped.
 
-    What is finished must have been trained on what its sources hold now, where they can be read. Every record of every other source is
-    read, checked and tokenised before a weight is loaded.
+    A finished model is refused if its sources are here and hold other examples than it was trained on. Otherwise all data is read,
+    checked and tokenised before any weight is loaded.
 
     Args:
       device: "cuda" or "cpu"; None takes a GPU if there is one.
       skip_bad: leave out bad records, and count them, instead of refusing to start.
-      progress: called with what is being trained and how far it is.
+      progress: called with what is being trained, steps done, and steps in all.
       on_data: called with the name of each training and the counts of its data.
       about: more keys for the experiment in config.json, such as its name in tables.
 
@@ -63,7 +62,7 @@ def fine_tune(
       The folder of ``config``.
     """
     folder, cache = folder_of(root, config), dict[Any, Any]()
-    if is_trained(folder):
+    if folder.is_trained:
         same_data(config, root, cache)
         return folder
     process = process_of(device, config)
@@ -72,7 +71,7 @@ def fine_tune(
     waiting = [
         prepare(one, root, skip_bad=skip_bad, cache=cache, about=(about or {}) if one is config else {})
         for one in chain(config)
-        if not is_trained(folder_of(root, one))
+        if not folder_of(root, one).is_trained
     ]
     for one in waiting:
         what = f"{Path(one.config.model).name}, {one.config.loss}" + ("" if one.config is config else ", first")
@@ -83,8 +82,8 @@ def fine_tune(
     return folder
 
 
-def _train(one: Prepared, process: Process, what: str, progress: OnTraining | None) -> None:
-    """Train one model, from its newest whole checkpoint if there is one, and write it."""
+def _train(one: Prepared, process: Process, what: str, progress: StageProgress | None) -> None:
+    """Train one model, from its newest whole checkpoint if there is one, and save it."""
     config, folder = one.config, one.folder
     resume = folder.path / "resume"
     args = arguments(one, process, resume)
@@ -96,7 +95,7 @@ def _train(one: Prepared, process: Process, what: str, progress: OnTraining | No
     if config.lora is not None:
         model = adapted(model, config.lora)
         if config.gradient_checkpointing:
-            model.enable_input_require_grads()  # the frozen embedding hands no gradient to the first checkpointed layer
+            model.enable_input_require_grads()  # a frozen embedding passes no gradient to the first checkpointed layer
     checkpoint, spread = newest_whole(resume), is_spread(config)
     same_spread(checkpoint, spread=spread)
     log = None
@@ -125,12 +124,12 @@ def _train(one: Prepared, process: Process, what: str, progress: OnTraining | No
 
 
 def _start(one: Prepared, args: Any) -> Any:
-    """The model that training starts from; one that would mix packed sequences is refused."""
+    """The model that training starts from; refused if packing is on and it would mix packed sequences."""
     from transformers import set_seed
 
     set_seed(one.config.seed)  # the adapter's first values
     model = load_model(one.start, precision=one.config.precision)
-    model.config.use_cache = False  # a cache would also keep attention from seeing where packed sequences begin
+    model.config.use_cache = False  # with a cache, attention does not see where packed sequences begin
     if one.config.packing:
         if not is_spread(one.config):  # a model that FSDP spreads may be too large for one device
             model.to(args.device)
@@ -139,10 +138,10 @@ def _start(one: Prepared, args: Any) -> Any:
 
 
 def _write(one: Prepared, trainer: Any, process: Process) -> None:
-    """The finished model, last and in one move; then what it could have been resumed from goes."""
+    """Save the finished model in one move; then remove the checkpoints to resume from."""
     from accelerate import PartialState
 
-    # gathers what is spread over devices, so every process takes part
+    # gathers sharded weights, so every process must call it
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     if process.main:

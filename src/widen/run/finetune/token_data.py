@@ -1,6 +1,6 @@
-"""The data of a fine-tuning: read, checked and tokenised before any weight is loaded; counted, so that a run can say what it learnt from.
+"""The data of a fine-tuning: read, checked, tokenised and counted before any weight is loaded.
 
-A token takes four bytes here: a Python list of the same would take nine times that, and WritingPrompts has 10^8.
+A token takes four bytes here; a Python list would take nine times that, and WritingPrompts has 10^8 tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .config import Source
 
 @dataclass(frozen=True, kw_only=True)
 class DataFacts:
-    """What a run learnt from: the counts of its examples and a digest of every token and mask."""
+    """Counts of the examples that a run learns from, and a digest of all tokens and masks."""
 
     examples: int
     left_out: int
@@ -47,7 +47,7 @@ class DataFacts:
 
 
 class TokenData:
-    """Tokenised examples: what a trainer calls a data set, with ``input_ids`` and ``labels`` for each."""
+    """Tokenised examples as a data set for a trainer: ``input_ids`` and ``labels`` of each."""
 
     def __init__(self, encoded: Sequence[Encoded], *, left_out: int = 0) -> None:
         self.ids = [np.asarray(one.input_ids, np.int32) for one in encoded]
@@ -85,7 +85,7 @@ class TokenData:
 
 
 def read_all(source: Source, *, skip_bad: bool) -> tuple[list[Example], int]:
-    """The examples of a source and how many bad records were left out; refused where some are bad, unless they may be skipped."""
+    """The examples of a source and how many bad records were left out; bad records are an error unless ``skip_bad``."""
     found = read(source.task, source.path, split=source.split, limit=source.limit, answered=True, facts=False)
     if found.bad and not skip_bad:
         total = len(found.bad) + len(found.examples)
@@ -100,13 +100,13 @@ def read_all(source: Source, *, skip_bad: bool) -> tuple[list[Example], int]:
 def tokenise(
     examples: Sequence[Example], tokenizer: Any, *, max_length: int, first_token: int | None = None, left_out: int = 0
 ) -> TokenData:
-    """Every example as tokens; what a tokenizer may make of it is known before the model is there."""
+    """Every example as tokens."""
     encoded = [encode(one, tokenizer, max_length=max_length, first_token=first_token) for one in examples]
     return TokenData(encoded, left_out=left_out)
 
 
 def padded(features: Sequence[dict[str, list[int]]], *, pad: int) -> dict[str, Any]:
-    """A batch with padding at the right: causal attention keeps it from mattering, and the mask says so to models that look."""
+    """A batch padded at the right, with an attention mask."""
     import torch
 
     longest = max(len(one["input_ids"]) for one in features)
@@ -120,10 +120,9 @@ def padded(features: Sequence[dict[str, list[int]]], *, pad: int) -> dict[str, A
 
 
 def packed(features: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
-    """A batch end to end in one row. Positions start again with each sequence, which is how attention keeps them apart.
+    """A batch end to end in one row. Positions restart with each sequence; that is how attention keeps sequences apart.
 
-    The first token of a sequence is never a target (`encode` puts at least one token before the completion), so no sequence is asked to
-    predict the next one's beginning.
+    The first token of a sequence is never a target, since `encode` puts at least one token before the completion.
     """
     import torch
 

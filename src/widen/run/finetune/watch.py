@@ -1,6 +1,6 @@
-"""What is kept of a fine-tuning while it runs: its log, its checkpoints to resume from, its progress. Only the first process writes.
+"""What a fine-tuning writes while it runs: log, checkpoints to resume from, progress. Only the first process writes.
 
-A checkpoint to resume from counts once ``whole.json`` is in it, which is written last; until then the one before it stays.
+A checkpoint counts once it holds ``whole.json``, which is written last; until then the checkpoint before it is kept.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from widen.train.log import Log
-from widen.train.progress import Timer
 
-from ..training import OnTraining
+from ..folder import StageProgress
 from .model_files import settle
 
 __all__ = ["alone", "drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
@@ -36,9 +35,9 @@ TIMES = ("runtime", "per_second", "total_flos", "train_loss")
 
 @contextmanager
 def alone(resume: Path) -> Iterator[None]:
-    """Hold the folder that checkpoints go to; the system lets go of it when the process ends, however it ends.
+    """Lock the folder of the checkpoints; the system releases the lock when the process ends, however it ends.
 
-    Several losses started at once share what comes before them; the second one to ask is told to wait.
+    Several losses that start at once may share a first training; the second process is told to wait.
     """
     resume.mkdir(parents=True, exist_ok=True)
     held = os.open(resume, os.O_RDONLY)
@@ -62,18 +61,18 @@ def newest_whole(resume: Path) -> Path | None:
 
 
 def same_spread(checkpoint: Path | None, *, spread: bool) -> None:
-    """Refuse a checkpoint that was written with FSDP where it is gone on without, and the other way round: the host has two kinds."""
+    """Refuse to resume without FSDP from a checkpoint written with it, and the other way round: their formats differ."""
     if checkpoint is None or json.loads((checkpoint / WHOLE).read_text(encoding="utf-8")).get("fsdp", spread) == spread:
         return
     before, now = ("without", "with") if spread else ("with", "without")
     raise ValueError(
-        f"{checkpoint} was written {before} FSDP and this run is {now} it: go on as the run began, "
+        f"{checkpoint} was written {before} FSDP and this run is {now} it: continue as the run began, "
         f"or remove {checkpoint.parent} to begin again"
     )
 
 
 def drop_others(resume: Path, kept: Path | None) -> None:
-    """Remove every checkpoint but one: older ones, and what a kill left half written."""
+    """Remove every checkpoint but one: older ones, and any that a kill left half written."""
     for path in resume.glob("checkpoint-*"):
         if path != kept:
             shutil.rmtree(path)
@@ -89,7 +88,7 @@ def step_after(checkpoint: Path | None) -> int:
 
 
 def log_line(logs: Mapping[str, Any], step: int) -> dict[str, Any] | None:
-    """One line of log.jsonl, or None where a log holds no number of a step. What depends on the clock is left out.
+    """One line of log.jsonl, or None if a log holds no number of a step. Times are left out.
 
     >>> log_line({"loss": 2.5, "learning_rate": 1e-6, "epoch": 0.5}, 10)
     {'step': 9, 'loss': 2.5, 'lr': 1e-06, 'epoch': 0.5}
@@ -97,7 +96,7 @@ def log_line(logs: Mapping[str, Any], step: int) -> dict[str, Any] | None:
     if "train_runtime" in logs:
         return None
     kept = {RENAMED.get(k, k): v for k, v in logs.items() if not k.endswith(TIMES)}
-    # JSON has no infinity and no nan: they are written as words, as everywhere in a run folder
+    # JSON has no infinity and no nan: write them as words
     kept = {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in kept.items()}
     return {"step": step - 1, **kept}
 
@@ -108,47 +107,42 @@ def watcher(
     resume: Path,
     what: str,
     first: int,
-    progress: OnTraining | None,
+    progress: StageProgress | None,
     main: bool,
     evaluate: bool,
     spread: bool,
 ) -> Any:
-    """The callback that writes log lines, marks checkpoints as whole and says how far it is."""
+    """The callback that writes log lines, marks checkpoints as whole and reports progress."""
     from transformers import TrainerCallback
 
     class Watcher(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         """See the module."""
 
         def __init__(self) -> None:
-            self.timer: Timer | None = None
-            self.loss = self.nll = float("nan")
+            self.steps = 0
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            self.timer = Timer(first, state.max_steps)
+            self.steps = state.max_steps
             self._tell(first)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             line = log_line(logs or {}, state.global_step)
-            if line is None:
-                return
-            self.loss, self.nll = line.get("loss", self.loss), line.get("nll", self.nll)
-            if log is not None:
+            if line is not None and log is not None:
                 log.write(line)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            # Evaluated here and not at the host's end of epoch: that comes after the checkpoint of the same step, and a run killed in
-            # between would resume behind an evaluation that was never made.
+            # Evaluate here, before the checkpoint of this step. The host evaluates after it: a run killed in between would skip one.
             last = state.global_step >= state.max_steps
             control.should_evaluate = evaluate and (last or abs(state.epoch - round(state.epoch)) < 1e-9)
             if last:
-                # The finished model follows at once. Resumed from a checkpoint of its last step, inside an epoch, the host makes one
-                # step too many (seen in transformers 5.22).
+                # The finished model follows at once. Resumed from a checkpoint of the last step, the host would make one step too many
+                # (seen in transformers 5.22).
                 control.should_save = False
             self._tell(state.global_step)
 
         def _tell(self, step: int) -> None:
-            if progress is not None and main and self.timer is not None:
-                progress(what, self.timer.at(step, _number(self.loss), _number(self.nll)))
+            if progress is not None and main:
+                progress(what, step, self.steps)
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             _wait()  # every process has written its random state
@@ -164,10 +158,6 @@ def watcher(
                 drop_others(resume, checkpoint)
 
     return Watcher()
-
-
-def _number(value: Any) -> float:
-    return float(value)
 
 
 def _wait() -> None:

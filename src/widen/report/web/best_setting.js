@@ -1,7 +1,7 @@
-/** The best point for a wish: the most of one score among the points that have enough of the other. */
+/** The best setting for a target: the most of one score among the points that have enough of the other. */
 "use strict";
 
-widen.panel("wish", (root, /** @type {WishData} */ data) => {
+widen.panel("best_setting", (root, /** @type {SettingData} */ data) => {
   /** @type {HTMLInputElement} */ const level = widen.find(root, "[data-pick=level]");
   /** @type {HTMLSelectElement} */ const kind = widen.find(root, "[data-pick=kind]");
   /** @type {HTMLInputElement} */ const careful = widen.find(root, "[data-pick=careful]");
@@ -9,14 +9,14 @@ widen.panel("wish", (root, /** @type {WishData} */ data) => {
   const sentence = widen.find(root, "[data-shown=answer]"),
     body = widen.find(root, "tbody");
 
-  /** @param {WishPoint} point @param {"precision" | "recall"} score */
+  /** @param {SettingPoint} point @param {"precision" | "recall"} score */
   const low = (point, score) => point[score] - (careful.checked ? (point[`${score}_half`] ?? 0) : 0);
-  /** @param {WishPoint} point @param {"precision" | "recall"} score */
+  /** @param {SettingPoint} point @param {"precision" | "recall"} score */
   const shown = (point, score) =>
     point[score].toFixed(3) + (point[`${score}_half`] === null ? "" : ` ± ${point[`${score}_half`]?.toFixed(3)}`);
 
   function show() {
-    const want = /** @type {"precision" | "recall"} */ (widen.find(root, "input[name=wish]:checked").value);
+    const want = /** @type {"precision" | "recall"} */ (widen.find(root, "input[name=target]:checked").value);
     const given = want === "recall" ? "precision" : "recall",
       least = Number(level.value) / 100;
     const points = data.kinds[kind.selectedIndex]?.points ?? [];
@@ -24,7 +24,7 @@ widen.panel("wish", (root, /** @type {WishData} */ data) => {
       .map((line) => {
         const reach = points.filter((point) => point.line === line && low(point, given) >= least);
         const first = reach.reduce(
-          (/** @type {WishPoint | null} */ a, b) => (a && low(a, want) >= low(b, want) ? a : b),
+          (/** @type {SettingPoint | null} */ a, b) => (a && low(a, want) >= low(b, want) ? a : b),
           null,
         );
         return { line, first };
@@ -37,7 +37,7 @@ widen.panel("wish", (root, /** @type {WishData} */ data) => {
         if (!first) row.append(...[0, 1, 2, 3].map(() => widen.make("td", {}, "–")), loss);
         else
           row.append(
-            widen.make("td", { "data-v": String(widen.number(first.t)) }, widen.show(widen.number(first.t))),
+            widen.make("td", { "data-v": String(widen.number(first.t)) }, first.decoding),
             .../** @type {const} */ (["precision", "recall"]).map((score) =>
               widen.make("td", { "data-v": String(first[score]) }, shown(first, score)),
             ),
@@ -49,15 +49,15 @@ widen.panel("wish", (root, /** @type {WishData} */ data) => {
     );
     const top = best[0]?.first;
     sentence.textContent = top
-      ? `Most ${want} with ${given} at least ${least.toFixed(2)}: ${top.line} (${top.loss}) at temperature ` +
-        `${widen.show(widen.number(top.t))}, ${want} ${shown(top, want)}, ${given} ${shown(top, given)}, ` +
+      ? `Most ${want} with ${given} at least ${least.toFixed(2)}: ${top.line} (${top.loss}) at ${top.decoding}, ` +
+        `${want} ${shown(top, want)}, ${given} ${shown(top, given)}, ` +
         `${top.seeds === 1 ? "a single run" : `${top.seeds} seeds`}.`
-      : `No model reaches ${given} ${least.toFixed(2)} at any measured temperature.`;
+      : `No model reaches ${given} ${least.toFixed(2)} at any measured decoding.`;
     widen.find(root, "[data-shown=level]").textContent = `${given} ${least.toFixed(2)}`;
     level.setAttribute("aria-valuetext", `${given} ${least.toFixed(2)}`);
   }
   root.addEventListener("input", show);
-  // Start from a wish that can be granted: 0.9, or the highest precision that any model reaches.
+  // Start from a target that can be reached: 0.9, or the highest precision of any model.
   const highest = Math.max(0, ...(data.kinds[0]?.points ?? []).map((point) => point.precision));
   level.value = String(Math.min(90, Math.floor(100 * highest)));
   show();

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import exact, measured, results
+from widen.run.table import Row
+
+from . import result_figures, theory_figures
 from .look import FORMATS, caption, save, styled
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ class Entry:
       label: the paper's, or ``widen:`` and ours where it has none.
       claim: what the paper says of it.
       ours: what we add or correct.
-      draw: makes it when it is exact.
+      draw: makes it when it is theory_figures.
       recipe, from_rows: whose results it shows, and how, when it is measured; ``from_support`` for the support sizes.
     """
 
@@ -33,8 +35,8 @@ class Entry:
     ours: str = ""
     draw: Callable[[], Figure] | None = None
     recipe: str = ""
-    from_rows: Callable[[Sequence[results.Row]], Figure] | None = None
-    from_support: Callable[[Sequence[results.SupportRow]], Figure] | None = None
+    from_rows: Callable[[Sequence[Row]], Figure] | None = None
+    from_support: Callable[[Sequence[result_figures.SupportRow]], Figure] | None = None
 
     @property
     def caption(self) -> str:
@@ -48,9 +50,9 @@ class Entry:
         if folder is None:
             return None
         if self.from_support is not None:
-            support = results.read_support(folder, self.recipe)
+            support = result_figures.read_support(folder, self.recipe)
             return self.from_support(support) if support else None
-        rows = results.read(folder, self.recipe)
+        rows = result_figures.read(folder, self.recipe)
         return self.from_rows(rows) if rows and self.from_rows is not None else None
 
 
@@ -62,7 +64,7 @@ FIGURES = (
         claim="Examples of PR-Curves. Q1 has a higher Precision than Q2 but a lower Recall.",
         ours="Marked: λ = 0.1, 1, 10. The laws are ours: forty right atoms; Q1 falls off steeply over them, Q2 hardly, but "
         "has 30 % elsewhere.",
-        draw=exact.pr_examples,
+        draw=theory_figures.pr_examples,
     ),
     Entry(
         name="examplePQ",
@@ -70,14 +72,14 @@ FIGURES = (
         claim="Example P and Q for V = 100, K = 20, a/ρ = 1.45 and ε = 0.15. ρ is the proportion of tokens underrepresented "
         "at the level b/ρ.",
         ours="Corrected: ρ is the over-represented share, at level a/ρ. The paper does not give ρ here; ½ is assumed.",
-        draw=exact.example_pq,
+        draw=theory_figures.example_pq,
     ),
     Entry(
         name="methods",
         label="fig:methods",
         claim="Illustration of trade-offs targeted by each method over the model's PR curve (black).",
         ours="The bands show where c-Div weights λ more (vermilion) or less (blue) than NLL: by α λ^(1−α).",
-        draw=exact.methods,
+        draw=theory_figures.methods,
     ),
     Entry(
         name="prcode",
@@ -85,7 +87,7 @@ FIGURES = (
         claim="Effect of tuning t between 0.2 (smaller dots) and 2 (larger dots) on P&R for Llama3.1 models on the CodeContests dataset.",
         ours=f"Precision is pass@1, recall pass@100 − pass@1. {INTERVALS}",
         recipe="codecontests",
-        from_rows=measured.frontiers,
+        from_rows=result_figures.frontiers,
     ),
     Entry(
         name="prmulmod",
@@ -94,7 +96,7 @@ FIGURES = (
         "Recall increases with the temperature, then drops.",
         ours=INTERVALS,
         recipe="temperature",
-        from_rows=measured.frontiers_by_b,
+        from_rows=result_figures.frontiers_by_b,
     ),
     Entry(
         name="tsallis",
@@ -104,7 +106,7 @@ FIGURES = (
         ours="In our runs of five seeds they did not with plain Adam, and did up to α = 1.75 with gradients shortened to norm 1. "
         f"Small marks are cold, large ones hot. {INTERVALS}",
         recipe="tsallis",
-        from_rows=measured.frontiers,
+        from_rows=result_figures.frontiers,
     ),
     Entry(
         name="WPPRCurves",
@@ -113,7 +115,7 @@ FIGURES = (
         "our proposed losses improve Recall while maintaining comparable Precision when adjusting the temperature.",
         ours=INTERVALS,
         recipe="writing_prompts",
-        from_rows=measured.frontiers_by_family,
+        from_rows=result_figures.frontiers_by_family,
     ),
     Entry(
         name="mulmod_losses",
@@ -122,21 +124,21 @@ FIGURES = (
         "improve Recall.",
         ours=f"Within a family the marks grow with its parameter. {INTERVALS}",
         recipe="losses",
-        from_rows=measured.losses_at_one,
+        from_rows=result_figures.losses_at_one,
     ),
     Entry(
         name="PRcurve1",
         label="app:fig:PRcurve1",
         claim="PR-Curve for different temperatures t with V = 100, K = 50, a/ρ = 1.45, ε = 0.15 and ρ = 0.5. t = 1 is dashed.",
         ours="t₀ = 2.497: up to it the stretch of full recall grows, beyond it it shrinks.",
-        draw=exact.pr_curve_1,
+        draw=theory_figures.pr_curve_1,
     ),
     Entry(
         name="PRcurve2",
         label="app:fig:PRcurve2",
         claim="PR-Curve for different temperatures t with V = 100, K = 10, a/ρ = 1.05, ε = 0.05 and ρ = 0.5.",
         ours="t₀ = 0.761: already t = 1 is too hot.",
-        draw=exact.pr_curve_2,
+        draw=theory_figures.pr_curve_2,
     ),
     Entry(
         name="ineq",
@@ -144,7 +146,7 @@ FIGURES = (
         claim="Even for small values of V/K, when b is low and ρ is high, ε₀ remains relatively large, often above 0.1.",
         ours="Corrected: ε₀ falls with lower b and with higher ρ (V/K = 2, b = .05, ρ = .9: .0046). Below ε₀, recall peaks at a "
         "finite temperature.",
-        draw=exact.epsilon_0,
+        draw=theory_figures.epsilon_0,
     ),
     Entry(
         name="support",
@@ -152,7 +154,7 @@ FIGURES = (
         claim="Support size of the conditional distribution, estimated using Llama3-8B-Instruct on the CodeContests dataset.",
         ours="Tokens needed for a share p of the next-token mass, over positions.",
         recipe="support_size",
-        from_support=measured.support_sizes,
+        from_support=result_figures.support_sizes,
     ),
 )
 

@@ -1,7 +1,7 @@
-"""Programs as samples: which judge fits an example, where the program stands in an answer, and pass@k as precision and recall.
+"""Scores of programs: which judge fits a question, where the program is in an answer, and pass@k as precision and recall.
 
-Verdicts are kept in one file for all models, as they are reached: two models that write the same program for a problem have it run once,
-and a judge that was killed goes on where it stopped.
+Verdicts are kept in one file for all models as they are reached: a program that two models write for a problem runs once, and a judge
+that was killed continues where it stopped.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from os import sched_getaffinity
 from pathlib import Path
+from typing import Any
 
 from widen.judge import (
     Assertions,
+    Count,
     Judge,
     Limits,
     MathQAPython,
@@ -29,18 +31,19 @@ from widen.judge.records import contest, mbpp
 from widen.judge.verdict import Verdict
 from widen.metrics.passes import PassScores, pass_scores
 
-from .folder import RunFolder
-from .scores import Progress
-from .text_experiment import ProgramScore, TextExperiment
-from .text_points import Measured, TextPoint, keep_point
-from .text_prompts import Asked
-from .text_sampling import texts_of
+from ..experiment import Experiment
+from ..folder import RunFolder, StageProgress
+from ..questions import Question
+from ..record import Record
+from ..sampling import texts_of
+from ..score_settings import ProgramScore
+from .sampled import Measured, Sampled
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def program_in(text: str, *, fenced: bool) -> str:
-    """The program of an answer: the first block between ``` marks where that is asked for and there is one, else all of it.
+    """The program of an answer: the first block between ``` marks if ``fenced`` and there is one, else all of it.
 
     >>> program_in("Sure:\\n```python\\nprint(1)\\n```\\nDone.", fenced=True)
     'print(1)\\n'
@@ -51,8 +54,8 @@ def program_in(text: str, *, fenced: bool) -> str:
     return found.group(1) if found else text
 
 
-def judged(one: Asked, source: str) -> Program:
-    """A program with the tests of its problem, which are what its facts are."""
+def judged(one: Question, source: str) -> Program:
+    """A program with the tests of its problem."""
     facts = one.example.facts
     if "answer" in facts:
         return Program(problem=one.id, source=source, tests=(float(facts["answer"]),))
@@ -66,10 +69,10 @@ def judged(one: Asked, source: str) -> Program:
     )
 
 
-def judge_of(asked: Sequence[Asked]) -> Judge:
-    """The judge of a task: the value of ``answer`` within 1 %, assertions, or what is printed for an input."""
+def judge_of(questions: Sequence[Question]) -> Judge:
+    """The judge that the questions need: the value of ``answer`` within 1 %, assertions, or the output for an input."""
     kinds: dict[str, Judge] = {"answer": MathQAPython(), "tests": Assertions(), "inputs": StdinStdout()}
-    found = {next((key for key in kinds if key in one.example.facts), "") for one in asked}
+    found = {next((key for key in kinds if key in one.example.facts), "") for one in questions}
     if len(found) != 1 or "" in found:
         raise ValueError(f"problems must be of one kind with an answer, tests or inputs; found {sorted(found)}")
     return kinds[found.pop()]
@@ -107,11 +110,15 @@ class Judges:
         return self._open[limits]
 
     def judge(
-        self, experiment: TextExperiment, asked: Sequence[Asked], programs: list[Program], progress: Progress | None
+        self,
+        experiment: Experiment,
+        questions: Sequence[Question],
+        programs: list[Program],
+        progress: StageProgress | None,
     ) -> list[Verdict]:
         """Verdicts, those reached before included."""
         assert isinstance(experiment.score, ProgramScore)
-        path = self.root / "verdicts" / f"{experiment.prompts.task}.jsonl"
+        path = self.root / "verdicts" / f"{experiment.task}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
 
         def at(done: int, total: int) -> None:
@@ -119,11 +126,11 @@ class Judges:
                 progress(f"judge {experiment.name}, seed {experiment.seed}", done, total)
 
         sandbox = self.sandbox(experiment.score)
-        return judge_programs(judge_of(asked), programs, sandbox=sandbox, verdicts_path=path, progress=at)
+        return judge_programs(judge_of(questions), programs, sandbox=sandbox, verdicts_path=path, progress=at)
 
 
-def values_of(passes: PassScores) -> dict[str, Measured]:
-    """pass@k, and what the paper makes of it, by the names that the page knows; pass@1 alone says nothing of recall."""
+def measured(passes: PassScores) -> dict[str, Measured]:
+    """pass@k, and precision and recall as the paper defines them from it; pass@1 alone says nothing about recall."""
     recall = {
         "recall": (passes.recall, passes.recall_interval),
         "recall_normalised": (passes.recall_normalised, passes.recall_normalised_interval),
@@ -133,36 +140,39 @@ def values_of(passes: PassScores) -> dict[str, Measured]:
         **(recall if len(passes.ks) > 1 else {}),
         **{f"pass@{k}": (v, i) for k, v, i in zip(passes.ks, passes.values, passes.intervals, strict=True)},
     }
-    return {name: Measured(value=value, low=found.low, high=found.high) for name, (value, found) in named.items()}
+    return {name: Measured(value, found.low, found.high, passes.problems) for name, (value, found) in named.items()}
+
+
+def judged_detail(found: Sequence[Count], verdicts: Sequence[Verdict]) -> dict[str, dict[str, Any]]:
+    """What is kept beside precision: programs judged and passed of each problem, and how many ended in which way."""
+    statuses = dict(Counter(verdict.status for verdict in verdicts).most_common())
+    return {"precision": {"counts": {c.problem: [c.n, c.c] for c in found}, "statuses": statuses}}
 
 
 def score_programs(
     folder: RunFolder,
-    experiment: TextExperiment,
-    asked: Sequence[Asked],
+    experiment: Experiment,
+    questions: Sequence[Question],
     *,
     judges: Judges,
-    progress: Progress | None = None,
-) -> list[TextPoint]:
+    progress: StageProgress | None = None,
+) -> list[Record]:
     """pass@k at every decoding of one experiment; counts by problem are kept with it, for comparisons in pairs."""
     score = experiment.score
     assert isinstance(score, ProgramScore)
-    by_id = {one.id: one for one in asked}
+    by_id = {one.id: one for one in questions}
     programs = [
         [
             judged(by_id[name], program_in(text, fenced=score.fenced))
-            for name, text in texts_of(folder, setting, experiment, asked)
+            for name, text in texts_of(folder, setting, experiment, questions)
         ]
         for setting in experiment.settings
     ]
-    verdicts = judges.judge(experiment, asked, [program for some in programs for program in some], progress)
-    points = []
+    verdicts = judges.judge(experiment, questions, [program for some in programs for program in some], progress)
+    sampled, records = Sampled(experiment), []
     for number, (setting, some) in enumerate(zip(experiment.settings, programs, strict=True)):
         mine = verdicts[number * len(some) : (number + 1) * len(some)]
         found = counts(some, mine)
         passes = pass_scores([c.n for c in found], [c.c for c in found], score.ks)
-        each: dict[str, tuple[int, ...]] = {c.problem: (c.n, c.c) for c in found}
-        point = TextPoint(decoding=setting.decoding.spec, values=values_of(passes), counts=each)
-        keep_point(folder, experiment, setting, point, statuses=dict(Counter(verdict.status for verdict in mine)))
-        points.append(point)
-    return points
+        records += sampled.keep(folder, setting, measured(passes), judged_detail(found, mine))
+    return records

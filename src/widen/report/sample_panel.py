@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .lines import Line
 from .parts import Panel
-from .run_data import RunData, Sample, SampleCell
+from .run_data import RunData, SampleCell, SampleText
 
 BUDGET = 7_500_000
 """Bytes of the page for samples. With plotly's 4.8 MB and the scores it stays under 15 MB."""
@@ -66,9 +66,9 @@ def _prompt_order(runs: Iterator[RunData]) -> dict[str, int]:
     return order
 
 
-def chosen(cell: SampleCell, order: Mapping[str, int], keep: int) -> list[Sample]:
+def chosen(cell: SampleCell, order: Mapping[str, int], keep: int) -> list[SampleText]:
     """``keep`` samples: five of the first prompt, five of the second ..., then five more of each while there is room."""
-    by_prompt: dict[str, list[Sample]] = {}
+    by_prompt: dict[str, list[SampleText]] = {}
     for sample in cell.samples:
         by_prompt.setdefault(sample.prompt, []).append(sample)
     queues = [by_prompt[prompt] for prompt in sorted(by_prompt, key=lambda prompt: order[prompt])]
@@ -95,7 +95,7 @@ def _blobs(
     return blobs, cells, [prompt[: min(clip, LONGEST_PROMPT)] for prompt in index]
 
 
-def _row(sample: Sample, index: dict[str, int], clip: int) -> list[Any]:
+def _row(sample: SampleText, index: dict[str, int], clip: int) -> list[Any]:
     row: list[Any] = [index.setdefault(sample.prompt, len(index)), sample.text[:clip]]
     return row if len(sample.text) <= clip else [*row, len(sample.text)]
 

@@ -1,14 +1,22 @@
-"""The figures that show results: frontiers over temperature, losses at t = 1, support sizes. They draw rows; they measure nothing."""
+"""The figures that show results of recipes: frontiers over temperature, losses at t = 1, support sizes.
+
+Results are CSV tables (`widen.run.table`). A recipe is known by its last word: ``mulmod:tsallis`` is ``tsallis``. The support-size figure
+reads the columns ``recipe, mass, quantile, tokens`` instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from widen.losses import LOSSES, CDiv
+from widen.run.compare import last_loss
+from widen.run.table import Row, read_cells, read_row
+
 from .look import look, panels
-from .results import Row, SupportRow, by_name, family, strength
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,8 +38,68 @@ NAMES = {
 }
 
 
+class SupportRow(NamedTuple):
+    """How many tokens hold ``mass`` of the next-token law, at one quantile over positions."""
+
+    mass: float
+    quantile: float
+    tokens: float
+
+
+def read(folder: str | Path, recipe: str) -> list[Row]:
+    """The rows of one recipe with precision and recall, over all CSV files of a folder."""
+    return [
+        read_row(path, {"name": "", **cells})
+        for path, cells in _cells(folder, recipe)
+        if {"precision", "recall"} <= cells.keys()
+    ]
+
+
+def read_support(folder: str | Path, recipe: str) -> list[SupportRow]:
+    """The rows of the support-size recipe."""
+    return [
+        SupportRow(float(cells["mass"]), float(cells["quantile"]), float(cells["tokens"]))
+        for _, cells in _cells(folder, recipe)
+        if "tokens" in cells
+    ]
+
+
+def _cells(folder: str | Path, recipe: str) -> Iterator[tuple[Path, dict[str, str]]]:
+    for path in sorted(Path(folder).glob("*.csv")):
+        for cells in read_cells(path):
+            named = cells.get("recipe", path.stem)
+            if named.replace(".", ":").replace("/", ":").rpartition(":")[2] == recipe:
+                yield path, {"recipe": named, **cells}
+
+
+def family(loss: str) -> str:
+    """The loss's family, warm-up aside: nll, trunc, truncr, gold, cdiv, tailr or lambda_pr; empty for a product or a loss of one's own.
+
+    >>> family("nll:steps=3000 then cdiv:alpha=0.5"), family("nll:steps=3000 then truncr:drop=0.1"), family("nll")
+    ('gold', 'truncr', 'nll')
+    """
+    weight = last_loss(loss)
+    if isinstance(weight, CDiv) and weight.alpha == 0.5:
+        return "gold"
+    return next((name for name, kind in LOSSES.items() if type(weight) is kind), "")
+
+
+def strength(loss: str) -> float:
+    """The number that orders the members of a family: drop, alpha, lam or gamma."""
+    weight = last_loss(loss)
+    return next((getattr(weight, name) for name in ("drop", "alpha", "lam", "gamma") if hasattr(weight, name)), 0.0)
+
+
+def by_name(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows of each name by rising temperature, in order of first appearance."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.name, []).append(row)
+    return {name: sorted(members, key=lambda row: row.temperature) for name, members in groups.items()}
+
+
 def frontiers(rows: Sequence[Row]) -> Figure:
-    """One line a name, temperature along it: small marks cold, large ones hot."""
+    """One line per name, temperature along it: small marks cold, large ones hot."""
     figure, (ax,) = panels(width=5.4, height=3.8)
     for index, (name, line) in enumerate(by_name(rows).items()):
         _line(ax, line, name, index)
@@ -41,7 +109,7 @@ def frontiers(rows: Sequence[Row]) -> Figure:
 
 
 def frontiers_by_b(rows: Sequence[Row]) -> Figure:
-    """``fig:prmulmod``: precision and recall against the temperature, one line a level b of under-representation."""
+    """``fig:prmulmod``: precision and recall against the temperature, one line per level b of under-representation."""
     figure, axes = panels(2, width=3.4, height=3.0)
     levels = sorted({row.b for row in rows if row.b is not None})
     for index, b in enumerate(levels):
@@ -80,7 +148,7 @@ def _three(rows: Sequence[Row], *, joined: bool) -> Figure:
 
 
 def _families(ax: Axes, groups: Mapping[str, Sequence[Row]], *, joined: bool) -> None:
-    """Points of one family joined by rising strength, or one line a member over temperature."""
+    """Points of one family joined by rising strength, or one line per member over temperature."""
     index = 0
     for kind, members in groups.items():
         if joined:

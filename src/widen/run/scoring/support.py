@@ -1,6 +1,6 @@
 """Support sizes: how many tokens hold a share of the model's next-token law, along the completions of the examples.
 
-The pass through the model belongs to the sample stage and leaves sizes by position; the score is arithmetic on them and needs no model.
+The sample stage runs the model and leaves the size at every position; the score is arithmetic on these and needs no model.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from widen.data.tasks import IGNORED, encode
 from widen.metrics.support_size import sparsity_of_model, summarise
 
-from .folder import RunFolder
-from .scores import Progress
-from .text_experiment import SupportScore, TextExperiment
-from .text_points import Measured, TextPoint, keep_point
-from .text_prompts import Asked, prompts_for, prompts_path
-from .text_sampling import Models
-from .value import content_hash
+from ..experiment import Experiment
+from ..folder import RunFolder, StageProgress
+from ..questions import Question, prompts_for, prompts_path
+from ..record import Record
+from ..sampling import Models
+from ..score_settings import SupportScore
+from ..value import content_hash
+from .sampled import Measured, Sampled
 
 
-def sizes_path(folder: RunFolder, experiment: TextExperiment) -> Path:
+def sizes_path(folder: RunFolder, experiment: Experiment) -> Path:
     """Where the sizes are kept."""
     assert isinstance(experiment.score, SupportScore)
     prompts = prompts_path(experiment, "").stem
@@ -34,10 +35,10 @@ def sizes_path(folder: RunFolder, experiment: TextExperiment) -> Path:
 def measure_support(
     models: Models,
     folder: RunFolder,
-    experiment: TextExperiment,
-    asked: Sequence[Asked],
+    experiment: Experiment,
+    questions: Sequence[Question],
     *,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> None:
     """One teacher-forced pass over every example; sizes of all positions go to disk."""
     score, path = experiment.score, sizes_path(folder, experiment)
@@ -46,10 +47,10 @@ def measure_support(
         return
     if models.servers:
         raise ValueError(
-            f"{experiment.name}: support sizes need the model's whole law, which no server gives; run it locally"
+            f"{experiment.name}: support sizes need the whole next-token law, which no server gives; run it without --server"
         )
     engine = models.local(experiment, folder)
-    answered = [one for one in asked if one.example.completion.strip()]
+    answered = [one for one in questions if one.example.completion.strip()]
     if not answered:
         raise ValueError(f"{experiment.name}: no example has a completion to measure along")
     prompts = prompts_for(answered, engine.tokenizer if experiment.chat else None)
@@ -67,25 +68,24 @@ def measure_support(
         engine.model, [e.input_ids for e in encoded], prompt_lengths=starts, masses=score.masses, progress=at
     )
     sizes = [of_sample.tolist() for of_sample in found.sizes]
-    left_out = len(asked) - len(answered)
+    left_out = len(questions) - len(answered)
     folder.write(path, {"vocabulary": found.vocabulary, "masses": score.masses, "left_out": left_out, "sizes": sizes})
 
 
-def score_support(folder: RunFolder, experiment: TextExperiment) -> list[TextPoint]:
-    """Share of V for each mass: the largest over positions, the geometric mean over samples."""
+def score_support(folder: RunFolder, experiment: Experiment) -> list[Record]:
+    """Share of the vocabulary for each mass: the largest over positions, the geometric mean over samples."""
     content = folder.read(sizes_path(folder, experiment))
     sizes = [np.asarray(of_sample, np.int64) for of_sample in content["sizes"]]
     found = summarise(sizes, tuple(content["masses"]), int(content["vocabulary"]), level=0.95, seed=0)
     values = {
-        f"sparsity@{mass:g}": Measured(value=share, low=interval.low, high=interval.high)
+        f"sparsity@{mass:g}": Measured(share, interval.low, interval.high, found.samples)
         for mass, share, interval in zip(found.masses, found.sparsity, found.intervals, strict=True)
     }
-    point = TextPoint(decoding=experiment.decoding[0], values=values)
-    keep_point(folder, experiment, None, point, vocabulary=found.vocabulary, samples=found.samples)
-    return [point]
+    detail = {name: {"vocabulary": found.vocabulary} for name in values}
+    return Sampled(experiment).keep(folder, None, values, detail)
 
 
-def size_quantiles(folder: RunFolder, experiment: TextExperiment) -> list[tuple[float, float, float]]:
+def size_quantiles(folder: RunFolder, experiment: Experiment) -> list[tuple[float, float, float]]:
     """(mass, quantile, tokens) over all positions of all samples: the lines of figure ``histo``."""
     score = experiment.score
     assert isinstance(score, SupportScore)

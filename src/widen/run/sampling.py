@@ -1,7 +1,7 @@
-"""The sample stage: every prompt x sample x decoding of one model into its run folder, the model read once for all of them.
+"""The sample stage: every prompt, sample and decoding of one model into its run folder; the model is loaded once for all of them.
 
-A file that holds all it should is left alone, and where all files do the model is not even opened. Large models are drawn from servers:
-each experiment goes to the server that serves its model.
+Complete files are left alone, and if all are complete the model is not opened. Large models are sampled from servers: each experiment
+goes to the servers that serve its model.
 """
 
 from __future__ import annotations
@@ -13,48 +13,47 @@ from typing import Any
 import torch
 
 from widen.sample import Engine, LocalEngine, Prompt, Samples, ServerEngine, Settings, collect, read_samples
-from widen.sample.fill import Progress as Drawing
+from widen.sample import Progress as Drawing
 from widen.sample.server_http import Refusal, request
 
-from .folder import RunFolder
-from .scores import Progress
-from .text_experiment import TextExperiment
-from .text_prompts import Asked, prompts_for
+from .experiment import Experiment
+from .folder import RunFolder, StageProgress
+from .questions import Question, prompts_for
 
 Notice = Callable[[str], None]
 ROWS = {"cuda": 16_384, "cpu": 256}
-"""Rows drawn at a time at most. On a GPU a step of a small model costs the same Python at any number of rows: as many as fit."""
+"""The most rows drawn at a time. On a GPU a step costs the same Python at any number of rows, so many rows are cheap."""
 
 
-def missing(folder: RunFolder, experiment: TextExperiment, asked: Sequence[Asked]) -> list[Settings]:
-    """The settings whose file does not hold every sample yet."""
-    return [setting for setting in experiment.settings if not _holds(folder, setting, experiment, asked)]
+def missing(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> list[Settings]:
+    """The settings whose samples are not all on disk yet."""
+    return [setting for setting in experiment.settings if not _holds(folder, setting, experiment, questions)]
 
 
-def _holds(folder: RunFolder, setting: Settings, experiment: TextExperiment, asked: Sequence[Asked]) -> bool:
+def _holds(folder: RunFolder, setting: Settings, experiment: Experiment, questions: Sequence[Question]) -> bool:
     path = folder.samples(setting.name)
     if not path.exists():
         return False
     have = {(sample.prompt, sample.index) for sample in read_samples(path)}
-    return all((one.id, index) in have for one in asked for index in range(experiment.num_samples))
+    return all((one.id, index) in have for one in questions for index in range(experiment.num_samples))
 
 
 def texts_of(
-    folder: RunFolder, setting: Settings, experiment: TextExperiment, asked: Sequence[Asked]
+    folder: RunFolder, setting: Settings, experiment: Experiment, questions: Sequence[Question]
 ) -> list[tuple[str, str]]:
-    """(prompt id, text) of the experiment's own samples in one file, in the order of the prompts; others in the file are left out."""
+    """(prompt id, text) of the experiment's own samples in one file, in the order of the prompts."""
     found: Samples = read_samples(folder.samples(setting.name))
     have = {(sample.prompt, sample.index): sample.text for sample in found}
-    return [(one.id, have[one.id, index]) for one in asked for index in range(experiment.num_samples)]
+    return [(one.id, have[one.id, index]) for one in questions for index in range(experiment.num_samples)]
 
 
 class Models:
-    """Opens the engine of an experiment, and keeps the last one: experiments of one model follow each other.
+    """Opens the engine of an experiment and keeps the last one, since experiments of one model follow each other.
 
     Args:
       device: of local models.
-      servers: base URLs; where there are any, only what they serve is sampled.
-      rows: drawn at a time; by default what fits into memory, up to `ROWS`.
+      servers: base URLs; if there are any, only the models that they serve are sampled.
+      rows: drawn at a time; by default as many as fit into memory, up to `ROWS`.
     """
 
     def __init__(self, *, device: str, servers: Sequence[str] = (), rows: int | None = None) -> None:
@@ -62,7 +61,7 @@ class Models:
         self._path = ""
         self._engine: LocalEngine | None = None
 
-    def local(self, experiment: TextExperiment, folder: RunFolder) -> LocalEngine:
+    def local(self, experiment: Experiment, folder: RunFolder) -> LocalEngine:
         """The model in this process."""
         path = str(weights_of(experiment, folder))
         if self._path != path or self._engine is None:
@@ -75,14 +74,14 @@ class Models:
             self._path = path
         return self._engine
 
-    def server(self, experiment: TextExperiment, folder: RunFolder) -> Engine | None:
-        """The servers that serve this model; None where none does."""
+    def server(self, experiment: Experiment, folder: RunFolder) -> Engine | None:
+        """An engine over the servers that serve this model; None if none does."""
         path = str(weights_of(experiment, folder))
         known = (path, experiment.base, experiment.folder_name)
         urls: dict[str, list[str]] = {}
         for url in self.servers:
             listed = served(url)
-            # A server that lists nothing (`transformers serve` without a network) opens whatever it is asked for.
+            # A server that lists nothing (`transformers serve` without a network) opens whatever it is questions for.
             name = path if listed is None else next((name for name in known if name in listed), None)
             if name is not None:
                 urls.setdefault(name, []).append(url)
@@ -91,13 +90,13 @@ class Models:
         return None
 
     def close(self) -> None:
-        """Let go of the model's memory."""
+        """Free the model's memory."""
         self._path, self._engine = "", None
         if self.device.startswith("cuda"):
             torch.cuda.empty_cache()
 
 
-def weights_of(experiment: TextExperiment, folder: RunFolder) -> Path | str:
+def weights_of(experiment: Experiment, folder: RunFolder) -> Path | str:
     """Where the weights are: the run's checkpoint, or the model as it was named."""
     if not isinstance(experiment.model, str):
         return folder.checkpoint
@@ -106,7 +105,7 @@ def weights_of(experiment: TextExperiment, folder: RunFolder) -> Path | str:
 
 
 def served(url: str) -> set[str] | None:
-    """Names of the models that a server lists; None where it does not list any."""
+    """Names of the models that a server lists; None if it lists none."""
     try:
         answer = request(url.rstrip("/").removesuffix("/v1"), "/v1/models", timeout=60.0)
     except Refusal:
@@ -117,14 +116,14 @@ def served(url: str) -> set[str] | None:
 def sample(
     models: Models,
     folder: RunFolder,
-    experiment: TextExperiment,
-    asked: Sequence[Asked],
+    experiment: Experiment,
+    questions: Sequence[Question],
     *,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     notice: Notice | None = None,
 ) -> bool:
-    """Draw what is missing; False where no server serves the model."""
-    left = missing(folder, experiment, asked)
+    """Draw what is missing; False if no server serves the model."""
+    left = missing(folder, experiment, questions)
     if not left:
         return True
 
@@ -137,26 +136,26 @@ def sample(
         collect(engine, prompts, left, num=experiment.num_samples, folder=where, progress=at, notice=notice)
 
     if not models.servers:
-        _draw_locally(models, folder, experiment, asked, left, draw, notice or (lambda text: None))
+        _draw_locally(models, folder, experiment, questions, left, draw, notice or (lambda text: None))
         return True
     engine = models.server(experiment, folder)
     if engine is not None:
-        draw(engine, prompts_for(asked, _tokenizer(experiment, folder) if experiment.chat else None))
+        draw(engine, prompts_for(questions, _tokenizer(experiment, folder) if experiment.chat else None))
     return engine is not None
 
 
 def _draw_locally(
     models: Models,
     folder: RunFolder,
-    experiment: TextExperiment,
-    asked: Sequence[Asked],
+    experiment: Experiment,
+    questions: Sequence[Question],
     left: Sequence[Settings],
     draw: Callable[[Engine, list[Prompt]], None],
     tell: Notice,
 ) -> None:
-    """As many rows at a time as fit; where the guess was too high, half as many, and what is on disk stays."""
+    """Draw as many rows at a time as fit. Halves them when memory runs out; what is on disk stays."""
     engine = models.local(experiment, folder)
-    prompts = prompts_for(asked, engine.tokenizer if experiment.chat else None)
+    prompts = prompts_for(questions, engine.tokenizer if experiment.chat else None)
     longest = max(len(ids) for ids in engine.tokenizer([prompt.text for prompt in prompts]).input_ids)
     guided = any(setting.decoding.kl_sigma is not None for setting in left)
     rows = models.rows or rows_that_fit(engine.model, longest + experiment.max_tokens, guided=guided)
@@ -168,23 +167,23 @@ def _draw_locally(
             if rows == 1:
                 raise
             rows = max(1, rows // 2)
-        tell(f"{experiment.name}: out of memory at {2 * rows} rows; going on with {rows} at a time")
+        tell(f"{experiment.name}: out of memory at {2 * rows} rows; continuing with {rows} at a time")
         torch.cuda.empty_cache()
 
 
-def _tokenizer(experiment: TextExperiment, folder: RunFolder) -> Any:
+def _tokenizer(experiment: Experiment, folder: RunFolder) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(weights_of(experiment, folder)))
 
 
 def rows_that_fit(model: Any, positions: int, *, guided: bool = False) -> int:
-    """Rows of ``positions`` tokens whose keys, values and logits fit into seven tenths of the memory that is free.
+    """How many rows of ``positions`` tokens fit into seven tenths of the free memory, with their keys, values and logits.
 
     Args:
       model: on its device.
       positions: prompt and continuation.
-      guided: KL guidance draws along a second stream.
+      guided: KL guidance needs a second stream.
     """
     device = model.device
     most = ROWS.get(device.type, 256)
@@ -195,7 +194,7 @@ def rows_that_fit(model: Any, positions: int, *, guided: bool = False) -> int:
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     a_token = 2 * config.num_hidden_layers * heads * width * torch.finfo(model.dtype).bits // 8
     logits = 4 * 4 * config.vocab_size  # float32, with the copies that tempering and drawing make
-    torch.cuda.empty_cache()  # what torch holds in reserve is free, but not to the driver's knowledge
+    torch.cuda.empty_cache()  # so that the driver counts torch's reserve as free
     free = torch.cuda.mem_get_info(device)[0]
     row = (a_token * positions + logits) * (2 if guided else 1)
     return int(max(1, min(most, free * 7 // 10 // row)))

@@ -1,0 +1,87 @@
+"""How a model is scored, as values: exactly, by neighbours, by running programs, or by the width of its next-token law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["SCORES", "ExactScore", "KnnScore", "ProgramScore", "Score", "SupportScore"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactScore:
+    """Exact precision and recall over the listed right answers of each problem, averaged over problems. Nothing is drawn.
+
+    Args:
+      lams: points of the PR curve to report besides its ends.
+      num_samples: n of the expected recall, the share of right answers seen in n samples of a problem. The paper does not state its
+        n; it decides which point of the curve the number is near (lambda = number of right answers / n).
+    """
+
+    kind: str = "exact"
+    lams: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0)
+    num_samples: int = 20_000
+
+    def __post_init__(self) -> None:
+        if any(not lam >= 0 for lam in self.lams):
+            raise ValueError(f"lams={self.lams}: each must be at least 0")
+        if self.num_samples < 1:
+            raise ValueError(f"num_samples={self.num_samples}: must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnnScore:
+    """k-NN precision and recall of texts, as in the paper (App., "Precision and Recall for the WritingPrompts Task").
+
+    The references are the completions of the examples whose prompts were continued.
+
+    Args:
+      embedder: turns texts into features: mean over tokens, scaled to length 1, joint PCA to 90 % of the variance, open balls.
+      samples: texts taken from each set; None takes all.
+      k: neighbours.
+      mauve: MAUVE as well, in the same space.
+    """
+
+    kind: str = "knn"
+    embedder: str = "gpt2-large"
+    samples: int | None = 2000
+    k: int = 4
+    mauve: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramScore:
+    """pass@k of programs that are run in a sandbox. Precision is pass@1, recall is what the largest k adds to it.
+
+    Args:
+      ks: numbers of tries; every problem needs as many samples as the largest.
+      fenced: the program is the first block between ``` marks, if there is one: how chat models answer.
+      wall_seconds, cpu_seconds, memory_mib: limits of one program, all its tests together.
+    """
+
+    kind: str = "programs"
+    ks: tuple[int, ...] = (1, 10, 100)
+    fenced: bool = False
+    wall_seconds: float = 10.0
+    cpu_seconds: int = 10
+    memory_mib: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupportScore:
+    """How few tokens hold the mass of the model's next-token law, along the completions of the examples. Nothing is drawn.
+
+    Args:
+      masses: shares of the next-token law.
+      quantiles: over all positions of all samples: the lines of figure ``histo``.
+      max_length: tokens of an example at most.
+    """
+
+    kind: str = "support"
+    masses: tuple[float, ...] = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+    quantiles: tuple[float, ...] = (0.01, *(i / 20 for i in range(1, 20)), 0.99)
+    max_length: int = 2048
+
+
+Score = ExactScore | KnnScore | ProgramScore | SupportScore
+SCORES: dict[str, type[Any]] = {kind.kind: kind for kind in (ExactScore, KnnScore, ProgramScore, SupportScore)}

@@ -1,0 +1,4 @@
+"""The score stage: how each kind of score turns a model or its samples into records.
+
+`listed_answers.py` scores exactly, `neighbours.py` compares texts, `programs.py` runs programs, `support.py` measures next-token laws.
+"""

@@ -1,0 +1,65 @@
+"""Scores of texts: k-NN precision and recall against the completions of the same examples, and MAUVE beside them on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from widen.metrics.text_scores import PAPER, Metric, TextScores, score_texts
+
+from ..experiment import Experiment
+from ..folder import RunFolder, StageProgress
+from ..questions import Question
+from ..record import Record
+from ..sampling import texts_of
+from ..score_settings import KnnScore
+from .sampled import Measured, Sampled
+
+
+def score_neighbours(
+    folder: RunFolder,
+    experiment: Experiment,
+    questions: Sequence[Question],
+    *,
+    root: str | Path,
+    device: str,
+    progress: StageProgress | None = None,
+) -> list[Record]:
+    """Records at every decoding; a text is embedded once for all models, and its features are kept in ``root/features``."""
+    score = experiment.score
+    assert isinstance(score, KnnScore)
+    reference = [one.example.completion for one in questions]
+    if not all(text.strip() for text in reference):
+        raise ValueError(f"{experiment.name}: an example of the prompts has no completion to compare with")
+    metrics: tuple[Metric, ...] = ("knn", "mauve") if score.mauve else ("knn",)
+    settings = replace(PAPER, metrics=metrics, model=score.embedder, samples=score.samples, k=score.k)
+    sampled, records = Sampled(experiment), []
+    for number, setting in enumerate(experiment.settings):
+        if progress is not None:
+            progress(f"compare {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
+        generated = [text for _, text in texts_of(folder, setting, experiment, questions)]
+        found = score_texts(reference, generated, settings, cache=Path(root) / "features", device=device)
+        records += sampled.keep(folder, setting, measured(found), {"precision": {"notes": list(found.notes)}})
+    return records
+
+
+def measured(found: TextScores) -> dict[str, Measured]:
+    """Every number by name, with its interval over texts (k-NN) or over random seeds (MAUVE, PRD)."""
+    values = {}
+    if found.knn is not None:
+        for name in ("precision", "recall", "density", "coverage"):
+            low, high = getattr(found.knn.intervals, name)
+            values[name] = Measured(float(getattr(found.knn, name)), float(low), float(high), found.n_generated)
+    if found.mauve is not None:
+        spread = found.mauve.spread
+        values["mauve"] = Measured(found.mauve.value, spread.least, spread.most, found.n_generated)
+    if found.prd is not None:
+        for shown, name in (("prd_f8", "f8"), ("prd_f_eighth", "f_eighth")):
+            spread = getattr(found.prd.part, name)
+            values[shown] = Measured(float(getattr(found.prd, name)), spread.least, spread.most, found.n_generated)
+    for name in ("distinct", "self_bleu", "vendi"):
+        one = getattr(found.generated, name)
+        if one is not None:
+            values[name] = Measured(float(one.value), n=found.n_generated)
+    return values
