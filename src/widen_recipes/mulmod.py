@@ -168,7 +168,7 @@ def tiny(recipe: list[Experiment]) -> list[Experiment]:
             continue
         model = replace(
             full,
-            data=replace(full.data, modulus=7, low=10, high=99, num_samples=256),
+            data=replace(full.data, modulus=7, low=40, high=59, num_samples=256),
             model=LlamaShape(layers=1, dim=16, heads=2, hidden=16, init_std=0.08),
             loss=run.loss.replace("steps=3000", "steps=4"),
             train=replace(full.train, steps=8, batch_size=16, schedule=Schedule(warmup_steps=2)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -138,7 +138,7 @@ class Configuration:
       CDiv(floor=0.0, cap=10000.0, alpha=1.4)
     """
 
-    data: MulMod = field(default_factory=MulMod)
+    data: Any = field(default_factory=MulMod)  # a `widen.data.ListedTask`; MulMod has one problem
     model: LlamaShape = field(default_factory=LlamaShape)
     loss: str | Weight = "nll"
     train: Train = field(default_factory=Train)
