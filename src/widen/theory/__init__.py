@@ -50,6 +50,7 @@ from .sparsity import (
     sparsity_bound_paper,
     tight_temperature,
 )
+from .steps import decoded_log
 from .temperature import tempered, tempered_log
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "cdiv_learning_rate_limit",
     "cdiv_safe_learning_rate",
     "cdiv_scale",
+    "decoded_log",
     "exact_curves",
     "exact_log_likelihood",
     "expected_unique_recall",
