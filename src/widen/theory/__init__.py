@@ -30,8 +30,10 @@ from .bounds import (
     trunc_guarantee_paper,
     truncr_guarantee,
 )
+from .continuations import Continuations, valid_continuations
 from .curve import PRCurve, PRPoints, SupportPrecisionRecall, pr_curve, pr_curve_from_logs, support_precision_recall
 from .exact import exact_curves, exact_log_likelihood, token_log_likelihood
+from .frontier import decoding_frontier
 from .optima import lambda_pr_is_unique, lambda_pr_threshold
 from .sampled import (
     Bounds,
@@ -52,23 +54,29 @@ from .sparsity import (
 )
 from .steps import decoded_log
 from .temperature import tempered, tempered_log
+from .truncated import Thresholds, TruncatedCase, exact_thresholds
 
 __all__ = [
     "ArtificialCase",
     "Bounds",
     "Conditionals",
+    "Continuations",
     "Estimate",
     "PRCurve",
     "PRGuarantee",
     "PRPoints",
     "SupportPrecisionRecall",
+    "Thresholds",
+    "TruncatedCase",
     "acceptable_counts",
     "cdiv_learning_rate_limit",
     "cdiv_safe_learning_rate",
     "cdiv_scale",
     "decoded_log",
+    "decoding_frontier",
     "exact_curves",
     "exact_log_likelihood",
+    "exact_thresholds",
     "expected_unique_recall",
     "gamma_proxy",
     "lambda_pr_is_unique",
@@ -96,4 +104,5 @@ __all__ = [
     "trunc_guarantee_paper",
     "truncr_guarantee",
     "unique_recall_bounds",
+    "valid_continuations",
 ]

@@ -116,6 +116,24 @@ class ArtificialCase:
             return 0.0  # uniform at l2 up to rounding: every t leaves it so, t = 0 included
         return self.log_nu + math.log1p(-self.epsilon) - math.log(self.epsilon)
 
+    @property
+    def rare_ratio(self) -> float:
+        """rho (1-a) / ((1-rho) a) = b/a: an under-represented token at l1, relative to the most probable one there."""
+        return math.exp(-self.gap)
+
+    @property
+    def noise_ratio(self) -> float:
+        """epsilon K / ((V-K) (1-epsilon)): a noise token at l2, relative to an acceptable one there; above 1 it leads."""
+        return math.exp(-self.log_noise_odds)
+
+    @property
+    def separable(self) -> bool:
+        """Whether one min-p threshold keeps every acceptable token and no noise: iff noise_ratio < rare_ratio.
+
+        Then truncating the model's own law and heating what is left reaches P (:mod:`widen.theory.truncated`).
+        """
+        return self.noise_ratio < self.rare_ratio
+
     def p(self) -> Conditionals:
         """P at l1 and l2: uniform on the first K tokens at both."""
         p_V = np.where(np.arange(self.vocab) < self.support, 1.0 / self.support, 0.0)
