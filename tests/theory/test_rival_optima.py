@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from widen.theory import optima, tempered
 
-SOME = settings(max_examples=12, deadline=None, derandomize=True)
+SOME = settings(max_examples=8, deadline=None, derandomize=True)
 
 
 @st.composite

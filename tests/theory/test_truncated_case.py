@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from widen.theory import ArtificialCase, TruncatedCase, decoded_log, exact_thresholds, pr_curve
 
 SOME = settings(max_examples=30, deadline=None, derandomize=True)
-MAIN = ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)
+APP1 = ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)
 LAM = np.array([0.1, 0.4, 0.7, 1.0, 1.3, 2.0, math.inf])
 
 
@@ -66,23 +66,23 @@ def test_without_a_filter_it_is_the_tempered_case(case, t):
     )
 
 
-def test_the_main_figure_is_separable_and_truncation_before_heat_gives_p():
-    assert (round(MAIN.noise_ratio, 3), round(MAIN.rare_ratio, 3)) == (0.176, 0.379)
-    assert MAIN.separable
-    q1, q2 = MAIN.q()
-    assert MAIN.noise_ratio == pytest.approx(q2[-1] / q2.max())
-    assert MAIN.rare_ratio == pytest.approx(q1[MAIN.support - 1] / q1.max())
+def test_the_first_appendix_figure_is_separable_and_truncation_before_heat_gives_p():
+    assert (round(APP1.noise_ratio, 3), round(APP1.rare_ratio, 3)) == (0.176, 0.379)
+    assert APP1.separable
+    q1, q2 = APP1.q()
+    assert APP1.noise_ratio == pytest.approx(q2[-1] / q2.max())
+    assert APP1.rare_ratio == pytest.approx(q1[APP1.support - 1] / q1.max())
     for m in (0.177, 0.379):
-        perfect = TruncatedCase(case=MAIN, steps=(("min_p", m), ("temperature", math.inf)))
+        perfect = TruncatedCase(case=APP1, steps=(("min_p", m), ("temperature", math.inf)))
         np.testing.assert_allclose(perfect.precision(LAM), np.minimum(1.0, LAM), rtol=1e-12)
         assert perfect.curve.auc == pytest.approx(1.0)
-        brute = twin(MAIN, (("min_p", m), ("temperature", math.inf)))
+        brute = twin(APP1, (("min_p", m), ("temperature", math.inf)))
         assert brute.auc == pytest.approx(1.0)
-    best_by_heat = max(MAIN.recall(1.0, t) for t in np.geomspace(0.05, 100, 60))
+    best_by_heat = max(APP1.recall(1.0, t) for t in np.geomspace(0.05, 100, 60))
     assert best_by_heat < 0.77
     for t in (2.0, 5.0):
-        truncated = TruncatedCase(case=MAIN, steps=(("min_p", 0.3), ("temperature", t)))
-        assert truncated.recall(1.0) > MAIN.recall(1.0, t)
+        truncated = TruncatedCase(case=APP1, steps=(("min_p", 0.3), ("temperature", t)))
+        assert truncated.recall(1.0) > APP1.recall(1.0, t)
         assert truncated.precision(math.inf) == pytest.approx(1.0)
 
 
@@ -138,6 +138,11 @@ def test_cold_limits_do_not_see_the_filter(case, rule):
         np.testing.assert_allclose(near.precision(LAM), cold.precision(LAM), atol=1e-6)
 
 
+def test_the_main_figure_is_separable_too():
+    case = ArtificialCase(vocab=100, support=20, rho=0.5, a=0.725, epsilon=0.15)
+    assert (round(case.noise_ratio, 3), round(case.rare_ratio, 3), case.separable) == (0.044, 0.379, True)
+
+
 def test_not_separable_means_noise_comes_with_the_rare_tokens():
     case = ArtificialCase(vocab=60, support=50, rho=0.5, a=0.9, epsilon=0.15)
     assert case.noise_ratio > case.rare_ratio
@@ -158,8 +163,8 @@ def test_top_p_also_cuts_where_the_model_is_right():
 
 def test_bad_input_is_refused_by_name():
     with pytest.raises(ValueError, match="steps = 'top_k'"):
-        TruncatedCase(case=MAIN, steps=(("top_k", 3),))
+        TruncatedCase(case=APP1, steps=(("top_k", 3),))
     with pytest.raises(ValueError, match="length = 1"):
-        TruncatedCase(case=MAIN, steps=(), length=1)
+        TruncatedCase(case=APP1, steps=(), length=1)
     with pytest.raises(ValueError, match="rule = 'top_k'"):
-        exact_thresholds(MAIN, "top_k")
+        exact_thresholds(APP1, "top_k")

@@ -4,14 +4,17 @@ numpy and scipy only; nothing here knows a model. Every formula of the paper's s
 appendices A to C is a function here, with its label in the docstring and a "Paper note" where the printed form is
 wrong.
 
-    curve        the PR-curve of two distributions: exact points, area, divergences
-    temperature  tempered laws                 sparsity    what temperature can reach, in general
-    artificial   the case of section 4, solved; rate: how it moves with temperature
-    exact        likelihoods and curves of an autoregressive model on a support that can be listed
-    sampled      what samples show: expected unique recall, Monte Carlo precision
-    optima       what each loss converges to   bounds      what a small loss guarantees
+    curve          the PR-curve of two distributions: exact points, area, divergences
+    temperature    tempered laws                      steps       the law of any decoding, step by step
+    sparsity       what temperature can reach         frontier    what any monotone decoding can reach
+    artificial     the case of section 4, solved      truncated   the same under truncation
+    rate           how that case moves with temperature
+    exact          likelihoods and curves of an autoregressive model on a support that can be listed
+    continuations  which next tokens are right after every prefix of such a support
+    sampled        what samples show: expected unique recall, Monte Carlo precision
+    optima         what each loss converges to        bounds      what a small loss guarantees
 
-Shapes: n atoms, S sequences, L target positions, V vocabulary, T temperatures, N samples.
+Shapes: n atoms, S sequences, L target positions, V vocabulary, T temperatures or other decodings, N samples.
 """
 
 from . import optima

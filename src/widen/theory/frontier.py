@@ -78,7 +78,7 @@ def upper_sets(q: ArrayLike, valid: ArrayLike) -> tuple[Array, Array]:
     order = np.argsort(-mass, kind="stable")[: np.count_nonzero(mass)]
     ranked = mass[order]
     last: NDArray[np.bool_] = np.append(ranked[1:] != ranked[:-1], True)  # the last of each run of equal tokens
-    return np.flatnonzero(last) + 1.0, np.cumsum(right[order])[last].astype(np.float64)
+    return (np.flatnonzero(last) + 1).astype(np.float64), np.cumsum(right[order])[last].astype(np.float64)
 
 
 def _above(x: Array, y: Array, i: int, j: int, k: int) -> bool:

@@ -23,13 +23,12 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .artificial import ArtificialCase
-from .checks import Array, check
+from .checks import Array, Many, check
 from .curve import PRCurve, pr_curve_from_logs
 from .steps import Steps, as_steps
 
@@ -160,11 +159,19 @@ class TruncatedCase:
         with np.errstate(divide="ignore"):
             return pr_curve_from_logs(np.log(p / p.sum()), np.log(p) + np.log([ratio for _, ratio in atoms]))
 
-    def precision(self, lam: ArrayLike) -> float | Array:
+    @overload
+    def precision(self, lam: float) -> float: ...
+    @overload
+    def precision(self, lam: Many) -> Array: ...
+    def precision(self, lam: float | Many) -> float | Array:
         """Precision at lam in [0, inf]; at inf the mass on right sequences."""
         return self.curve.precision(lam)
 
-    def recall(self, lam: ArrayLike) -> float | Array:
+    @overload
+    def recall(self, lam: float) -> float: ...
+    @overload
+    def recall(self, lam: Many) -> Array: ...
+    def recall(self, lam: float | Many) -> float | Array:
         """Recall at lam in [0, inf]; at 0 the share of right sequences that can be produced."""
         return self.curve.recall(lam)
 

@@ -157,17 +157,17 @@ def entropy(p: ArrayLike, *, bonus: float) -> Array:
     """
     mass = as_masses(p, name="p")
     check(0 <= bonus < math.inf, name="bonus", value=bonus, legal="in [0, inf)")
-    if bonus < 1e-12:  # within 1e-10 of P, and 1/bonus would overflow
+    if bonus < 1e-12:  # within 1e-10 of P; multiplier/bonus would lose all digits of P
         return mass.copy()
 
     def law(multiplier: float) -> Array:
         """q with q (bonus log q + multiplier) = P; at the optimum the multiplier is 1 + bonus H."""
         with np.errstate(divide="ignore"):
-            y = wrightomega(
-                np.log(mass / bonus) + multiplier / bonus
-            )  # y = log q + multiplier/bonus: y e^y = P/bonus e^(...)
+            # y = log q + multiplier/bonus solves y + log y = log(P/bonus) + multiplier/bonus
+            y: Array = wrightomega(np.log(mass / bonus) + multiplier / bonus)
         # P/(bonus y) does not cancel where y is large; the exponential holds where P = 0
-        return np.where(y > 1, mass / np.maximum(bonus * y, bonus), np.exp(np.minimum(y, 1.0) - multiplier / bonus))
+        small = np.exp(np.minimum(y, 1.0) - multiplier / bonus)
+        return np.where(y > 1, mass / np.maximum(bonus * y, bonus), small)
 
     top = 1 + bonus * math.log(mass.size)  # H lies in [0, log V]
     slack = 1e-9 * top
