@@ -23,6 +23,7 @@ SPECS = [
     "t=2,min_p=0.2",
     "t=3,top_p=0.8,order=temperature_last",
     "t=0.7,top_p=0.8",
+    "t=2,min_p=1",
     "t=1,epsilon=0.2",
     "t=2,top_k=2,top_n_sigma=1.5",
     "t=2,top_p=0.9,min_p=0.1,order=min_p>temperature>top_p",
@@ -88,6 +89,15 @@ def test_samples_of_the_engine_follow_the_exact_law(spec):
     chi2 = ((seen[on] - num * law[on]) ** 2 / (num * law[on])).sum()
     freedom = on.sum() - 1
     assert chi2 < freedom + 5 * np.sqrt(2 * freedom)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_numbers():
+    model, tokens = TinyLlama(TINY).double(), everything(3)
+    decodings = [Decoding.parse(spec).exact_steps for spec in SPECS]
+    expected = decoded_log_likelihood(model.logits, tokens, decodings)
+    found = decoded_log_likelihood(model.cuda().logits, tokens, decodings, device="cuda")
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_guided_decodings_are_refused_and_greedy_is_temperature_zero():
