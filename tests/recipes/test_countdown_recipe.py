@@ -83,9 +83,20 @@ def test_training_that_was_stopped_ends_with_the_same_bytes(made, tmp_path):
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_model_without_the_tasks_tokens_and_a_decoding_that_is_no_temperature_are_refused(made):
+def test_a_model_without_the_tasks_tokens_and_a_decoding_without_an_exact_score_are_refused(made):
     _, (one, *_), _ = made
     with pytest.raises(ValueError, match=r"model\.vocab=13: the task countdown has 21 tokens"):
         replace(one, model=replace(one.model, model=replace(one.model.model, vocab=13)))
-    with pytest.raises(ValueError, match="exact scores are for temperatures alone"):
-        replace(one, decoding=("t=1,top_p=0.9",))
+    with pytest.raises(ValueError, match="typical"):
+        replace(one, decoding=("t=1,typical=0.9",))
+    with pytest.raises(ValueError, match="a KL-guided decoding has no fixed steps to score exactly"):
+        replace(one, decoding=("t=1,kl_sigma=3",))
+
+
+def test_truncated_decodings_are_scored_exactly_too(made):
+    """top_k = 1 is greedy: of each problem one sequence has all the mass."""
+    root, (one, *_), _ = made
+    cut = replace(one, decoding=("t=0", "t=1,top_k=1", "t=1,min_p=0.95,order=temperature_last", "t=1"))
+    greedy, first, nucleus, plain = runner.run("cut", [cut], root, command="a test")
+    assert (greedy.precision, greedy.recall) == (first.precision, first.recall)
+    assert nucleus.values != plain.values

@@ -17,6 +17,7 @@ from widen.data.listed import listed_task
 from widen.data.mulmod import MulMod
 from widen.losses import spec
 from widen.sample.decoding import Decoding, Settings
+from widen.theory.steps import as_steps
 from widen.train.settings import Configuration
 
 from .finetune.config import FineTune, Source, is_finetune
@@ -105,8 +106,7 @@ class Experiment:
                 f"model.vocab={model.model.vocab}: the task {model.data.task} has {model.data.vocab} tokens; set it to that"
             )
         for one in _parsed(self.decoding):
-            if one != Decoding(temperature=one.temperature):
-                raise ValueError(f"decoding {one.spec!r}: exact scores are for temperatures alone, as in t=0.7")
+            as_steps(one.exact_steps)  # refuses what has no exact score
 
     def _check_texts(self) -> None:
         if self.prompts is None or isinstance(self.score, ExactScore):

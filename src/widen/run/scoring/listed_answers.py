@@ -3,7 +3,7 @@
 Precision is the mass on right answers, recall the expected share of them seen in n samples; both are averaged over problems, and so are
 the area under the PR curve and the curve itself.
 
-Shapes: T decodings, S answers of all problems, C answers of a chunk.
+Shapes: T decodings, S answers of a problem.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from widen.data.batch import Batch
 from widen.data.listed import Problem
 from widen.metrics.exact import VERSION, ExactPoint, exact_points
 from widen.models.convert import load_pretrained
-from widen.models.likelihood import tempered
+from widen.models.decoded_likelihood import decoded_log_likelihood
 from widen.models.tiny_llama import TinyLlama
+from widen.sample.decoding import Decoding
 from widen.train.settings import Configuration
 
 from ..experiment import Experiment
@@ -29,9 +27,6 @@ from ..folder import RunFolder
 from ..record import Record
 from ..score_settings import ExactScore
 from ..value import content_hash, to_json
-
-CHUNK = 1024
-"""Answers at a time; bounds the memory."""
 
 
 def score_name(experiment: Experiment) -> str:
@@ -46,25 +41,33 @@ def score_exactly(folder: RunFolder, experiment: Experiment, *, device: str) -> 
     assert isinstance(experiment.score, ExactScore)
     assert isinstance(experiment.model, Configuration)
     problems = experiment.model.data.problems()
-    temperatures = [setting.decoding.temperature for setting in experiment.settings]
     model = load_pretrained(folder.checkpoint).to(device).double()
-    points = _points(model, problems, temperatures, experiment.score)
+    points = _points(model, problems, [setting.decoding for setting in experiment.settings], experiment.score)
     return [
         record for number, point in enumerate(points) for record in _records(experiment, number, point, len(problems))
     ]
 
 
 def _points(
-    model: TinyLlama, problems: Sequence[Problem], temperatures: Sequence[float], score: ExactScore
+    model: TinyLlama, problems: Sequence[Problem], decodings: Sequence[Decoding], score: ExactScore
 ) -> list[ExactPoint]:
-    """One point per temperature, each number the mean over problems."""
-    options: dict[str, Any] = {"temperatures": temperatures, "lams": score.lams, "num_samples": score.num_samples}
+    """One point per decoding, each number the mean over problems."""
+    temperatures = [decoding.temperature for decoding in decodings]
     each = []
     for problem in problems:
-        log_q_TS = answer_log_likelihood(model, problem.answers, temperatures)
+        batch = problem.answers
+        log_q_TS = decoded_log_likelihood(
+            model.logits,
+            batch.tokens_BL.numpy(),
+            [decoding.exact_steps for decoding in decodings],
+            mask=batch.target_mask.numpy(),
+            device=model.head.device,
+        )
         log_p_S = np.full(log_q_TS.shape[1], -np.log(log_q_TS.shape[1]))
-        each.append(exact_points(log_p_S, log_q_TS, **options))
-    return [_mean([points[number] for points in each]) for number in range(len(temperatures))]
+        each.append(
+            exact_points(log_p_S, log_q_TS, temperatures=temperatures, lams=score.lams, num_samples=score.num_samples)
+        )
+    return [_mean([points[number] for points in each]) for number in range(len(decodings))]
 
 
 def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
@@ -79,20 +82,6 @@ def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
         if name not in ("temperature", "lams", "num_samples")
     }
     return ExactPoint(**{**rows[0], **means})
-
-
-@torch.no_grad()
-def answer_log_likelihood(model: TinyLlama, batch: Batch, temperatures: Sequence[float]) -> NDArray[np.float64]:
-    """log Q^t of the targets of every row, given what comes before them: [T, S]. Runs in the model's dtype, sums in float64."""
-    found = np.empty((len(temperatures), len(batch.tokens_BL)))
-    for start in range(0, len(batch.tokens_BL), CHUNK):
-        part = batch.rows(slice(start, start + CHUNK)).to(model.head.device)
-        log_CLV = model.logits(part.inputs).double().log_softmax(-1)
-        for number, t in enumerate(temperatures):
-            picked = tempered(log_CLV, t).gather(-1, part.targets[..., None])[..., 0]
-            total = torch.where(part.target_mask, picked, 0.0).sum(-1)
-            found[number, start : start + CHUNK] = total.cpu().numpy()
-    return found
 
 
 def _records(experiment: Experiment, number: int, point: ExactPoint, problems: int) -> list[Record]:
