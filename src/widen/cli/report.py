@@ -1,4 +1,4 @@
-"""One page of runs, to look at: frontiers, wishes, PR curves, training, scores, samples, and what was run.
+"""One page of runs: frontiers, best setting for a target, PR curves, training, scores, samples, and what was run.
 
   widen report runs/nll runs/cdiv                 two runs, side by side
   widen report runs                               every run in or below a folder; runs of one name are seeds of one line
