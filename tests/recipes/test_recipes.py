@@ -54,7 +54,7 @@ def test_fewer_seeds_are_the_first_of_each_setting_whatever_their_numbers():
 def test_a_second_run_trains_and_scores_nothing(root, monkeypatch):
     experiments = mulmod.tiny(mulmod.temperature())[:1]
     recipe.run("x", experiments, root, command="a test")
-    monkeypatch.setattr("widen.run.training.train_many", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr("widen.run.training.train_models", lambda *a, **k: pytest.fail("trained again"))
     monkeypatch.setattr("widen.run.scores.exact_points", lambda *a, **k: pytest.fail("scored again"))
     rows = recipe.run("x", experiments, root, command="a test")
     assert rows[0].seeds == 1

@@ -1,7 +1,7 @@
 """Two minutes on two CPU cores: train for coverage, then choose precision with temperature.
 
 Takes a small model that was trained with NLL to write products modulo 97, of which one half was rare in its training data. Fine-tunes
-copies of it side by side under NLL and under recall-side losses, scores each exactly at twenty temperatures, prints a table and
+copies of it under NLL and under recall-side losses, scores each exactly at twenty temperatures, prints a table and
 leaves a page with the frontiers. Run again: what is there is not computed again.
 """
 
@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
     console.print(
         "Everything is trained already; scores are read, the page is made again."
         if there
-        else f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each, side by side."
+        else f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each."
     )
     with bars() as (on_training, on_score):
         rows = recipe.run(

@@ -15,9 +15,13 @@ numpy only. Shapes: S sequences of the support, T = 1 + L tokens with BOS.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from .batch import Batch
 
 __all__ = ["BOS", "EQUALS", "TIMES", "VOCAB", "MulMod"]
 
@@ -75,6 +79,11 @@ class MulMod:
             )
 
     @property
+    def vocab(self) -> int:
+        """Size of the vocabulary."""
+        return VOCAB
+
+    @property
     def operand_digits(self) -> int:
         """Digits of a and of b."""
         return len(str(self.high))
@@ -121,6 +130,17 @@ class MulMod:
                 in_rare, rng.choice(integers[rare], self.num_samples), rng.choice(integers[~rare], self.num_samples)
             )
         return self._encode(a, rng.choice(integers, size=self.num_samples))
+
+    def train_batch(self) -> Batch:
+        """The training sample with its targets: every token but BOS."""
+        import torch
+
+        from .batch import Batch
+
+        tokens = torch.from_numpy(self.train_tokens())
+        mask = torch.ones_like(tokens, dtype=torch.bool)
+        mask[:, 0] = False
+        return Batch(tokens, mask)
 
     def is_correct(self, tokens: ArrayLike) -> NDArray[np.bool_]:
         """Which rows [n, 1 + L] have the right format, operands in range and the right product."""

@@ -1,9 +1,9 @@
-"""The exact score pass: log Q^t(x) of every sequence of a support, at many temperatures, for M models side by side (THEORY B2).
+"""The exact score pass: log Q^t(x) of every sequence of a support, at many temperatures, from one pass of the model (THEORY B2).
 
-One teacher-forced pass; each temperature is then a re-normalisation of the same logits. Sums are taken in float64. The torch twin of
+Each temperature is a re-normalisation of the same logits. Sums are taken in float64. The torch counterpart of
 :func:`widen.theory.exact_log_likelihood`, against which it is tested.
 
-Shapes: M models, S sequences, T temperatures, L target tokens, N rows, V vocabulary.
+Shapes: S sequences, T temperatures, L target tokens, B sequences of a chunk, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .prefix import Prefixes, SharedBatch
-from .stacked import StackedLlama
-from .tiny_llama import LlamaShape, TinyLlama
+from .tiny_llama import TinyLlama
 
-__all__ = ["log_likelihood", "stacked_log_likelihood"]
+__all__ = ["log_likelihood"]
 
 CHUNK = 1024
-"""Sequences at a time: bounds the memory at about 45 MB a model."""
+"""Sequences at a time: bounds the memory at about 45 MB."""
 
 
-def log_likelihood(model: TinyLlama, tokens: NDArray[np.int64], temperatures: Sequence[float]) -> NDArray[np.float64]:
+@torch.no_grad()
+def log_likelihood(
+    model: TinyLlama, tokens: NDArray[np.int64], temperatures: Sequence[float], *, dtype: torch.dtype = torch.float64
+) -> NDArray[np.float64]:
     """log Q^t of every row of `tokens` [S, 1 + L] (BOS first), at every temperature: [T, S].
+
+    `dtype` is that of the forward pass: in float64 the score is that of the model itself, free of rounding.
 
     Examples:
       >>> from widen.data.mulmod import MulMod
@@ -35,47 +38,27 @@ def log_likelihood(model: TinyLlama, tokens: NDArray[np.int64], temperatures: Se
       >>> logq.shape, round(float(logq[1, 0] / np.log(13)), 6)
       ((2, 81), -5.0)
     """
-    return np.asarray(stacked_log_likelihood(model.flat()[None], tokens, temperatures, shape=model.shape)[0])
-
-
-@torch.no_grad()
-def stacked_log_likelihood(
-    flat_MP: Float[Tensor, "M P"],
-    tokens: NDArray[np.int64],
-    temperatures: Sequence[float],
-    *,
-    shape: LlamaShape,
-    dtype: torch.dtype = torch.float64,
-) -> NDArray[np.float64]:
-    """The same for M models given by their flat parameters, on the device where these are: [M, T, S].
-
-    `dtype` is that of the forward pass: in float64 the score is that of the model itself, free of rounding.
-    """
     if any(not t >= 0 for t in temperatures):
         raise ValueError(f"temperatures={list(temperatures)}: each must be in [0, inf]")
-    net = StackedLlama(flat_MP.to(dtype), shape=shape)
-    prefixes = Prefixes.of(tokens, batch_size=min(CHUNK, len(tokens)))
-    device, M = flat_MP.device, flat_MP.shape[0]
-    roots_MKR = torch.from_numpy(prefixes.roots.T.copy()).to(device).expand(M, -1, -1).contiguous()
-    scores = np.empty((M, len(temperatures), len(tokens)))
+    device = model.head.device
+    net = TinyLlama(model.shape).to(device, dtype).load_flat(model.flat().to(dtype))
+    scores = np.empty((len(temperatures), len(tokens)))
     for start in range(0, len(tokens), CHUNK):
         part = slice(start, min(start + CHUNK, len(tokens)))
-        index = torch.from_numpy(prefixes.index[part]).to(device).expand(M, -1)
-        tokens_MTB = torch.from_numpy(tokens[part].T.copy()).to(device).expand(M, -1, -1)
-        trace = net.forward(SharedBatch(roots_MKR, index, tokens_MTB))
-        log_MNV, at_ML = trace.logall_MNV.double(), trace.at_MLB.flatten(1)
+        rows = torch.from_numpy(tokens[part]).to(device)
+        log_BLV = net.logits(rows[:, :-1]).double().log_softmax(-1)
         for i, t in enumerate(temperatures):
-            picked = tempered(log_MNV, float(t)).flatten(1).gather(1, at_ML).view(trace.at_MLB.shape)
-            scores[:, i, part] = picked.sum(1).cpu().numpy()
+            picked = tempered(log_BLV, float(t)).gather(-1, rows[:, 1:, None])[..., 0]
+            scores[i, part] = picked.sum(1).cpu().numpy()
     return scores
 
 
-def tempered(log_MNV: Float[Tensor, "M N V"], temperature: float) -> Float[Tensor, "M N V"]:
+def tempered(log_BLV: Float[Tensor, "B L V"], temperature: float) -> Float[Tensor, "B L V"]:
     """Log-probabilities at a temperature; 0 shares the mass among the most likely tokens, inf among all of finite logit."""
     if temperature == 0:
-        best = (log_MNV == log_MNV.max(-1, keepdim=True).values).double()
+        best = (log_BLV == log_BLV.max(-1, keepdim=True).values).double()
         return best.log() - best.sum(-1, keepdim=True).log()
     if temperature == float("inf"):
-        finite = (log_MNV > -torch.inf).double()
+        finite = (log_BLV > -torch.inf).double()
         return finite.log() - finite.sum(-1, keepdim=True).log()
-    return (log_MNV / temperature).log_softmax(-1)
+    return (log_BLV / temperature).log_softmax(-1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from widen.metrics.exact import VERSION, ExactPoint, exact_points
 from widen.models.convert import load_pretrained
-from widen.models.likelihood import stacked_log_likelihood
+from widen.models.likelihood import log_likelihood
 
 from .experiment import Experiment
 from .folder import RunFolder
@@ -37,9 +37,7 @@ def score(folder: RunFolder, experiment: Experiment, *, device: str = "cpu") -> 
     if not (folder.checkpoint / "config.json").exists():
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run `widen train` or `widen run` first")
     model, task, settings = load_pretrained(folder.checkpoint), experiment.model.data, experiment.score
-    log_q_TS = stacked_log_likelihood(
-        model.flat()[None].to(device), task.support(), settings.temperatures, shape=model.shape
-    )[0]
+    log_q_TS = log_likelihood(model.to(device), task.support(), settings.temperatures)
     points = exact_points(
         task.log_p(), log_q_TS, temperatures=settings.temperatures, lams=settings.lams, num_samples=settings.num_samples
     )

@@ -1,4 +1,4 @@
-"""The training stage: experiments side by side, each into its own run folder; what is trained already is not trained again."""
+"""The training stage: every experiment into its own run folder. Finished models are not trained again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from widen.models.convert import load_pretrained
-from widen.train.engine import Engine
-from widen.train.many import train_many
 from widen.train.progress import Progress
+from widen.train.small import train_models
 
 from .environment import environment
 from .experiment import Experiment
 from .folder import RunFolder
-from .value import content_hash, to_json
+from .value import to_json
 
 OnTraining = Callable[[str, Progress], None]
 """Called with what is being trained and how far it is."""
@@ -37,38 +36,23 @@ def train_all(
     progress: OnTraining | None = None,
     save_every: int = 1000,
 ) -> list[tuple[RunFolder, Experiment]]:
-    """Train what is not trained yet; experiments with one shape, batch size and number of steps go side by side.
-
-    A run that was killed goes on from its last common checkpoint: the group is named by its content, so the same call finds it.
-    """
+    """Train what is not trained yet; a killed run continues from the checkpoint in each folder."""
     folders = [(folder_of(root, experiment), experiment) for experiment in experiments]
     waiting: dict[str, tuple[RunFolder, Experiment]] = {}
     for folder, experiment in folders:
         folder.claim(to_json(experiment), environment(), decides=("model",))
         if not is_trained(folder):
             waiting.setdefault(experiment.key, (folder, experiment))
-    groups: dict[str, list[tuple[RunFolder, Experiment]]] = {}
-    for folder, experiment in waiting.values():
-        groups.setdefault(_together(experiment), []).append((folder, experiment))
-    for number, group in enumerate(groups.values()):
-        models = [experiment.model for _, experiment in group]
-        starts = [load_pretrained(experiment.start) if experiment.start else None for _, experiment in group]
-        what = f"training {len(group)} models side by side" + (
-            f", group {number + 1} of {len(groups)}" if len(groups) > 1 else ""
-        )
-        train_many(
-            models,
-            [folder.path for folder, _ in group],
-            starts=starts,
-            resume=Path(root) / f"resume-{content_hash(*(experiment.key for _, experiment in group))}",
-            engine=Engine.fast(device),
-            save_every=save_every,
-            progress=None if progress is None else lambda now, what=what: progress(what, now),  # type: ignore[misc]
-        )
+    if not waiting:
+        return folders
+    mine = list(waiting.values())
+    what = f"training {len(mine)} model{'' if len(mine) == 1 else 's'}"
+    train_models(
+        [experiment.model for _, experiment in mine],
+        [folder.path for folder, _ in mine],
+        starts=[load_pretrained(experiment.start) if experiment.start else None for _, experiment in mine],
+        device=device,
+        save_every=save_every,
+        progress=None if progress is None else lambda now: progress(what, now),
+    )
     return folders
-
-
-def _together(experiment: Experiment) -> str:
-    """What experiments must share to be trained side by side."""
-    model = experiment.model
-    return content_hash(model.train.steps, model.train.batch_size, model.data.length, model.model)
