@@ -1,6 +1,6 @@
 """tokens -> hidden states: the paper's small Llama, its files, and its exact likelihoods.
 
-Start with ``tiny_llama.py``. ``convert.py`` and ``checkpoint.py`` are files; ``likelihood.py`` scores sequences exactly.
+Start with ``tiny_llama.py``. ``convert.py`` and ``checkpoint.py`` are files; ``likelihood.py`` scores sequences exactly under any decoding.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .convert import from_transformers, load_pretrained, save_pretrained, to_transformers
-    from .likelihood import log_likelihood
+    from .likelihood import decoded_log_likelihood, log_likelihood
     from .tiny_llama import LlamaShape, TinyLlama
 
 _HOME = {
     "LlamaShape": "tiny_llama",
     "TinyLlama": "tiny_llama",
+    "decoded_log_likelihood": "likelihood",
     "from_transformers": "convert",
     "load_pretrained": "convert",
     "log_likelihood": "likelihood",
@@ -26,6 +27,7 @@ _HOME = {
 __all__ = [
     "LlamaShape",
     "TinyLlama",
+    "decoded_log_likelihood",
     "from_transformers",
     "load_pretrained",
     "log_likelihood",
