@@ -248,9 +248,9 @@ def test_large_inputs_and_outputs_go_through():
 
 
 @sandbox
-def test_an_input_that_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="tmp_bytes"):
-        contest("pass", ("x" * (LIMITS.tmp_bytes + 1), ""))
+def test_an_input_that_does_not_fit_is_an_error_that_names_the_limit():
+    verdict = contest("pass", ("x" * (LIMITS.tmp_bytes + 1), ""))
+    assert (verdict.status, f"tmp_bytes={LIMITS.tmp_bytes}" in verdict.detail) == ("error", True)
 
 
 @sandbox

@@ -38,6 +38,7 @@ class Bounds(NamedTuple):  # not a dataclass: that module brings `inspect` along
     open_files: int
     tasks: int
     stack_bytes: int
+    thread_stack_bytes: int
 
 
 class Filter(ctypes.Structure):
