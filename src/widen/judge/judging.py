@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from .judges import Judge, Program
+from .limits import Limits
 from .sandbox import Sandbox
 from .verdict import Count, Verdict, VerdictFile
 from .worker import Job, Outcome
@@ -60,7 +61,7 @@ def judge_programs(
         done = len(keys) - sum(repeats[key] for key in trials)
         jobs = deque(replace(trial.first(), tag=key) for key, trial in trials.items())
         for job, outcome in sandbox.stream(jobs):
-            verdict = trials[job.tag].take(outcome, sandbox)
+            verdict = trials[job.tag].take(outcome, sandbox.limits)
             if not isinstance(verdict, Verdict):
                 jobs.appendleft(replace(verdict, tag=job.tag))
                 continue
@@ -113,16 +114,16 @@ class _Trial:
         """Return the run of all tests in one process."""
         return self.judge.job(self.program, self.which)
 
-    def take(self, outcome: Outcome, sandbox: Sandbox) -> Verdict | Job:
+    def take(self, outcome: Outcome, limits: Limits) -> Verdict | Job:
         """Return a verdict, or the next run."""
         try:
-            return self._take(outcome, sandbox)
+            return self._take(outcome, limits)
         except Exception as error:  # an outcome that cannot be read must not end the run
             return self._verdict("error", f"the outcome cannot be read: {type(error).__name__}: {error}")
 
-    def _take(self, outcome: Outcome, sandbox: Sandbox) -> Verdict | Job:
+    def _take(self, outcome: Outcome, limits: Limits) -> Verdict | Job:
         self.seconds += float(outcome.ending.get("seconds", 0.0))
-        reading = self.judge.read(self.program, self.which, outcome, sandbox.limits)
+        reading = self.judge.read(self.program, self.which, outcome, limits)
         self.held.update(reading.held)
         if reading.fault is not None and reading.fault.test == self.which[0]:
             where = f"test {reading.fault.test + 1}: " if len(self.program.tests) > 1 else ""
