@@ -6,7 +6,7 @@ import time
 from collections import deque
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sandbox_shared import LIMITS, framed, shared, writes
 
@@ -87,7 +87,7 @@ conversations = (
     | st.builds(lambda some: framed(*map(encoded, some)), st.lists(messages, max_size=3))
     | damaged()
 )
-many = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def examined(conversation, exam, *, converse=False):
@@ -125,6 +125,15 @@ def outcome_of(raw):
 
 @many
 @given(conversations, st.sampled_from(sorted(TESTS)))
+@example(
+    framed(
+        b'["ready"]',
+        b'["value", {"f": {"h": [0, "x"]}, "abs": {"h": [1, "x"]}}, []]',
+        b'["value", 7, []]',
+        b'["value", 0, []]',
+    ),
+    "abs",
+)
 def test_no_conversation_passes_an_assertion(conversation, name):
     program = Program(problem="p", source="", tests=(TESTS[name],), trusted="def oracle(x): return x")
     exam = {**Assertions().job(program, (0,)).exam, "serial": 1}

@@ -24,6 +24,7 @@ from .remote import HARMLESS, Link, ProgramFailure
 # Names that a test never takes from the program, even if the program defines its own `abs` or `math`.
 PROTECTED = frozenset(dir(builtins)) | HARMLESS
 _KIND, _DETAIL = 100, 600  # longest texts in a report
+_TOTAL = 64 << 20  # most output for all inputs of one run: the judge keeps it in memory
 _BEGIN = struct.Struct(">II")
 # Words to the zygote. First: the program has read its job. Last: this examiner is fit for the next program, should be
 # replaced, or lost step with the judge's pipes.
@@ -168,18 +169,21 @@ def listen(channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int,
 
     The program waits for "go" before each input. So when it says "done", everything in the pipe belongs to this input.
     """
+    left = _TOTAL
     for index in range(exam["rounds"]):
         output, done, failure = b"", False, None
+        most = min(limit, left)
         try:
             channel.send(["go"])
-            output, done, failure = _collect(channel, stdout, limit)
+            output, done, failure = _collect(channel, stdout, most)
         except wire.Closed:
             pass
         except Exception as error:
             failure = ("broken", str(error)[:_DETAIL])
-        over = len(output) > limit
+        over = len(output) > most
+        left -= len(output)
         header = {"serial": exam["serial"], "index": index, "over": over, "done": done, "failure": failure}
-        report.send_bytes(json.dumps(header).encode() + b"\n" + output[: limit + 1])
+        report.send_bytes(json.dumps(header).encode() + b"\n" + output[: most + 1])
         if over or not done:
             return False
     return True
