@@ -90,6 +90,7 @@ def test_mathqa_reads_the_answer_variable_within_one_percent():
         (ARRAY, ["assert f(2).tolist() == [[1, 0], [0, 1]]", "assert (f(2) * 2).sum() == 4"]),
         ("def f(x):\n    return 2 ** x", ["assert f(9000) == 1 << 9000"]),
         ("def f(*a, **k):\n    return a, k", ["assert f(1, b=2) == ((1,), {'b': 2})"]),
+        ("def f(verb, target, self):\n    return verb + target + self", ["assert f(verb=1, target=2, self=3) == 6"]),
         ("X = {'a': [1, 2]}", ["assert X['a'][1] == 2"]),
         ("def f(s):\n    return set(s), b'x', 1.5, None, True, 3j", ["assert f('ab') == ({'a', 'b'}, b'x', 1.5, None, True, 3j)"]),
         ("print('noise')\ndef f():\n    print('more')\n    return 1", ["assert f() == 1"]),

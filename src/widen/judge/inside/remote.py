@@ -57,7 +57,11 @@ class Link:
         found: dict[str, Any] = self._ask(["names", wanted], read)
         return found
 
-    def operate(self, verb: str, *args: Any, target: int = -1, **kwargs: Any) -> Any:
+    def operate(self, verb: str, *args: Any) -> Any:
+        """Apply `verb` to `args` in the program."""
+        return self.call(verb, -1, args, {})
+
+    def call(self, verb: str, target: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Apply `verb` in the program; copy its in-place changes of mutable arguments back to `args`."""
 
         def read(result: Any, changed: Any) -> Any:
@@ -183,9 +187,9 @@ class Remote:
         object.__setattr__(self, "remote_link", link)
         object.__setattr__(self, "remote_number", number)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the program's object."""
-        return self.remote_link.operate("call", *args, target=self.remote_number, **kwargs)
+        return self.remote_link.call("call", self.remote_number, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in _SPECIAL:
