@@ -12,6 +12,7 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 ROOMS = [
     "cli",
     "data",
+    "disk",
     "head",
     "hosts",
     "judge",
@@ -83,7 +84,7 @@ def test_rooms_are_reached_as_attributes():
 def test_an_unknown_room_is_refused_with_the_list_of_rooms():
     import widen
 
-    with pytest.raises(AttributeError, match="rooms: data, head, hosts, judge, losses"):
+    with pytest.raises(AttributeError, match="rooms: data, disk, head, hosts, judge, losses"):
         widen.lossses  # noqa: B018
 
 

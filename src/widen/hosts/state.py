@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
+from widen.disk.atomic import write_bytes, write_json
 from widen.losses import Weight
 from widen.models.checkpoint import state_from, state_tensors
 
@@ -26,10 +26,8 @@ _TENSORS, _FACTS = "widen_loss.safetensors", "widen_loss.json"
 def save_state(folder: str | Path, ledger: Ledger, *, step: int) -> None:
     """Write both files into the checkpoint folder, the tensors first; each in one move."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_tensors(ledger.state).items()}
-    save_file(tensors, folder / f"{_TENSORS}.part")
-    os.replace(folder / f"{_TENSORS}.part", folder / _TENSORS)
+    write_bytes(folder / _TENSORS, save(tensors))
     facts = {
         "schema": SCHEMA,
         "step": step,
@@ -37,8 +35,7 @@ def save_state(folder: str | Path, ledger: Ledger, *, step: int) -> None:
         "weight_scale": ledger.weight_scale,
         "mean_weight": ledger.mean_weight,
     }
-    (folder / f"{_FACTS}.part").write_text(json.dumps(facts, indent=1), encoding="utf-8")
-    os.replace(folder / f"{_FACTS}.part", folder / _FACTS)
+    write_json(folder / _FACTS, facts)
 
 
 def load_state(folder: str | Path, ledger: Ledger) -> None:

@@ -1,13 +1,12 @@
-"""Checkpoints as safetensors and JSON: nothing is ever unpickled, and a killed process never leaves half a checkpoint behind.
+"""Checkpoints as safetensors and JSON: nothing is unpickled, and a killed process never leaves half a checkpoint behind.
 
-A checkpoint is a folder ``step-<n>`` with one ``.safetensors`` file a group of tensors (weights, optimizer, loss state, random state)
-and ``checkpoint.json``. It is written under another name, flushed to disk, and renamed in one move; older ones go only after that.
+A checkpoint is a folder ``step-<n>`` with ``checkpoint.json`` and one ``.safetensors`` file per group of tensors (weights, optimizer,
+loss state, random state). It appears in one move, and older checkpoints are removed only after that.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -18,6 +17,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from widen.disk.atomic import write_folder, write_json
 
 __all__ = [
     "Checkpoint",
@@ -47,30 +48,21 @@ class Checkpoint:
 
 def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/step-<n>`` in one move, then drop the older ones."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"step-{checkpoint.step:09d}"
-    part = folder / f"{target.name}.part"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    for name, tensors in checkpoint.groups.items():
-        save_file(
-            {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, part / f"{name}.safetensors"
-        )
     content = {
         "schema": SCHEMA,
         "step": checkpoint.step,
         "groups": sorted(checkpoint.groups),
         "numbers": checkpoint.numbers,
     }
-    (part / "checkpoint.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    for file in part.iterdir():
-        _flush(file)
-    _flush(part)
-    shutil.rmtree(target, ignore_errors=True)
-    part.rename(target)
-    _flush(folder)
-    for other in _all(folder):
+
+    def fill(part: Path) -> None:
+        for name, tensors in checkpoint.groups.items():
+            plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+            save_file(plain, part / f"{name}.safetensors")
+        write_json(part / "checkpoint.json", content)
+
+    target = write_folder(Path(folder) / f"step-{checkpoint.step:09d}", fill)
+    for other in _all(Path(folder)):
         if other != target:
             shutil.rmtree(other)
     return target
@@ -139,11 +131,3 @@ def _all(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

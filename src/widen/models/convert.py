@@ -6,14 +6,15 @@ Writing and reading need no transformers; `to_transformers` and `from_transforme
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
+
+from widen.disk.atomic import write_bytes, write_json
 
 from .tiny_llama import LlamaShape, TinyLlama
 
@@ -37,12 +38,9 @@ def save_pretrained(model: TinyLlama, folder: str | Path, *, max_length: int = 2
       max_length: the longest sequence transformers is told of; rotary positions have no table, so it costs nothing.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    config = json.dumps(config_of(model.shape, model.embed.dtype, max_length=max_length), indent=1)
-    _write(folder / "model.safetensors", lambda path: save_file(theirs(model), path, metadata={"format": "pt"}))
-    _write(
-        folder / "config.json", lambda path: path.write_text(config, encoding="utf-8")
-    )  # last: it marks the folder whole
+    write_bytes(folder / "model.safetensors", save(theirs(model), metadata={"format": "pt"}))
+    # The config comes last: it marks the folder as complete.
+    write_json(folder / "config.json", config_of(model.shape, model.embed.dtype, max_length=max_length))
     return folder
 
 
@@ -149,11 +147,3 @@ def _build(shape: LlamaShape, tensors: Mapping[str, Tensor]) -> TinyLlama:
             mine[f"layers.{i}.{name}"] = torch.cat([tensors[f"model.layers.{i}.{module}.weight"] for module in modules])
     model.load_state_dict(mine)
     return model
-
-
-def _write(path: Path, write: Any) -> None:
-    part = path.with_name(path.name + ".part")
-    write(part)
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(path)

@@ -1,14 +1,8 @@
-"""The model of a fine-tuning: loaded by transformers, adapted by peft, written as safetensors.
-
-What is written is whole or not there: a folder is filled beside its place and moved into it.
-"""
+"""The model of a fine-tuning: loaded by transformers, adapted by peft, written as safetensors."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,28 +114,6 @@ def merged(start: str, adapter: str | Path, *, precision: str) -> Any:
     return PeftModel.from_pretrained(load_model(start, precision=precision), str(adapter)).merge_and_unload()
 
 
-def save_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Fill a folder by ``write`` and move it to its place."""
-    part = path.with_name(path.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    write(part)
-    settle(part)
-    if path.exists():
-        shutil.rmtree(path)
-    part.rename(path)
-
-
-def settle(folder: Path) -> None:
-    """Wait until every file of a folder is on the disk, so that a power cut cannot leave a name without its content."""
-    for file in [*(p for p in folder.rglob("*") if p.is_file()), folder]:
-        handle = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def write_model(model: Any, tokenizer: Any, state: dict[str, Any] | None = None) -> Callable[[Path], None]:
     """A writer of model and tokenizer. The tokenizer's end token, which was taught, is among those that end a sample."""
 
@@ -163,15 +135,3 @@ def _once(model: Any, state: dict[str, Any] | None) -> dict[str, Any] | None:
     """A state without the second name of tied weights: gathered from several devices the two are copies, and both would be written."""
     tied = getattr(model, "all_tied_weights_keys", None) or {}
     return None if state is None else {k: v for k, v in state.items() if not (k in tied and tied[k] in state)}
-
-
-def weights_digest(model: Any) -> str:
-    """Sixteen hex digits of the weights' names and shapes and 64 values of each: another start has another."""
-    import torch
-
-    total = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        flat = parameter.detach().reshape(-1)
-        some = flat[:: max(1, flat.numel() // 64)][:64].to("cpu", torch.float64)
-        total.update(f"{name}{tuple(parameter.shape)}".encode() + some.numpy().tobytes())
-    return total.hexdigest()[:16]

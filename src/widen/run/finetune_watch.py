@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from widen.disk.atomic import flush, write_json
 from widen.train.log import Log
 from widen.train.progress import Timer
 
-from .finetune_model import settle
 from .training import OnTraining
 
 __all__ = ["alone", "drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
@@ -156,11 +156,8 @@ def watcher(
                 checkpoint = resume / f"checkpoint-{state.global_step}"
                 if log is not None:
                     log.sync()
-                settle(checkpoint)
-                (checkpoint / WHOLE).write_text(
-                    json.dumps({"step": state.global_step, "fsdp": spread}), encoding="utf-8"
-                )
-                settle(checkpoint)
+                flush(checkpoint)
+                write_json(checkpoint / WHOLE, {"step": state.global_step, "fsdp": spread})
                 drop_others(resume, checkpoint)
 
     return Watcher()

@@ -16,13 +16,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from widen.disk.atomic import write_folder
+from widen.disk.digest import weights_digest
 from widen.train.log import Log
 
 from .environment import environment
 from .finetune import FineTune, decisive
 from .finetune_data import DataFacts
 from .finetune_inputs import inputs, same_data, same_inputs
-from .finetune_model import adapted, load_model, merged, save_whole, weights_digest, write_model
+from .finetune_model import adapted, load_model, merged, write_model
 from .finetune_packing import refuse_mixing
 from .finetune_prepare import Place, Prepared, chain, folder_of, place_of, prepare
 from .finetune_trainer import arguments, is_spread, loading_once, trainer_of
@@ -148,8 +150,8 @@ def _write(one: Prepared, trainer: Any, place: Place) -> None:
     if place.main:
         adapter = one.folder.path / "adapter"
         if one.config.lora is not None:
-            save_whole(adapter, lambda folder: model.save_pretrained(folder, state_dict=state))
+            write_folder(adapter, lambda folder: model.save_pretrained(folder, state_dict=state))
             model, state = merged(one.start, adapter, precision=one.config.precision), None
-        save_whole(one.folder.checkpoint, write_model(model, one.tokenizer, state))
+        write_folder(one.folder.checkpoint, write_model(model, one.tokenizer, state))
         shutil.rmtree(one.folder.path / "resume", ignore_errors=True)
     PartialState().wait_for_everyone()

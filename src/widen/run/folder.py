@@ -2,15 +2,16 @@
 
     config.json env.json log.jsonl checkpoint/ samples/<settings>.jsonl scores/<settings>.json report.html
 
-Every JSON file carries ``schema``. Writes are atomic: a reader, or a run killed at any moment, never meets half a file.
+Every JSON file carries ``schema``. Writes are atomic: neither a reader nor a killed run leaves or sees half a file.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from widen.disk.atomic import write_json
 
 SCHEMA = 1
 """Version of every file written here; a change in meaning raises it."""
@@ -65,13 +66,7 @@ class RunFolder:
 
     def write(self, path: Path, content: dict[str, Any]) -> None:
         """Write one JSON file in one move."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump({"schema": SCHEMA, **content}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        write_json(path, {"schema": SCHEMA, **content})
 
     def read(self, path: Path) -> dict[str, Any]:
         """Read one JSON file and check its schema."""

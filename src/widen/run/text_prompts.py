@@ -7,15 +7,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.tasks import Example, Read, listed, read
+from widen.disk.atomic import write_text
+from widen.disk.digest import source_digest
 from widen.sample.prompts import Prompt
 
-from .source_digest import source_digest
 from .text_experiment import TextExperiment
 from .value import content_hash
 
@@ -45,7 +45,7 @@ def asked_of(experiment: TextExperiment, root: str | Path, *, skip_bad: bool = F
     if not found.examples:
         raise ValueError(f"the prompts of {experiment.name!r} hold no examples")
     asked = _wrapped(experiment, found.examples)
-    _write(path, _lines(asked))
+    write_text(path, _lines(asked))
     _note(path, digest)
     return asked
 
@@ -126,19 +126,9 @@ def _note_path(path: Path) -> Path:
 def _note(path: Path, digest: str | None) -> None:
     """Which content of the source the prompts were read from, so that an unchanged one is not read again."""
     if digest is not None:
-        _write(_note_path(path), json.dumps({"digest": digest}) + "\n")
+        write_text(_note_path(path), json.dumps({"digest": digest}) + "\n")
 
 
 def _lines(asked: Sequence[Asked]) -> str:
     records = ({"id": one.id, **one.example._asdict(), "facts": dict(one.example.facts)} for one in asked)
     return "".join(json.dumps(record, ensure_ascii=True) + "\n" for record in records)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

@@ -8,12 +8,13 @@ Shapes: B rows of a batch, L positions of a sample, V vocabulary.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+
+from widen.disk.digest import weights_digest
 
 from .decoding import Settings
 from .engine import Drawn, Have, Identity, Sample, nothing
@@ -66,7 +67,9 @@ class LocalEngine:
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "torch": torch.__version__,
         }
-        return Identity(engine="local", name=self.name, model={"weights": _fingerprint(self.model)}, details=details)
+        return Identity(
+            engine="local", name=self.name, model={"weights": weights_digest(self.model)[:12]}, details=details
+        )
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
         """Every method works here; a prompt may still be too long, or lack the text that KL guidance needs."""
@@ -182,13 +185,3 @@ def _end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
     if found is None:
         return ()
     return tuple(found) if isinstance(found, (list, tuple)) else (int(found),)
-
-
-def _fingerprint(model: Any) -> str:
-    """Twelve hex digits of the weights' names, shapes and 64 values of each: another checkpoint has another."""
-    total = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        flat = parameter.detach().reshape(-1)
-        some = flat[:: max(1, flat.numel() // 64)][:64].to("cpu", torch.float64)
-        total.update(f"{name}{tuple(parameter.shape)}".encode() + some.numpy().tobytes())
-    return total.hexdigest()[:12]

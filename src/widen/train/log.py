@@ -1,4 +1,4 @@
-"""``log.jsonl``: one JSON line a logged step, whole after any kill, and without a step twice after a resume."""
+"""``log.jsonl``: one JSON line per logged step. A kill loses no line, and a resumed run writes no step twice."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from widen.disk.atomic import write_text
 
 __all__ = ["Log", "read_log"]
 
@@ -22,11 +24,8 @@ class Log:
 
     def __init__(self, path: str | Path, *, step: int) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = [record for record in read_log(self.path) if record["step"] < step]
-        part = self.path.with_name(self.path.name + ".part")
-        part.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        part.replace(self.path)
+        write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = self.path.open("a", encoding="utf-8")
 
     def write(self, record: Mapping[str, Any]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from widen.disk.atomic import write_bytes
 
 from ..style import line_style
 
@@ -103,13 +106,10 @@ def caption(figure: Figure, text: str) -> None:
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write ``stem.pdf``, ``stem.svg``, ``stem.png``, each in one move."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in formats:
         metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
-        path = stem.with_name(f"{stem.name}.{kind}")
-        part = path.with_name(path.name + ".part")
-        figure.savefig(part, format=kind, metadata=metadata)
-        part.replace(path)
-        written.append(path)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=kind, metadata=metadata)
+        written.append(write_bytes(stem.with_name(f"{stem.name}.{kind}"), drawn.getvalue()))
     return written
