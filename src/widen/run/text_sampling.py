@@ -14,6 +14,7 @@ import torch
 
 from widen.sample import Engine, LocalEngine, Prompt, Samples, ServerEngine, Settings, collect, read_samples
 from widen.sample.fill import Progress as Drawing
+from widen.sample.server_answer import listed_models
 from widen.sample.server_http import Refusal, request
 
 from .folder import RunFolder
@@ -111,7 +112,7 @@ def served(url: str) -> set[str] | None:
         answer = request(url.rstrip("/").removesuffix("/v1"), "/v1/models", timeout=60.0)
     except Refusal:
         return None
-    return {str(model.get("id")) for model in answer.get("data") or ()} or None
+    return {str(model.get("id")) for model in listed_models(answer, url)} or None
 
 
 def sample(
