@@ -5,13 +5,10 @@ A checkpoint to resume from counts once ``whole.json`` is in it, which is writte
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ from widen.train.progress import Timer
 
 from .training import OnTraining
 
-__all__ = ["alone", "drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
+__all__ = ["drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
 
 WHOLE = "whole.json"
 RENAMED = {
@@ -32,27 +29,6 @@ RENAMED = {
 }
 """Names of transformers' log and of our trainer's, and what the logs of all runs call them."""
 TIMES = ("runtime", "per_second", "total_flos", "train_loss")
-
-
-@contextmanager
-def alone(resume: Path) -> Iterator[None]:
-    """Hold the folder that checkpoints go to; the system lets go of it when the process ends, however it ends.
-
-    Several losses started at once share what comes before them; the second one to ask is told to wait.
-    """
-    resume.mkdir(parents=True, exist_ok=True)
-    held = os.open(resume, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(held)
-        raise ValueError(
-            f"{resume.parent} is being trained by another process; run this again when that one has finished"
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(held)
 
 
 def newest_whole(resume: Path) -> Path | None:

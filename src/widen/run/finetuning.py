@@ -18,6 +18,7 @@ from typing import Any
 
 from widen.disk.atomic import write_folder
 from widen.disk.digest import weights_digest
+from widen.disk.lock import hold
 from widen.train.log import Log
 
 from .environment import environment
@@ -28,7 +29,7 @@ from .finetune_model import adapted, load_model, merged, write_model
 from .finetune_packing import refuse_mixing
 from .finetune_prepare import Place, Prepared, chain, folder_of, place_of, prepare
 from .finetune_trainer import arguments, is_spread, loading_once, trainer_of
-from .finetune_watch import alone, drop_others, newest_whole, same_spread, step_after, watcher
+from .finetune_watch import drop_others, newest_whole, same_spread, step_after, watcher
 from .folder import RunFolder
 from .training import OnTraining, is_trained
 from .value import to_json
@@ -80,7 +81,7 @@ def fine_tune(
         what = f"{Path(one.config.model).name}, {one.config.loss}" + ("" if one.config is config else ", first")
         if on_data is not None and place.main:
             on_data(what, one.train.facts)
-        with alone(one.folder.path / "resume") if place.main else nullcontext(), loading_once(one.config):
+        with hold(one.folder.path) if place.main else nullcontext(), loading_once(one.config):
             _train(one, place, what, progress)
     return folder
 

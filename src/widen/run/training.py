@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+from widen.disk.lock import hold
 from widen.models.convert import load_pretrained
 from widen.train.engine import Engine
 from widen.train.many import train_many
@@ -43,12 +45,27 @@ def train_all(
     """
     folders = [(folder_of(root, experiment), experiment) for experiment in experiments]
     waiting: dict[str, tuple[RunFolder, Experiment]] = {}
-    for folder, experiment in folders:
-        folder.claim(to_json(experiment), environment(), decides=("model",))
-        if not is_trained(folder):
-            waiting.setdefault(experiment.key, (folder, experiment))
+    with ExitStack() as held:
+        for folder, experiment in folders:
+            if not is_trained(folder):
+                held.enter_context(hold(folder.path))
+            folder.claim(to_json(experiment), environment(), decides=("model",))
+            if not is_trained(folder):
+                waiting.setdefault(experiment.key, (folder, experiment))
+        _train(list(waiting.values()), root, device=device, progress=progress, save_every=save_every)
+    return folders
+
+
+def _train(
+    waiting: Sequence[tuple[RunFolder, Experiment]],
+    root: str | Path,
+    *,
+    device: str,
+    progress: OnTraining | None,
+    save_every: int,
+) -> None:
     groups: dict[str, list[tuple[RunFolder, Experiment]]] = {}
-    for folder, experiment in waiting.values():
+    for folder, experiment in waiting:
         groups.setdefault(_together(experiment), []).append((folder, experiment))
     for number, group in enumerate(groups.values()):
         models = [experiment.model for _, experiment in group]
@@ -65,7 +82,6 @@ def train_all(
             save_every=save_every,
             progress=None if progress is None else lambda now, what=what: progress(what, now),  # type: ignore[misc]
         )
-    return folders
 
 
 def _together(experiment: Experiment) -> str:

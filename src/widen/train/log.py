@@ -5,25 +5,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from widen.disk.atomic import write_text
+from widen.disk.lock import hold
 
 __all__ = ["Log", "read_log"]
 
 
 class Log:
-    """A log open for appending.
+    """A log open for appending. It holds its folder against other processes until it is closed.
 
     Args:
       path: the file.
-      step: the step that comes next. Lines of this step and later ones, left by a run that was killed after its last checkpoint, are
-        dropped, and so is a torn last line.
+      step: the step that comes next. Lines of this step and later ones are dropped: a run that was killed after its last checkpoint left
+        them. A torn last line is dropped too.
     """
 
     def __init__(self, path: str | Path, *, step: int) -> None:
         self.path = Path(path)
+        self._hold = ExitStack()
+        self._hold.enter_context(hold(self.path.parent))
         kept = [record for record in read_log(self.path) if record["step"] < step]
         write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = self.path.open("a", encoding="utf-8")
@@ -38,8 +42,9 @@ class Log:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file and release the folder."""
         self._file.close()
+        self._hold.close()
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
