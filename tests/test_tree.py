@@ -1,5 +1,6 @@
 """The tree keeps its shape: every module imports alone, layers hold, no drawers, small files, light imports."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -105,6 +106,18 @@ def test_import_layers_hold():
     from importlinter.cli import lint_imports
 
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+def test_no_model_brings_code_of_its_own():
+    """Whatever transformers loads by name is told not to run code that lies beside the weights."""
+    calls = [
+        (str(path), ast.unparse(node))
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and re.match(r"Auto\w+\.from_pretrained$", ast.unparse(node.func))
+    ]
+    assert len(calls) >= 8
+    assert [call for call in calls if "trust_remote_code=False" not in call[1]] == []
 
 
 def test_every_module_says_what_it_is_for():

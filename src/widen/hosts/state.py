@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 
-from widen.disk.atomic import write_bytes, write_json
+from widen.disk.atomic import write_bytes
+from widen.disk.digest import file_digest
+from widen.disk.json_file import read_json, write_sealed
 from widen.losses import Weight
-from widen.models.checkpoint import state_from, state_tensors
+from widen.models.checkpoint import load_tensors, state_from, state_tensors
 
 if TYPE_CHECKING:
     from .ledger import Ledger
@@ -27,15 +30,17 @@ def save_state(folder: str | Path, ledger: Ledger, *, step: int) -> None:
     """Write both files into the checkpoint folder, the tensors first; each in one move."""
     folder = Path(folder)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_tensors(ledger.state).items()}
-    write_bytes(folder / _TENSORS, save(tensors))
+    data = save(tensors)
+    write_bytes(folder / _TENSORS, data)
     facts = {
         "schema": SCHEMA,
         "step": step,
         "loss": name_of(ledger.weight),
         "weight_scale": ledger.weight_scale,
         "mean_weight": ledger.mean_weight,
+        "tensors": hashlib.sha256(data).hexdigest(),
     }
-    write_json(folder / _FACTS, facts)
+    write_sealed(folder / _FACTS, facts)
 
 
 def load_state(folder: str | Path, ledger: Ledger) -> None:
@@ -48,7 +53,9 @@ def load_state(folder: str | Path, ledger: Ledger) -> None:
             f"{folder} has no {_FACTS}: it was not written by a trainer with `loss`, and {ledger.weight} (weight_scale="
             f"{ledger.weight_scale!r}) cannot go on without its state. To start from these weights, load them as the model instead"
         )
-    facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+    facts = read_json(folder / _FACTS)
+    if not isinstance(facts, dict):
+        raise ValueError(f"{folder / _FACTS} holds {type(facts).__name__}, not an object")
     if facts.get("schema") != SCHEMA:
         raise ValueError(
             f"{folder / _FACTS} has schema {facts.get('schema')!r}; this version of widen reads schema {SCHEMA}"
@@ -59,7 +66,9 @@ def load_state(folder: str | Path, ledger: Ledger) -> None:
                 f"{folder} was trained with {name}={facts[name]!r} and is resumed with {name}={here!r}; give the same, or load its weights "
                 "as the model of a new run"
             )
-    ledger.state = state_from(ledger.weight.init(), load_file(folder / _TENSORS))
+    if "tensors" in facts and file_digest(folder / _TENSORS) != facts["tensors"]:
+        raise ValueError(f"{folder / _TENSORS} does not match its checksum in {_FACTS}: it is damaged; restore it")
+    ledger.state = state_from(ledger.weight.init(), load_tensors(folder / _TENSORS))
     ledger.mean_weight = float(facts["mean_weight"])
 
 

@@ -6,7 +6,6 @@ loss state, random state). It appears in one move, and older checkpoints are rem
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -15,15 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from widen.disk.atomic import write_folder, write_json
+from widen.disk.atomic import write_json
+from widen.disk.checksums import check_files
+from widen.disk.folder import write_folder
+from widen.disk.inside import tree_inside
+from widen.disk.json_file import read_json
 
 __all__ = [
     "Checkpoint",
     "latest",
     "load",
+    "load_tensors",
     "random_state",
     "restore_random_state",
     "save",
@@ -75,13 +80,23 @@ def latest(folder: str | Path) -> Path | None:
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
-    """Read a checkpoint folder."""
+    """Read a checkpoint folder; damage is refused with the name of the file."""
     path = Path(path)
-    content = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
+    tree_inside(path.parent, path)
+    check_files(path)
+    content = read_json(path / "checkpoint.json")
     if content.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {content.get('schema')!r}; this version of widen reads schema {SCHEMA}")
-    groups = {name: load_file(path / f"{name}.safetensors", device=str(device)) for name in content["groups"]}
+    groups = {name: load_tensors(path / f"{name}.safetensors", device=device) for name in content["groups"]}
     return Checkpoint(content["step"], groups, content["numbers"])
+
+
+def load_tensors(path: str | Path, *, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+    """Read a safetensors file; an error names the file."""
+    try:
+        return load_file(path, device=str(device))  # type: ignore[no-any-return]
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
 
 
 def state_tensors(state: tuple[Any, ...], *, prefix: str = "") -> dict[str, Tensor]:

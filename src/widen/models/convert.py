@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
-from widen.disk.atomic import write_bytes, write_json
+from widen.disk.atomic import write_bytes
+from widen.disk.checksums import check_files, write_checksums
+from widen.disk.json_file import read_json
 
+from .checkpoint import load_tensors
 from .tiny_llama import LlamaShape, TinyLlama
 
 __all__ = ["from_transformers", "load_pretrained", "save_pretrained", "to_transformers"]
@@ -38,17 +41,19 @@ def save_pretrained(model: TinyLlama, folder: str | Path, *, max_length: int = 2
       max_length: the longest sequence transformers is told of; rotary positions have no table, so it costs nothing.
     """
     folder = Path(folder)
-    write_bytes(folder / "model.safetensors", save(theirs(model), metadata={"format": "pt"}))
-    # The config comes last: it marks the folder as complete.
-    write_json(folder / "config.json", config_of(model.shape, model.embed.dtype, max_length=max_length))
+    config = json.dumps(config_of(model.shape, model.embed.dtype, max_length=max_length), indent=1)
+    contents = {"model.safetensors": save(theirs(model), metadata={"format": "pt"}), "config.json": config.encode()}
+    write_checksums(folder, contents)
+    for name, data in contents.items():  # the config comes last: it marks the folder as complete
+        write_bytes(folder / name, data)
     return folder
 
 
 def load_pretrained(folder: str | Path) -> TinyLlama:
     """Open such a folder; a Llama with grouped heads, biases or a tied head is refused, as the small model has none of these."""
     folder = Path(folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return _build(shape_of(config), load_file(folder / "model.safetensors"))
+    check_files(folder)
+    return _build(shape_of(read_json(folder / "config.json")), load_tensors(folder / "model.safetensors"))
 
 
 def to_transformers(model: TinyLlama) -> Any:

@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
+from widen.disk.checksums import check_files
+from widen.disk.inside import tree_inside
+
 from .finetune import Lora
 
 
@@ -18,7 +23,7 @@ def resolved(model: str) -> str:
         return model
     if of_run and not (Path(model) / "checkpoint" / "config.json").is_file():
         raise FileNotFoundError(f"{model} has no trained model yet: it is the folder of a run that has not finished")
-    return str(Path(model) / "checkpoint") if of_run else model
+    return str(tree_inside(model, Path(model) / "checkpoint")) if of_run else model
 
 
 def load_tokenizer(model: str) -> Any:
@@ -27,14 +32,18 @@ def load_tokenizer(model: str) -> Any:
         from transformers import AutoTokenizer
     except ImportError:
         raise ImportError("fine-tuning needs transformers and accelerate: pip install 'widen[hf]'") from None
-    return _loaded(lambda: AutoTokenizer.from_pretrained(resolved(model)), what="tokenizer", model=model)
+    return _loaded(
+        lambda: AutoTokenizer.from_pretrained(resolved(model), trust_remote_code=False), what="tokenizer", model=model
+    )
 
 
 def settings_of(model: str) -> Any:
     """The model's own settings: its sizes, known before its weights are there."""
     from transformers import AutoConfig
 
-    return _loaded(lambda: AutoConfig.from_pretrained(resolved(model)), what="settings", model=model)
+    return _loaded(
+        lambda: AutoConfig.from_pretrained(resolved(model), trust_remote_code=False), what="settings", model=model
+    )
 
 
 def first_token(settings: Any) -> int | None:
@@ -50,9 +59,12 @@ def load_model(model: str, *, precision: str) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    check_files(resolved(model))
     dtype = torch.bfloat16 if precision == "pure_bf16" else torch.float32
     loaded = _loaded(
-        lambda: AutoModelForCausalLM.from_pretrained(resolved(model), dtype=dtype), what="weights", model=model
+        lambda: AutoModelForCausalLM.from_pretrained(resolved(model), dtype=dtype, trust_remote_code=False),
+        what="weights",
+        model=model,
     )
     _can_be_saved(loaded, model)
     return loaded
@@ -78,7 +90,7 @@ def _loaded(load: Callable[[], Any], *, what: str, model: str) -> Any:
     """What transformers raises for a wrong name runs over many lines; the first says what is wrong, unless it announces a list."""
     try:
         return load()
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         folder = Path(resolved(model))
         place = "" if folder.exists() else " (there is no folder of that name here)"

@@ -5,14 +5,15 @@ A checkpoint to resume from counts once ``whole.json`` is in it, which is writte
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from widen.disk.atomic import flush, write_json
+from widen.disk.checksums import write_checksums
+from widen.disk.folder import flush
+from widen.disk.json_file import read_json, write_sealed
 from widen.train.log import Log
 from widen.train.progress import Timer
 
@@ -39,7 +40,7 @@ def newest_whole(resume: Path) -> Path | None:
 
 def same_spread(checkpoint: Path | None, *, spread: bool) -> None:
     """Refuse a checkpoint that was written with FSDP where it is gone on without, and the other way round: the host has two kinds."""
-    if checkpoint is None or json.loads((checkpoint / WHOLE).read_text(encoding="utf-8")).get("fsdp", spread) == spread:
+    if checkpoint is None or read_json(checkpoint / WHOLE).get("fsdp", spread) == spread:
         return
     before, now = ("without", "with") if spread else ("with", "without")
     raise ValueError(
@@ -132,8 +133,9 @@ def watcher(
                 checkpoint = resume / f"checkpoint-{state.global_step}"
                 if log is not None:
                     log.sync()
+                write_checksums(checkpoint)
                 flush(checkpoint)
-                write_json(checkpoint / WHOLE, {"step": state.global_step, "fsdp": spread})
+                write_sealed(checkpoint / WHOLE, {"step": state.global_step, "fsdp": spread})
                 drop_others(resume, checkpoint)
 
     return Watcher()

@@ -16,8 +16,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from widen.disk.atomic import write_folder
+from widen.disk.checksums import check_files
 from widen.disk.digest import weights_digest
+from widen.disk.folder import write_folder
+from widen.disk.inside import tree_inside
 from widen.disk.lock import hold
 from widen.train.log import Log
 
@@ -89,7 +91,7 @@ def fine_tune(
 def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) -> None:
     """Train one model, from its newest whole checkpoint if there is one, and write it."""
     config, folder = one.config, one.folder
-    resume = folder.path / "resume"
+    resume = tree_inside(folder.path, folder.path / "resume")
     args = arguments(one, place, resume)
     model = _start(one, args)
     if place.main:
@@ -104,6 +106,8 @@ def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) 
     same_spread(checkpoint, spread=spread)
     log = None
     if place.main:
+        if checkpoint is not None:
+            check_files(checkpoint)
         drop_others(resume, checkpoint)
         log = Log(folder.log, step=step_after(checkpoint))
     watch = watcher(

@@ -176,7 +176,7 @@ def _draw_locally(
 def _tokenizer(experiment: TextExperiment, folder: RunFolder) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(str(weights_of(experiment, folder)))
+    return AutoTokenizer.from_pretrained(str(weights_of(experiment, folder)), trust_remote_code=False)
 
 
 def rows_that_fit(model: Any, positions: int, *, guided: bool = False) -> int:

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 
+from widen.disk.checksums import check_files
 from widen.disk.digest import weights_digest
 
 from .decoding import Settings
@@ -55,9 +57,13 @@ class LocalEngine:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
+        check_files(path)
+        try:
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=False).to(device)
+        except SafetensorError as error:
+            raise ValueError(f"{path}: its weights are not a whole safetensors file: {error}") from None
         rows = batch or (2048 if device.startswith("cuda") else 256)
-        return cls(model, AutoTokenizer.from_pretrained(path), batch=rows, name=path)
+        return cls(model, AutoTokenizer.from_pretrained(path, trust_remote_code=False), batch=rows, name=path)
 
     def identity(self) -> Identity:
         """Name and fingerprint of the weights; two checkpoints under one path are two models."""
