@@ -21,6 +21,7 @@ from widen.sample import Decoding, Sample, Settings, read_samples
 from widen.sample.engine import Identity
 from widen.sample.prompts import Prompt
 from widen.sample.writer import SamplesWriter
+from widen.train.log import Log
 
 FLIPS = 40
 
@@ -133,6 +134,40 @@ def test_samples(tmp_path):
         return [sample.text for sample in found.samples[0].samples]
 
     check(path, page)
+
+
+def test_prompts_beside_the_runs(tmp_path):
+    from widen.run.finetune import Source
+    from widen.run.text_experiment import SupportScore, TextExperiment
+    from widen.run.text_prompts import asked_of, prompts_path
+
+    source = tmp_path / "source.jsonl"
+    source.write_text("".join(json.dumps({"prompt": f"a {i}", "completion": f"b {i}"}) + "\n" for i in range(4)))
+    experiment = TextExperiment(
+        name="a", model="m", prompts=Source(task="jsonl", path=str(source)), score=SupportScore()
+    )
+    asked_of(experiment, tmp_path)
+    source.unlink()  # as on another machine: what was kept is all there is
+    path = prompts_path(experiment, tmp_path)
+    check(path, lambda: asked_of(experiment, tmp_path), noticed=1.0)
+    check(path.with_name(f"{path.stem}.source.json"), lambda: asked_of(experiment, tmp_path), noticed=0.3)
+
+
+def test_every_error_of_a_damaged_log_names_it(tmp_path):
+    """Its lines have no check: a digit may change unnoticed."""
+    path = tmp_path / "log.jsonl"
+    log = Log(path, step=0)
+    for step in range(5):
+        log.write({"step": step, "loss": 1 / (step + 1)})
+    log.close()
+    errors = []
+    for _ in flips(path):
+        try:
+            Log(path, step=9).close()
+        except ValueError as error:
+            errors.append(str(error))
+    assert [error for error in errors if "log.jsonl, line" not in error] == []
+    assert len(errors) >= 0.2 * FLIPS
 
 
 def test_verdicts(tmp_path):

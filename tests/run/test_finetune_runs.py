@@ -56,6 +56,7 @@ def tree(folder):
 def test_a_run_folder_holds_config_environment_inputs_log_and_model_and_nothing_to_resume(base, root):
     folder = run(base, root)
     assert sorted(p.name for p in folder.path.iterdir()) == [
+        ".lock",
         "checkpoint",
         "config.json",
         "env.json",

@@ -44,7 +44,7 @@ def test_the_trajectory_is_the_golden_one(name, tmp_path):
 
 def test_a_finished_run_leaves_a_model_its_average_and_a_log(tmp_path):
     loop = train_alone(TINY, folder=tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "log.jsonl"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "checkpoint", "log.jsonl"]
     assert torch.equal(load_pretrained(tmp_path / "checkpoint").flat(), loop.model.flat())
     average = load_pretrained(tmp_path / "checkpoint" / "average").flat()
     assert torch.equal(average, torch.cat([loop.average[n].reshape(-1) for n in TINY.model.parameter_shapes()]))

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from widen.data.tasks import Example, Read, listed, read
 from widen.disk.atomic import write_text
-from widen.disk.digest import source_digest
+from widen.disk.digest import file_digest, source_digest
+from widen.disk.json_file import read_json, write_sealed
 from widen.sample.prompts import Prompt
 
 from .text_experiment import TextExperiment
@@ -34,8 +35,7 @@ def asked_of(experiment: TextExperiment, root: str | Path, *, skip_bad: bool = F
     """
     path, source = prompts_path(experiment, root), experiment.prompts
     if path.exists():
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        kept = [Asked(r["id"], Example(r["prompt"], r["completion"], r["facts"])) for r in records]
+        kept = _kept(path)
         if _same_source(experiment, path, kept):
             return kept
     digest, found = source_digest(source.path), _read(experiment)
@@ -48,6 +48,19 @@ def asked_of(experiment: TextExperiment, root: str | Path, *, skip_bad: bool = F
     write_text(path, _lines(asked))
     _note(path, digest)
     return asked
+
+
+def _kept(path: Path) -> list[Asked]:
+    """The examples in the file beside the runs; a damaged file is refused by its name."""
+    note = _note_path(path)
+    expected = read_json(note).get("prompts") if note.exists() else None
+    if expected is not None and file_digest(path) != expected:
+        raise ValueError(f"{path} does not match its checksum in {note.name}: it is damaged, or was edited; restore it")
+    try:
+        records = [json.loads(line) for line in path.read_bytes().splitlines()]
+        return [Asked(r["id"], Example(r["prompt"], r["completion"], r["facts"])) for r in records]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} does not hold examples: {error}") from None
 
 
 def _read(experiment: TextExperiment) -> Read:
@@ -67,7 +80,7 @@ def _same_source(experiment: TextExperiment, path: Path, kept: Sequence[Asked]) 
     Where nothing was sampled yet, the file may change; then this is False.
     """
     digest, note = source_digest(experiment.prompts.path), _note_path(path)
-    if digest is None or (note.exists() and json.loads(note.read_text(encoding="utf-8")).get("digest") == digest):
+    if digest is None or (note.exists() and read_json(note).get("digest") == digest):
         return True
     try:
         same = _lines(_wrapped(experiment, _read(experiment).examples)) == _lines(kept)
@@ -124,9 +137,8 @@ def _note_path(path: Path) -> Path:
 
 
 def _note(path: Path, digest: str | None) -> None:
-    """Which content of the source the prompts were read from, so that an unchanged one is not read again."""
-    if digest is not None:
-        write_text(_note_path(path), json.dumps({"digest": digest}) + "\n")
+    """Which content of the source the prompts were read from, so that an unchanged one is not read again; and the file's own checksum."""
+    write_sealed(_note_path(path), {"digest": digest, "prompts": file_digest(path)})
 
 
 def _lines(asked: Sequence[Asked]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from widen.disk.inside import tree_inside
 from widen.sample import Engine, LocalEngine, Prompt, Samples, ServerEngine, Settings, collect, read_samples
 from widen.sample.fill import Progress as Drawing
 from widen.sample.server_answer import listed_models
@@ -102,8 +103,8 @@ def weights_of(experiment: TextExperiment, folder: RunFolder) -> Path | str:
     """Where the weights are: the run's checkpoint, or the model as it was named."""
     if not isinstance(experiment.model, str):
         return folder.checkpoint
-    inside = Path(experiment.model) / "checkpoint"  # a run folder stands for its checkpoint
-    return inside if (inside / "config.json").exists() else experiment.model
+    checkpoint = Path(experiment.model) / "checkpoint"  # a run folder stands for its checkpoint
+    return tree_inside(experiment.model, checkpoint) if (checkpoint / "config.json").exists() else experiment.model
 
 
 def served(url: str) -> set[str] | None:

@@ -56,7 +56,10 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines[:-1]):  # what follows the last newline is torn, or empty
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
+            record = json.loads(line)
+        except ValueError as error:
             raise ValueError(f"{path}, line {number + 1}: not JSON ({error})") from None
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise ValueError(f"{path}, line {number + 1}: not an object with a step")
+        records.append(record)
     return records
