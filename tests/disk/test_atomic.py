@@ -23,6 +23,11 @@ def test_what_is_written_is_read(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c", "new"]
 
 
+def test_a_name_as_long_as_the_system_allows_is_written(tmp_path):
+    assert write_text(tmp_path / ("x" * 255), "a").read_text() == "a"
+    assert write_text(tmp_path / ("é" * 127), "a").read_text() == "a"
+
+
 def test_a_link_at_the_target_is_refused_and_its_target_is_unchanged(tmp_path):
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")

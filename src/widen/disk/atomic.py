@@ -51,7 +51,9 @@ def write_json(path: str | Path, content: Any) -> Path:
 
 def temporary_name(path: Path) -> Path:
     """A new name beside ``path``."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    return path.with_name(
+        f".{path.name[:50]}.{secrets.token_hex(8)}.part"
+    )  # a long name stays within the system's limit
 
 
 def refuse_all_but(legal: Callable[[int], bool], path: Path, kind: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import stat
@@ -24,7 +25,7 @@ def write_folder(path: str | Path, fill: Callable[[Path], None]) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     refuse_all_but(stat.S_ISDIR, path, "folder")
-    for leftover in path.parent.glob(f".{path.name}.*.part"):
+    for leftover in path.parent.glob(f".{glob.escape(path.name[:50])}.*.part"):
         if not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
     temporary = temporary_name(path)
