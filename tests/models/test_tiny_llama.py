@@ -60,7 +60,7 @@ def test_a_model_saved_by_transformers_opens_here(tmp_path):
 
 def test_files_hold_no_pickle(tmp_path):
     save_pretrained(TinyLlama(SMALL), tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checksums.json", "config.json", "model.safetensors"]
     json.loads((tmp_path / "config.json").read_text())
 
 

@@ -45,7 +45,7 @@ def test_the_trajectory_is_the_golden_one(name, tmp_path):
 
 def test_a_finished_run_leaves_a_model_its_average_and_a_log(tmp_path):
     loop = train_one(TINY, folder=tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "log.jsonl"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "checkpoint", "log.jsonl"]
     assert torch.equal(load_pretrained(tmp_path / "checkpoint").flat(), loop.model.flat())
     average = load_pretrained(tmp_path / "checkpoint" / "average").flat()
     assert torch.equal(average, torch.cat([loop.average[n].reshape(-1) for n in TINY.model.parameter_shapes()]))
@@ -119,7 +119,7 @@ def test_many_write_one_folder_each_and_resume(tmp_path):
     assert steps[-1] == (36, 36)
     assert len(steps) < 36  # the rest was done before
     for configuration, folder in zip(made, folders, strict=True):
-        assert sorted(path.name for path in folder.iterdir()) == ["checkpoint", "log.jsonl"]
+        assert sorted(path.name for path in folder.iterdir()) == [".lock", "checkpoint", "log.jsonl"]
         assert [r["step"] for r in read_log(folder / "log.jsonl")] == list(range(12))
         assert torch.equal(load_pretrained(folder / "checkpoint").flat(), train_one(configuration).model.flat())
         assert (folder / "checkpoint" / "average" / "config.json").exists()

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from widen.disk.lock import hold
+
 from .show import bars, frontier_table
 
 
@@ -39,7 +41,7 @@ def main(options: argparse.Namespace) -> int:
         if there
         else f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each."
     )
-    with bars() as (on_training, on_score):
+    with hold(options.out), bars() as (on_training, on_score):
         rows = recipe.run(
             "demo:fine_tune",
             experiments,

@@ -24,6 +24,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from widen.disk.lock import hold
+
 if TYPE_CHECKING:
     from widen.run.table import Row
 
@@ -77,7 +79,10 @@ def main(options: argparse.Namespace) -> int:
     if ":tiny:" in options.recipe:
         print("the small form of a recipe: its shape is real, its numbers mean nothing")
     texts = recipe.on_texts(experiments)
-    return _integers(name, experiments, command, options) if texts is None else _texts(name, texts, command, options)
+    with hold(options.out):
+        if texts is None:
+            return _integers(name, experiments, command, options)
+        return _texts(name, texts, command, options)
 
 
 def _load(path: str) -> Any:

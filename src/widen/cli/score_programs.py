@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from widen.disk.atomic import write_json
+
 from .show import bars
-from .user_file import write_json
 
 if TYPE_CHECKING:
     from widen.run.program_scores import Judged

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from widen.disk.atomic import write_json
+
 from .score_table import table_of
 from .show import bars
-from .user_file import write_json
 
 if TYPE_CHECKING:
     from widen.metrics.text_scores import ScoreSettings

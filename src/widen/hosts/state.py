@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save
 
+from widen.disk.atomic import write_bytes
+from widen.disk.digest import file_digest
+from widen.disk.json_file import read_json, write_sealed
 from widen.losses import Weight
-from widen.models.checkpoint import state_from, state_tensors
+from widen.models.checkpoint import load_tensors, state_from, state_tensors
 
 if TYPE_CHECKING:
     from widen.train.objective import Objective
@@ -26,19 +29,18 @@ _TENSORS, _FACTS = "widen_loss.safetensors", "widen_loss.json"
 def save_state(folder: str | Path, objective: Objective, *, step: int) -> None:
     """Write both files into the checkpoint folder, the tensors first; each in one move."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_tensors(objective.state).items()}
-    save_file(tensors, folder / f"{_TENSORS}.part")
-    os.replace(folder / f"{_TENSORS}.part", folder / _TENSORS)
+    data = save(tensors)
+    write_bytes(folder / _TENSORS, data)
     facts = {
         "schema": SCHEMA,
         "step": step,
         "loss": name_of(objective.weight),
         "weight_scale": objective.weight_scale,
         "mean_weight": objective.mean_weight,
+        "tensors": hashlib.sha256(data).hexdigest(),
     }
-    (folder / f"{_FACTS}.part").write_text(json.dumps(facts, indent=1), encoding="utf-8")
-    os.replace(folder / f"{_FACTS}.part", folder / _FACTS)
+    write_sealed(folder / _FACTS, facts)
 
 
 def load_state(folder: str | Path, objective: Objective) -> None:
@@ -51,7 +53,9 @@ def load_state(folder: str | Path, objective: Objective) -> None:
             f"{folder} has no {_FACTS}: it was not written by a trainer with `loss`, and {objective.weight} (weight_scale="
             f"{objective.weight_scale!r}) cannot go on without its state. To start from these weights, load them as the model instead"
         )
-    facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+    facts = read_json(folder / _FACTS)
+    if not isinstance(facts, dict):
+        raise ValueError(f"{folder / _FACTS} holds {type(facts).__name__}, not an object")
     if facts.get("schema") != SCHEMA:
         raise ValueError(
             f"{folder / _FACTS} has schema {facts.get('schema')!r}; this version of widen reads schema {SCHEMA}"
@@ -62,7 +66,9 @@ def load_state(folder: str | Path, objective: Objective) -> None:
                 f"{folder} was trained with {name}={facts[name]!r} and is resumed with {name}={here!r}; give the same, or load its weights "
                 "as the model of a new run"
             )
-    objective.state = state_from(objective.weight.init(), load_file(folder / _TENSORS))
+    if "tensors" in facts and file_digest(folder / _TENSORS) != facts["tensors"]:
+        raise ValueError(f"{folder / _TENSORS} does not match its checksum in {_FACTS}: it is damaged; restore it")
+    objective.state = state_from(objective.weight.init(), load_tensors(folder / _TENSORS))
     objective.mean_weight = float(facts["mean_weight"])
 
 

@@ -6,6 +6,7 @@ that was killed continues where it stopped: complete lines are kept, an incomple
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -80,13 +81,23 @@ class VerdictFile:
         self.known: dict[str, Verdict] = {}
 
     def __enter__(self) -> VerdictFile:
-        self._file = open(self.path, "a+b")
+        try:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = open(os.open(self.path, flags, 0o666), "a+b")
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise ValueError(f"verdicts_path={self.path!r}: is a symbolic link; give the file itself") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
             raise ValueError(f"verdicts_path={self.path!r}: another judge is writing to it") from None
-        self._load()
+        try:
+            self._load()
+        except BaseException:
+            self._file.close()
+            raise
         return self
 
     def __exit__(

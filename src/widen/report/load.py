@@ -12,6 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from widen.disk.inside import inside
+from widen.disk.json_file import read_json
+from widen.sample.samples_file import damaged
+
 from .run_data import RunData, Sample, SampleCell, Score, ScorePoint
 
 HELD = 20_000
@@ -24,10 +28,10 @@ def find_runs(paths: Sequence[str | Path]) -> list[Path]:
     for path in map(Path, paths):
         if not path.is_dir():
             raise FileNotFoundError(f"{path} is not a folder; give run folders, or folders that hold them")
-        inside = list(_below(path))
-        if not inside:
+        runs = list(_below(path))
+        if not runs:
             raise FileNotFoundError(f"{path} holds no run: there is no config.json and no samples/ in it or below it")
-        found |= {one.resolve(): one for one in inside if one.resolve() not in found}
+        found |= {one.resolve(): one for one in runs if one.resolve() not in found}
     return list(found.values())
 
 
@@ -44,9 +48,9 @@ def _below(path: Path) -> Iterator[Path]:
     if (path / "config.json").is_file() or any((path / "samples").glob("*.jsonl")):
         yield path
         return
-    for inside in sorted(path.iterdir()):
-        if inside.is_dir() and not inside.is_symlink():
-            yield from _below(inside)
+    for below in sorted(path.iterdir()):
+        if below.is_dir() and not below.is_symlink():
+            yield from _below(below)
 
 
 def load(path: str | Path) -> RunData:
@@ -55,7 +59,8 @@ def load(path: str | Path) -> RunData:
     notes: list[str] = []
     points: list[ScorePoint] = []
     scores: list[Score] = []
-    contents = {file.stem: _json(file) for file in sorted((path / "scores").glob("*.json"))}
+    config, env = inside(path, path / "config.json"), inside(path, path / "env.json")
+    contents = {file.stem: _json(inside(path, file)) for file in sorted((path / "scores").glob("*.json"))}
     kinds = _kinds([content for content in contents.values() if "points" in content])
     for stem, content in contents.items():
         if "points" in content:
@@ -65,23 +70,20 @@ def load(path: str | Path) -> RunData:
     points.extend(_pairs(scores))
     return RunData(
         name=path.name,
-        experiment=_json(path / "config.json").get("experiment", {})
-        if (path / "config.json").is_file()
+        experiment=_json(config).get("experiment", {})
+        if config.is_file()
         else {"name": path.name, "model": {"loss": "as it came"}},
-        env=_json(path / "env.json") if (path / "env.json").is_file() else {},
-        log=list(_lines(path / "log.jsonl", notes)),
+        env=_json(env) if env.is_file() else {},
+        log=list(_lines(inside(path, path / "log.jsonl"), notes)),
         points=list({(point.kind, point.temperature): point for point in points}.values()),
         scores=scores,
-        samples=[_cell(file, notes) for file in sorted((path / "samples").glob("*.jsonl"))],
+        samples=[_cell(inside(path, file), notes) for file in sorted((path / "samples").glob("*.jsonl"))],
         notes=notes,
     )
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+    content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds {type(content).__name__}, not an object")
     return content
@@ -98,6 +100,11 @@ def _lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
                 row = json.loads(line.decode("utf-8", errors="surrogatepass"))
             except ValueError:
                 notes.append(f"{path.parent.name}/{path.name}: line {count} is not JSON and is left out")
+                continue
+            if damaged(line):
+                notes.append(
+                    f"{path.parent.name}/{path.name}: line {count} is damaged (its check fails) and is left out"
+                )
                 continue
             if isinstance(row, dict):
                 yield row

@@ -6,13 +6,13 @@ A recipe is a function that returns experiments; a config file is the JSON of on
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from widen.disk.digest import file_digest
 from widen.losses import parse
 from widen.train.settings import Configuration
 
@@ -109,7 +109,7 @@ def _content(start: str | None) -> str | None:
     path = Path(start) / "model.safetensors"
     if not path.exists():
         raise FileNotFoundError(f"start={start}: there is no model.safetensors in that folder")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return file_digest(path)
 
 
 def load(path: str | Path) -> Experiment:

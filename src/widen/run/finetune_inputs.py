@@ -8,12 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from widen.disk.digest import source_digest
+
 from .finetune import FineTune, Source
 from .finetune_data import DataFacts, read_all, tokenise
 from .finetune_model import first_token, load_tokenizer, settings_of
 from .finetune_prepare import Prepared, chain, folder_of
 from .folder import RunFolder
-from .source_digest import source_digest
 from .value import from_json, to_json
 
 __all__ = ["inputs", "same_data", "same_inputs"]

@@ -16,17 +16,22 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from widen.disk.checksums import check_files
+from widen.disk.digest import weights_digest
+from widen.disk.folder import write_folder
+from widen.disk.inside import tree_inside
+from widen.disk.lock import hold
 from widen.train.log import Log
 
 from .environment import environment
 from .finetune import FineTune, decisive
 from .finetune_data import DataFacts
 from .finetune_inputs import inputs, same_data, same_inputs
-from .finetune_model import adapted, load_model, merged, save_whole, weights_digest, write_model
+from .finetune_model import adapted, load_model, merged, write_model
 from .finetune_packing import refuse_mixing
 from .finetune_prepare import Place, Prepared, chain, folder_of, place_of, prepare
 from .finetune_trainer import arguments, is_spread, loading_once, trainer_of
-from .finetune_watch import alone, drop_others, newest_whole, same_spread, step_after, watcher
+from .finetune_watch import drop_others, newest_whole, same_spread, step_after, watcher
 from .folder import RunFolder
 from .training import OnTraining, is_trained
 from .value import to_json
@@ -78,7 +83,7 @@ def fine_tune(
         what = f"{Path(one.config.model).name}, {one.config.loss}" + ("" if one.config is config else ", first")
         if on_data is not None and place.main:
             on_data(what, one.train.facts)
-        with alone(one.folder.path / "resume") if place.main else nullcontext(), loading_once(one.config):
+        with hold(one.folder.path) if place.main else nullcontext(), loading_once(one.config):
             _train(one, place, what, progress)
     return folder
 
@@ -86,7 +91,7 @@ def fine_tune(
 def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) -> None:
     """Train one model, from its newest whole checkpoint if there is one, and write it."""
     config, folder = one.config, one.folder
-    resume = folder.path / "resume"
+    resume = tree_inside(folder.path, folder.path / "resume")
     args = arguments(one, place, resume)
     model = _start(one, args)
     if place.main:
@@ -101,6 +106,8 @@ def _train(one: Prepared, place: Place, what: str, progress: OnTraining | None) 
     same_spread(checkpoint, spread=spread)
     log = None
     if place.main:
+        if checkpoint is not None:
+            check_files(checkpoint)
         drop_others(resume, checkpoint)
         log = Log(folder.log, step=step_after(checkpoint))
     watch = watcher(
@@ -148,8 +155,8 @@ def _write(one: Prepared, trainer: Any, place: Place) -> None:
     if place.main:
         adapter = one.folder.path / "adapter"
         if one.config.lora is not None:
-            save_whole(adapter, lambda folder: model.save_pretrained(folder, state_dict=state))
+            write_folder(adapter, lambda folder: model.save_pretrained(folder, state_dict=state))
             model, state = merged(one.start, adapter, precision=one.config.precision), None
-        save_whole(one.folder.checkpoint, write_model(model, one.tokenizer, state))
+        write_folder(one.folder.checkpoint, write_model(model, one.tokenizer, state))
         shutil.rmtree(one.folder.path / "resume", ignore_errors=True)
     PartialState().wait_for_everyone()

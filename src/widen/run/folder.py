@@ -2,15 +2,17 @@
 
     config.json env.json log.jsonl checkpoint/ samples/<settings>.jsonl scores/<settings>.json report.html
 
-Every JSON file carries ``schema``. Writes are atomic: a reader, or a run killed at any moment, never meets half a file.
+A link that leads out of the folder is refused, for the folder may come from a stranger. Every JSON file carries ``schema`` and the
+checksum of its content. Writes are atomic: neither a reader nor a killed run leaves or sees half a file.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
+
+from widen.disk.inside import inside, tree_inside
+from widen.disk.json_file import read_json, write_sealed
 
 SCHEMA = 1
 """Version of every file written here; a change in meaning raises it."""
@@ -25,25 +27,25 @@ class RunFolder:
     @property
     def config(self) -> Path:
         """The experiment, as JSON."""
-        return self.path / "config.json"
+        return inside(self.path, self.path / "config.json")
 
     @property
     def log(self) -> Path:
-        """One JSON line a logged step."""
-        return self.path / "log.jsonl"
+        """One JSON line per logged step."""
+        return inside(self.path, self.path / "log.jsonl")
 
     @property
     def checkpoint(self) -> Path:
         """The trained model: safetensors and JSON."""
-        return self.path / "checkpoint"
+        return tree_inside(self.path, self.path / "checkpoint")
 
     def samples(self, settings: str) -> Path:
         """Samples drawn with one set of decoding settings."""
-        return self.path / "samples" / f"{settings}.jsonl"
+        return inside(self.path, self.path / "samples" / f"{settings}.jsonl")
 
     def scores(self, settings: str) -> Path:
         """Scores of one kind."""
-        return self.path / "scores" / f"{settings}.json"
+        return inside(self.path, self.path / "scores" / f"{settings}.json")
 
     def claim(self, config: dict[str, Any], env: dict[str, Any], *, decides: tuple[str, ...]) -> None:
         """Make the folder this experiment's; a folder that already belongs to another one is refused, and left as it is.
@@ -64,25 +66,17 @@ class RunFolder:
         self.write(self.path / "env.json", env)
 
     def write(self, path: Path, content: dict[str, Any]) -> None:
-        """Write one JSON file in one move."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump({"schema": SCHEMA, **content}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        """Write one JSON file, with its checksum, in one move."""
+        write_sealed(inside(self.path, path), {"schema": SCHEMA, **content})
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Read one JSON file and check its schema."""
+        """Read one JSON file and check its checksum and schema."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(inside(self.path, path))
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"{path} is not there: is {self.path} a run folder, and has that stage run?"
             ) from None
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is not JSON: {error}") from None
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             found = content.get("schema") if isinstance(content, dict) else None
             raise ValueError(f"{path} has schema {found!r}; this version of widen reads schema {SCHEMA}")

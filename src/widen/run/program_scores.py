@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.tasks import listed, read
+from widen.disk.inside import inside
 from widen.judge import Count, Sandbox, counts, judge_programs
 from widen.metrics.passes import PassScores, pass_scores
 from widen.sample import Decoding, Samples, read_samples
@@ -79,6 +80,7 @@ def judge_samples(
     programs = [judged(own[s.prompt], program_in(s.text, fenced=score.fenced)) for s in samples]
     run = run_of(path)
     verdicts = run.path / "verdicts" / f"{task}.jsonl" if run else path.with_name(f"{path.name}.verdicts.jsonl")
+    inside(run.path if run else path.parent, verdicts)
     verdicts.parent.mkdir(parents=True, exist_ok=True)
     judge = judge_of(list({one.id: one for one in own.values()}.values()))
     reached = judge_programs(judge, programs, sandbox=sandbox, verdicts_path=verdicts, progress=progress)

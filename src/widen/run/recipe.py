@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from widen.disk.atomic import write_text
+
 from .environment import environment
 from .experiment import Experiment
 from .scores import Progress, score_all
@@ -106,9 +108,7 @@ def run(
     folders = train_all(experiments, root, device=device, progress=on_training)
     rows = summarise(name, score_all(folders, device=device, progress=on_score))
     path = Path(root) / f"{name.replace(':', '_')}.csv"
-    part = path.with_name(path.name + ".part")
-    part.write_text(to_csv(rows, command=command, env=dict(environment())), encoding="utf-8")
-    part.replace(path)
+    write_text(path, to_csv(rows, command=command, env=dict(environment())))
     return rows
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from widen.data.texts import read_texts
+from widen.disk.inside import inside
 from widen.metrics.plain import plain
 from widen.metrics.text_scores import ScoreSettings, TextScores
 from widen.sample import Decoding, read_samples
@@ -41,7 +42,7 @@ def files_of(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    found = sorted((path / "samples").glob("*.jsonl"))
+    found = [inside(path, file) for file in sorted((path / "samples").glob("*.jsonl"))]
     if not found:
         raise ValueError(f"{path} holds no samples yet: `widen sample {path} --prompts FILE` draws some")
     yield from found

@@ -7,15 +7,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.tasks import Example, Read, listed, read
+from widen.disk.atomic import write_text
+from widen.disk.digest import file_digest, source_digest
+from widen.disk.json_file import read_json, write_sealed
 from widen.sample.prompts import Prompt
 
-from .source_digest import source_digest
 from .text_experiment import TextExperiment
 from .value import content_hash
 
@@ -34,8 +35,7 @@ def asked_of(experiment: TextExperiment, root: str | Path, *, skip_bad: bool = F
     """
     path, source = prompts_path(experiment, root), experiment.prompts
     if path.exists():
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        kept = [Asked(r["id"], Example(r["prompt"], r["completion"], r["facts"])) for r in records]
+        kept = _kept(path)
         if _same_source(experiment, path, kept):
             return kept
     digest, found = source_digest(source.path), _read(experiment)
@@ -45,9 +45,22 @@ def asked_of(experiment: TextExperiment, root: str | Path, *, skip_bad: bool = F
     if not found.examples:
         raise ValueError(f"the prompts of {experiment.name!r} hold no examples")
     asked = _wrapped(experiment, found.examples)
-    _write(path, _lines(asked))
+    write_text(path, _lines(asked))
     _note(path, digest)
     return asked
+
+
+def _kept(path: Path) -> list[Asked]:
+    """The examples in the file beside the runs; a damaged file is refused by its name."""
+    note = _note_path(path)
+    expected = read_json(note).get("prompts") if note.exists() else None
+    if expected is not None and file_digest(path) != expected:
+        raise ValueError(f"{path} does not match its checksum in {note.name}: it is damaged, or was edited; restore it")
+    try:
+        records = [json.loads(line) for line in path.read_bytes().splitlines()]
+        return [Asked(r["id"], Example(r["prompt"], r["completion"], r["facts"])) for r in records]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} does not hold examples: {error}") from None
 
 
 def _read(experiment: TextExperiment) -> Read:
@@ -67,7 +80,7 @@ def _same_source(experiment: TextExperiment, path: Path, kept: Sequence[Asked]) 
     Where nothing was sampled yet, the file may change; then this is False.
     """
     digest, note = source_digest(experiment.prompts.path), _note_path(path)
-    if digest is None or (note.exists() and json.loads(note.read_text(encoding="utf-8")).get("digest") == digest):
+    if digest is None or (note.exists() and read_json(note).get("digest") == digest):
         return True
     try:
         same = _lines(_wrapped(experiment, _read(experiment).examples)) == _lines(kept)
@@ -124,21 +137,10 @@ def _note_path(path: Path) -> Path:
 
 
 def _note(path: Path, digest: str | None) -> None:
-    """Which content of the source the prompts were read from, so that an unchanged one is not read again."""
-    if digest is not None:
-        _write(_note_path(path), json.dumps({"digest": digest}) + "\n")
+    """Which content of the source the prompts were read from, so that an unchanged one is not read again; and the file's own checksum."""
+    write_sealed(_note_path(path), {"digest": digest, "prompts": file_digest(path)})
 
 
 def _lines(asked: Sequence[Asked]) -> str:
     records = ({"id": one.id, **one.example._asdict(), "facts": dict(one.example.facts)} for one in asked)
     return "".join(json.dumps(record, ensure_ascii=True) + "\n" for record in records)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

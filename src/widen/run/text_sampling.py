@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from widen.disk.inside import tree_inside
 from widen.sample import Engine, LocalEngine, Prompt, Samples, ServerEngine, Settings, collect, read_samples
 from widen.sample.fill import Progress as Drawing
+from widen.sample.server_answer import listed_models
 from widen.sample.server_http import Refusal, request
 
 from .folder import RunFolder
@@ -101,8 +103,8 @@ def weights_of(experiment: TextExperiment, folder: RunFolder) -> Path | str:
     """Where the weights are: the run's checkpoint, or the model as it was named."""
     if not isinstance(experiment.model, str):
         return folder.checkpoint
-    inside = Path(experiment.model) / "checkpoint"  # a run folder stands for its checkpoint
-    return inside if (inside / "config.json").exists() else experiment.model
+    checkpoint = Path(experiment.model) / "checkpoint"  # a run folder stands for its checkpoint
+    return tree_inside(experiment.model, checkpoint) if (checkpoint / "config.json").exists() else experiment.model
 
 
 def served(url: str) -> set[str] | None:
@@ -111,7 +113,7 @@ def served(url: str) -> set[str] | None:
         answer = request(url.rstrip("/").removesuffix("/v1"), "/v1/models", timeout=60.0)
     except Refusal:
         return None
-    return {str(model.get("id")) for model in answer.get("data") or ()} or None
+    return {str(model.get("id")) for model in listed_models(answer, url)} or None
 
 
 def sample(
@@ -175,7 +177,7 @@ def _draw_locally(
 def _tokenizer(experiment: TextExperiment, folder: RunFolder) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(str(weights_of(experiment, folder)))
+    return AutoTokenizer.from_pretrained(str(weights_of(experiment, folder)), trust_remote_code=False)
 
 
 def rows_that_fit(model: Any, positions: int, *, guided: bool = False) -> int:

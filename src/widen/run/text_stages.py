@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from widen.disk.atomic import write_text
 from widen.train.progress import Progress as Training
 
 from .environment import environment
@@ -116,10 +117,8 @@ def _tabulate(
                 for mass, quantile, tokens in size_quantiles(folder_of(root, experiment), experiment)
             ]
     path = Path(root) / f"{name.replace(':', '_')}.csv"
-    part = path.with_name(path.name + ".part")
     made = {content_hash(env): env for experiment, _ in scored if (env := _made_with(folder_of(root, experiment)))}
-    part.write_text(to_csv(cells, command=command, env=environment(), models=list(made.values())), encoding="utf-8")
-    part.replace(path)
+    write_text(path, to_csv(cells, command=command, env=environment(), models=list(made.values())))
     return rows
 
 

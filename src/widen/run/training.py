@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+from widen.disk.lock import hold
 from widen.models.convert import load_pretrained
 from widen.train.progress import Progress
 from widen.train.small import train_models
@@ -39,20 +41,22 @@ def train_all(
     """Train what is not trained yet; a killed run continues from the checkpoint in each folder."""
     folders = [(folder_of(root, experiment), experiment) for experiment in experiments]
     waiting: dict[str, tuple[RunFolder, Experiment]] = {}
-    for folder, experiment in folders:
-        folder.claim(to_json(experiment), environment(), decides=("model",))
-        if not is_trained(folder):
-            waiting.setdefault(experiment.key, (folder, experiment))
-    if not waiting:
-        return folders
-    mine = list(waiting.values())
-    what = f"training {len(mine)} model{'' if len(mine) == 1 else 's'}"
-    train_models(
-        [experiment.model for _, experiment in mine],
-        [folder.path for folder, _ in mine],
-        starts=[load_pretrained(experiment.start) if experiment.start else None for _, experiment in mine],
-        device=device,
-        save_every=save_every,
-        progress=None if progress is None else lambda now: progress(what, now),
-    )
+    with ExitStack() as held:
+        for folder, experiment in folders:
+            if not is_trained(folder):
+                held.enter_context(hold(folder.path))
+            folder.claim(to_json(experiment), environment(), decides=("model",))
+            if not is_trained(folder):
+                waiting.setdefault(experiment.key, (folder, experiment))
+        if waiting:
+            mine = list(waiting.values())
+            what = f"training {len(mine)} model{'' if len(mine) == 1 else 's'}"
+            train_models(
+                [experiment.model for _, experiment in mine],
+                [folder.path for folder, _ in mine],
+                starts=[load_pretrained(experiment.start) if experiment.start else None for _, experiment in mine],
+                device=device,
+                save_every=save_every,
+                progress=None if progress is None else lambda now: progress(what, now),
+            )
     return folders

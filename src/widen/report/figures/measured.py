@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .look import look, panels
+from .look import look, panels, shown
 from .results import Row, SupportRow, by_name, family, strength
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _line(ax: Axes, line: Sequence[Row], name: str, index: int) -> None:
         ax.errorbar(x, y, xerr=xerr, yerr=yerr, fmt="none", ecolor=style["color"], elinewidth=0.6)
     ax.plot(x, y, color=style["color"], linestyle=style["linestyle"], linewidth=1.3)
     sizes = np.linspace(9, 46, len(line)) if len(line) > 1 else np.array([30.0])
-    ax.scatter(x, y, s=sizes, color=style["color"], marker=style["marker"], label=name, linewidths=0, zorder=3)
+    ax.scatter(x, y, s=sizes, color=style["color"], marker=style["marker"], label=shown(name), linewidths=0, zorder=3)
 
 
 def _axes(ax: Axes) -> None:
