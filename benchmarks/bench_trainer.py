@@ -29,14 +29,12 @@ import statistics
 import tempfile
 import threading
 import time
-import types
 from pathlib import Path
 
 import torch
 import transformers
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from widen.hosts import walks
 from widen.hosts.transformers import Trainer as WidenTrainer
 
 HEAD_ONLY = {
@@ -68,8 +66,8 @@ VARIANTS = {
 class Turns(TrainerCallback):
     """Stops after every turn until it is this process's turn again; seconds of every step and what was logged at it."""
 
-    def __init__(self, pipe, size, alone, ready):
-        self.pipe, self.size, self.alone, self.ready = pipe, size, alone, ready
+    def __init__(self, pipe, size, alone):
+        self.pipe, self.size, self.alone = pipe, size, alone
         self.seconds, self.logs, self.last = [], [], 0.0
 
     def wait(self):
@@ -78,7 +76,6 @@ class Turns(TrainerCallback):
         self.seconds, self.logs = [], []
         if self.pipe.recv() == "end":
             raise SystemExit
-        self.ready()
         self.last = time.perf_counter()
 
     def on_train_begin(self, *_, **__):
@@ -134,14 +131,7 @@ def train(name, options, pipe, alone, model=None):
     transformers.logging.set_verbosity_error()
     kind, loss, liger = VARIANTS[name]
     model = model or load_model(options)
-
-    def ready():  # a shared model has the walks that it would have if it were this trainer's own
-        for walk in (walks.train, walks.parameters):
-            vars(model).pop(walk.__name__, None)
-            if kind is WidenTrainer:
-                setattr(model, walk.__name__, types.MethodType(walk, model))
-
-    turns = Turns(pipe, options.turn, alone, ready)
+    turns = Turns(pipe, options.turn, alone)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder, max_steps=options.turns * options.turn, per_device_train_batch_size=options.tokens // options.length,

@@ -5,7 +5,7 @@
 
 `bench_trainer.py` gives every variant a trainer of its own, and two trainers of one and the same loss differ by up to 5 %, whatever
 they train, for as long as they live. Here there is one trainer, one model, one optimizer and one loader of data;
-before each step the trainer's class, its habits (the look for a nan, `walks`) and its loss become those of one variant.
+before each step the trainer's class, its filter of nan losses and its loss become those of one variant.
 Every round has a step of each, in an order of its own; a step reaches from its beginning to the next one's, log and data included, and
 ends with the device at rest. The ratio is that of the stock loss's step to the variant's in the same round.
 """
@@ -17,7 +17,6 @@ import random
 import statistics
 import tempfile
 import time
-import types
 from pathlib import Path
 
 import torch
@@ -25,10 +24,9 @@ import transformers
 from bench_trainer import blocks, collate, load_model, task_parser
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from widen.hosts import walks
-from widen.hosts.ledger import Ledger
 from widen.hosts.transformers import Trainer as WidenTrainer
 from widen.losses import parse
+from widen.train.objective import Objective
 
 VARIANTS = {"stock loss": None, "widen, nll": "nll", "widen, cdiv:alpha=1.4": "cdiv:alpha=1.4"}
 
@@ -45,7 +43,7 @@ class Switch(TrainerCallback):
 
     def __init__(self, seconds):
         self.until, self.shuffle = time.perf_counter() + seconds, random.Random(0)
-        self.ledgers = {name: Ledger(parse(loss)) for name, loss in VARIANTS.items() if loss}
+        self.objectives = {name: Objective(parse(loss)) for name, loss in VARIANTS.items() if loss}
         self.trainer, self.order, self.now, self.rounds = None, [], None, [{}]
 
     def on_step_begin(self, *_, **__):
@@ -65,12 +63,8 @@ class Switch(TrainerCallback):
         stock = VARIANTS[name] is None
         trainer.__class__ = Stock if stock else WidenTrainer
         trainer.args.logging_nan_inf_filter = stock
-        for walk in (walks.train, walks.parameters):
-            vars(trainer.model).pop(walk.__name__, None)
-            if not stock:
-                setattr(trainer.model, walk.__name__, types.MethodType(walk, trainer.model))
         if not stock:
-            trainer.ledger = self.ledgers[name]
+            trainer.objective = self.objectives[name]
 
     def on_step_end(self, args, state, control, **_):
         control.should_training_stop |= time.perf_counter() > self.until

@@ -9,18 +9,14 @@ what calls of ``model.train()`` and ``model.parameters()`` take.
 """
 
 import argparse
-import contextlib
 import statistics
 import time
-import timeit
 
 import accelerate
 import bench_trainer
 import torch
 import transformers
 from transformers.models.llama.modeling_llama import LlamaModel
-
-from widen.hosts.walks import short_walks
 
 VARIANTS = ("stock loss", "stock loss, no nan filter", "widen, nll", "widen, cdiv:alpha=1.4")
 SMOLLM2 = {
@@ -81,20 +77,6 @@ def milliseconds(steps):
         yield name, host, statistics.median(device) if device else float("nan")
 
 
-def walks_of(model):
-    """What the host's walks over all modules take at every step, and what ours take while a trainer runs."""
-    lines = []
-    for walk in ("train", "parameters"):
-        seconds = {}
-        for name, context in (("plain", contextlib.nullcontext()), ("short", short_walks(model))):
-            with context:
-                model.train()
-                once = model.train if walk == "train" else lambda: list(model.parameters())
-                seconds[name] = min(timeit.repeat(once, number=20, repeat=5)) / 20
-        lines.append(f"model.{walk}(): " + ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in seconds.items()))
-    return "\n".join(lines)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
@@ -116,7 +98,6 @@ def main():
     marked(accelerate.optimizer.AcceleratedOptimizer, "step", after="stepped")
     turns = []
     bench_trainer.Turns = lambda *args: turns.append(Marked(*args)) or turns[-1]
-    print(walks_of(transformers.LlamaForCausalLM(shape)))
     running = {}
     for name in given.only:
         torch.manual_seed(0)

@@ -1,5 +1,6 @@
 """The tree keeps its shape: every module imports alone, layers hold, no drawers, small files, light imports."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 ROOMS = [
     "cli",
     "data",
+    "disk",
     "head",
     "hosts",
     "judge",
@@ -83,7 +85,7 @@ def test_rooms_are_reached_as_attributes():
 def test_an_unknown_room_is_refused_with_the_list_of_rooms():
     import widen
 
-    with pytest.raises(AttributeError, match="rooms: data, head, hosts, judge, losses"):
+    with pytest.raises(AttributeError, match="rooms: data, disk, head, hosts, judge, losses"):
         widen.lossses  # noqa: B018
 
 
@@ -104,6 +106,18 @@ def test_import_layers_hold():
     from importlinter.cli import lint_imports
 
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+def test_no_model_brings_code_of_its_own():
+    """Whatever transformers loads by name is told not to run code that lies beside the weights."""
+    calls = [
+        (str(path), ast.unparse(node))
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and re.match(r"Auto\w+\.from_pretrained$", ast.unparse(node.func))
+    ]
+    assert len(calls) >= 8
+    assert [call for call in calls if "trust_remote_code=False" not in call[1]] == []
 
 
 def test_every_module_says_what_it_is_for():

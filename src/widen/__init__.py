@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import data, head, hosts, judge, losses, metrics, models, report, run, sample, theory, train
+    from . import data, disk, head, hosts, judge, losses, metrics, models, report, run, sample, theory, train
 
 try:
     __version__ = version("widen")
@@ -22,6 +22,7 @@ except PackageNotFoundError:  # run from a source tree that is not installed
 __all__ = [
     "__version__",
     "data",
+    "disk",
     "head",
     "hosts",
     "judge",

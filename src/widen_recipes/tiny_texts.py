@@ -6,7 +6,6 @@ They show that a recipe runs from end to end, in seconds on a CPU; their numbers
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from widen.disk.atomic import write_json, write_text
+from widen.disk.digest import file_digest
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
 from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
@@ -53,7 +54,7 @@ def folder() -> Path:
     Run folders are named by these paths, so that the place is the same every time: named by the content of this file, made once, whole or
     not at all, whoever asks at the same moment.
     """
-    name = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    name = file_digest(__file__)[:12]
     place = Path(tempfile.gettempdir()) / f"widen-tiny-{name}"
     if place.exists() and not os.access(place, os.W_OK):
         place = place.with_name(f"{place.name}-{getattr(os, 'getuid', os.getpid)()}")  # the other is somebody else's
@@ -69,9 +70,9 @@ def _make(place: Path) -> None:
         made.mkdir()
         for task, records in RECORDS.items():
             lines = "".join(json.dumps(record) + "\n" for record in records)
-            (made / f"{task}.jsonl").write_text(lines, encoding="utf-8")
+            write_text(made / f"{task}.jsonl", lines)
         _make_model(made / "model")
-        (made / "files.json").write_text(json.dumps(_digests(made)), encoding="utf-8")
+        write_json(made / "files.json", _digests(made))
         if place.exists() and not _is_whole(place):
             place.rename(part / "broken")  # temporary folders are cleaned file by file
         with contextlib.suppress(OSError):
@@ -91,7 +92,7 @@ def _is_whole(place: Path) -> bool:
 
 def _digests(place: Path) -> dict[str, str]:
     files = sorted(file for file in place.rglob("*") if file.is_file() and file.name != "files.json")
-    return {str(file.relative_to(place)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {str(file.relative_to(place)): file_digest(file) for file in files}
 
 
 def _make_model(path: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_run_killed_midway_ends_with_the_same_bits(tmp_path):
         [*command, tmp_path / "killed"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("killed/resume-*/step-*")) and time.monotonic() < deadline and victim.poll() is None:
+    while not list(tmp_path.glob("killed/*/resume/step-*")) and time.monotonic() < deadline and victim.poll() is None:
         time.sleep(0.01)
     assert victim.poll() is None, "it ended before it could be killed: give it more steps"
     victim.send_signal(signal.SIGKILL)

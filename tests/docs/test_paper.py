@@ -21,6 +21,7 @@ ROOMS = {
         "report",
         "hosts",
         "judge",
+        "disk",
         "run",
         "cli",
     ),

@@ -24,15 +24,14 @@ from trainer_runs import (
 )
 from transformers import PrinterCallback
 
-from widen.head import TargetSums, target_sums
-from widen.hosts.figures import Sums
+from widen.data.targets import read_sequences
+from widen.head import HeadLoss, target_sums
 from widen.hosts.fused_head import Request, add_fused_head, ask
-from widen.hosts.guard import NonFiniteLossError
-from widen.hosts.ledger import Ledger
-from widen.hosts.sequences import read_sequences
 from widen.hosts.transformers import Trainer
-from widen.hosts.weighted_loss import WeightedLoss
-from widen.losses import parse, stats
+from widen.losses import parse
+from widen.train.figures import Figures
+from widen.train.guard import NonFiniteLossError
+from widen.train.objective import Objective
 
 
 def oracle(loss, batch):
@@ -49,16 +48,15 @@ def oracle(loss, batch):
         right.append((logp.argmax(-1) == ids[:, 1:])[mask].float())
         lengths.append(int(mask.sum()))
     logq, w, entropy, right = (torch.cat(x) for x in (logq, w, entropy, right))
-    seen = stats(w, torch.ones_like(w, dtype=torch.bool))
     return {
         "loss": -(w * logq).mean().item(),
         "nll": -logq.mean().item(),
         "entropy": entropy.mean().item(),
         "token_accuracy": right.mean().item(),
-        "weight_mean": seen.mean,
-        "weight_max": seen.max,
-        "weight_ess": seen.ess,
-        "weight_zero_share": seen.zero_share,
+        "weight_mean": w.mean().item(),
+        "weight_max": w.max().item(),
+        "weight_ess": (w.double().sum() ** 2 / w.double().square().sum() / len(w)).item(),
+        "weight_zero_share": (w == 0).double().mean().item(),
     }, sum(lengths) / len(lengths)
 
 
@@ -86,9 +84,9 @@ def test_figures_are_those_of_all_tokens_of_the_window(loss):
 
 def test_figures_of_weights_whose_squares_leave_float32_are_right():
     one = torch.ones(4)
-    found = TargetSums(*target_sums(-one, 1e20 * one, 3 * one, 0 * one, tokens=4).tolist())
+    found = Figures(*target_sums(-one, 1e20 * one, 3 * one, 0 * one, tokens=4).tolist())
     assert found.weighted == pytest.approx(-4e20)
-    assert Sums.of(found, sequences=1).logged() == pytest.approx(
+    assert found.logged() == pytest.approx(
         {"nll": 1, "entropy": 3, "token_accuracy": 0, "weight_mean": 1e20, "weight_max": 1e20, "weight_ess": 1, "weight_zero_share": 0}
     )  # fmt: skip
 
@@ -106,44 +104,16 @@ def test_a_soft_cap_that_changed_between_two_trainers_is_read_anew():
     for cap in (30.0, None):
         model.config.final_logit_softcapping = cap
         add_fused_head(model)
-        request = Request(parse("nll"), (), read_sequences({"labels": torch.ones(1, 4, dtype=torch.long)}), 3.0)
+        request = Request(Objective(parse("nll")), read_sequences({"labels": torch.ones(1, 4, dtype=torch.long)}), 3.0)
         ask(model, {"input_ids": torch.ones(1, 4, dtype=torch.long)}, request)
         assert request.softcap == cap
-
-
-def test_the_floating_point_operations_are_the_hosts_with_the_parameters_counted_once_a_shape(monkeypatch):
-    """18 rows of unequal length, one at a time: as many shapes as lengths."""
-    theirs = train(transformers.Trainer, (1, 1, False))[1]
-    counted, count = [], transformers.LlamaForCausalLM.num_parameters
-    monkeypatch.setattr(
-        transformers.LlamaForCausalLM, "num_parameters", lambda self, **kw: counted.append(kw) or count(self, **kw)
-    )
-    ours = train(Trainer, (1, 1, False), loss="cdiv:alpha=1.4")[1]
-    assert ours.state.total_flos == theirs.state.total_flos > 0
-    shapes = {len(row["input_ids"]) for row in rows()}
-    assert len([kw for kw in counted if kw.get("exclude_embeddings")]) == len(shapes) < len(rows())
-
-
-def test_a_trainer_that_counts_its_operations_itself_is_asked_every_time():
-    class Counting(transformers.Trainer):
-        asked = 0
-
-        def floating_point_ops(self, inputs):
-            self.asked += 1
-            return self.asked
-
-    class Mine(WeightedLoss, Counting):
-        pass
-
-    trainer = train(Mine, (1, 1, False), loss="nll")[1]
-    assert (trainer.asked, trainer.state.total_flos) == (len(rows()), sum(range(1, len(rows()) + 1)))
 
 
 def test_the_threshold_of_trunc_is_logged_once_there_is_one():
     trainer = train(Trainer, WAYS["4x1"], loss="truncr:drop=0.5,window=8")[1]
     lines = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert "threshold" not in lines[0]
-    assert lines[-1]["threshold"] == float(trainer.ledger.state.threshold)
+    assert lines[-1]["threshold"] == float(trainer.objective.state.threshold)
 
 
 def test_figures_reach_whatever_the_host_reports_to():
@@ -176,7 +146,7 @@ def test_a_starved_loss_says_so_once_and_on_the_first_rank_alone(first_rank, tim
     finally:
         transformers.utils.logging.disable_propagation()
     assert sum("target tokens count" in record.message for record in caplog.records) == times
-    assert trainer.ledger._starved
+    assert trainer.objective._warned
 
 
 def nll_per_token(data):
@@ -343,7 +313,7 @@ def test_the_warm_start_is_nll_and_then_the_loss():
 def test_a_cap_bounds_every_weight():
     trainer = train(Trainer, WAYS["1x4"], loss="cdiv:alpha=1.4,cap=2")[1]
     assert max(entry["weight_max"] for entry in trainer.state.log_history if "loss" in entry) == pytest.approx(2.0)
-    assert math.isclose(trainer.ledger.weight.cap, 2.0)
+    assert math.isclose(trainer.objective.weight.cap, 2.0)
 
 
 def test_an_evaluation_set_without_a_target_has_no_nll(tmp_path):
@@ -356,17 +326,18 @@ def test_an_evaluation_set_without_a_target_has_no_nll(tmp_path):
     ("size", "count", "message"),
     [
         (1e3, 1e-37, r"not finite \(inf\)"),  # the scale of the step before was tiny
-        (1e38, 100.0, "its sum over the tokens lies beyond float32"),
+        (1e38, 100.0, "its sum over the tokens overflows float32"),
         (math.nan, 4.0, r"not finite \(nan\)"),
     ],
 )
 def test_a_loss_that_leaves_float32_by_its_scale_stops_the_step(size, count, message):
     one = torch.ones(4)
     sequences = read_sequences({"labels": torch.ones(1, 5, dtype=torch.long)})
-    ledger = Ledger(parse("nll"))
+    objective = Objective(parse("nll"))
     w_N, logq_N = torch.cat([size * one, torch.zeros(1)]), torch.cat([-one, torch.zeros(1)])
     sums = target_sums(logq_N, w_N, one.new_zeros(5), one.new_zeros(5), tokens=4)
     loss = (-sums[0] / count).float()
-    ledger.add(loss, logq_N, w_N, sums, sequences, torch.ones(1, 5, dtype=torch.long), count=count)
+    out = HeadLoss(loss, logq_N, w_N, one.new_zeros(5), one.new_zeros(5).bool(), 4, sums)
+    objective.add(out, sequences, torch.ones(1, 5, dtype=torch.long), divided_by=count)
     with pytest.raises(NonFiniteLossError, match=message):
-        ledger.settle(step=1, dataset=[])
+        objective.finish(step=1, dataset=[])

@@ -149,38 +149,38 @@ def test_the_state_is_safetensors_and_json(killed):
 
 
 def test_a_checkpoint_of_another_loss_is_refused(killed):
-    from widen.hosts.ledger import Ledger
     from widen.hosts.state import load_state
     from widen.losses import parse
+    from widen.train.objective import Objective
 
     with pytest.raises(
         ValueError, match=r"was trained with loss='trunc.*and is resumed with loss='truncr.*give the same"
     ):
         load_state(
-            killed["window"] / "checkpoint-6", Ledger(parse("truncr:drop=0.5,window=6"), weight_scale="mean_one")
+            killed["window"] / "checkpoint-6", Objective(parse("truncr:drop=0.5,window=6"), weight_scale="mean_one")
         )
     with pytest.raises(ValueError, match=r"was trained with weight_scale='mean_one'"):
-        load_state(killed["window"] / "checkpoint-6", Ledger(parse(KEPT["window"][0])))
+        load_state(killed["window"] / "checkpoint-6", Objective(parse(KEPT["window"][0])))
 
 
 def test_a_checkpoint_without_the_state_is_refused_only_where_the_loss_has_one(tmp_path):
-    from widen.hosts.ledger import Ledger
     from widen.hosts.state import load_state
     from widen.losses import parse
+    from widen.train.objective import Objective
 
-    load_state(tmp_path, Ledger(parse("cdiv:alpha=1.4")))
-    for ledger in (
-        Ledger(parse("trunc:drop=0.5")),
-        Ledger(parse("nll:steps=9 then gold")),
-        Ledger(parse("gold"), weight_scale="mean_one"),
+    load_state(tmp_path, Objective(parse("cdiv:alpha=1.4")))
+    for objective in (
+        Objective(parse("trunc:drop=0.5")),
+        Objective(parse("nll:steps=9 then gold")),
+        Objective(parse("gold"), weight_scale="mean_one"),
     ):
         with pytest.raises(ValueError, match=r"has no widen_loss\.json.*load them as the model instead"):
-            load_state(tmp_path, ledger)
+            load_state(tmp_path, objective)
 
 
 def test_training_again_begins_anew(tmp_path):
     trainer = job("schedule", tmp_path)
-    assert int(trainer.ledger.state[0]) == 8
+    assert int(trainer.objective.state[0]) == 8
     trainer.train()
-    assert int(trainer.ledger.state[0]) == 8
+    assert int(trainer.objective.state[0]) == 8
     assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == list(range(1, 9))

@@ -125,9 +125,11 @@ def test_a_count_of_targets_per_rank():
         label_smoothing_factor=0, use_liger_kernel=False, n_gpu=1, average_tokens_across_devices=False
     )
     accelerator = SimpleNamespace(num_processes=2, parallelism_config=None)
-    ledger = SimpleNamespace(weight="nll")
+    objective = SimpleNamespace(weight="nll")
     with pytest.raises(ValueError, match=r"average_tokens_across_devices=False.*leave it at True"):
-        refuse_arguments(SimpleNamespace(args=args, accelerator=accelerator, ledger=ledger, compute_loss_func=None))
+        refuse_arguments(
+            SimpleNamespace(args=args, accelerator=accelerator, objective=objective, compute_loss_func=None)
+        )
 
 
 def test_a_balancing_loss_of_experts(tmp_path):

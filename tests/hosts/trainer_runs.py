@@ -122,7 +122,7 @@ class Watch(TrainerCallback):
 def weights_by_sequence(trainer):
     """Targets of a sequence -> their weights, of this rank's micro-batches of the step."""
     found = {}
-    for micro in getattr(getattr(trainer, "ledger", None), "pending", []):
+    for micro in getattr(getattr(trainer, "objective", None), "pending", []):
         at = micro.sequences
         for number in at.sequence_N[at.mask_N].unique().tolist():
             chosen = at.mask_N & (at.sequence_N == number)

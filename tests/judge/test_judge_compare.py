@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widen.judge.compare import same_answer, same_output, same_token
+from widen.judge.inside.examiner import as_number
 
 TOLERANCE = 1e-6
 
@@ -34,13 +35,16 @@ TOLERANCE = 1e-6
         (5.0, np.array([5.0]), False),
         (0.25, Fraction(1, 4), True),
         (0.25, Decimal("0.25"), True),
+        (5.0, Decimal("sNaN"), False),
+        (5.0, Decimal("1e999999999"), False),
         (5.0, float("nan"), False),
         (5.0, 10**400, False),
         (1e300, 1e300, True),
     ],
 )
 def test_an_answer_is_right_within_one_percent(reference, answer, right):
-    assert same_answer(reference, answer, tolerance=0.01) is right
+    number = as_number(answer)
+    assert (number is not None and same_answer(reference, number, tolerance=0.01)) is right
 
 
 @pytest.mark.parametrize(
@@ -69,6 +73,21 @@ def test_an_answer_is_right_within_one_percent(reference, answer, right):
         ("9" * 6000, "9" * 5999 + "8", False),
         (str(2**53 + 1), str(2**53), False),
         (str(2**53 + 1), f"{float(2**53 + 1):.1f}", False),
+        ("1000", "1e3", True),
+        ("1.", "1", True),
+        (".5", "0.5", True),
+        (".", "0", False),
+        ("0.5", "10e999999", False),
+        ("1e999999", "10e999998", True),
+        ("1e999999", "1e-999999", False),
+        ("10e999999", "1.000000000001e1000000", False),
+        ("0.0", "1e-999999", True),
+        ("1", "1" * 200_000 + "x", False),
+        ("1.5", "1" * 200_000 + "x", False),
+        ("1.5", "0." + "0" * 200_000 + "x", False),
+        ("0." + "3" * 200_000, "0." + "3" * 200_001, True),
+        ("1" + "0" * 200_000, "1e200000", True),
+        ("1" + "0" * 200_000, "1e199999", False),
     ],
 )
 def test_tokens_are_the_same_as_text_or_as_numbers(expected, printed, same):

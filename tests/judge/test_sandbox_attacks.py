@@ -19,7 +19,11 @@ from widen.judge.cgroup import memory_group
 from widen.judge.worker import Job, Worker
 
 pytestmark = pytest.mark.sandbox
-AIMED = {attack.name: attack for attack in attacks(LIMITS, host_pid=os.getpid(), port=9, abstract_name="nobody")}
+PACKAGES = ("numpy", "scipy")
+AIMED = {
+    attack.name: attack
+    for attack in attacks(LIMITS, host_pid=os.getpid(), port=9, abstract_name="nobody", packages=("numpy", "scipy"))
+}
 
 
 def run(source, sandbox=None, **more):
@@ -151,7 +155,10 @@ print("done")
 @pytest.mark.parametrize("name", ["fork bomb", "memory bomb of children", "daemon"])
 def test_with_processes_allowed_the_budget_is_shared(name):
     many = processes_allowed()
-    aimed = {attack.name: attack for attack in attacks(many.limits, host_pid=1, port=9, abstract_name="nobody")}
+    aimed = {
+        attack.name: attack
+        for attack in attacks(many.limits, host_pid=1, port=9, abstract_name="nobody", packages=("numpy", "scipy"))
+    }
     assert aimed[name].stopped(run(aimed[name].job().source, many))
 
 
@@ -218,7 +225,9 @@ def test_a_readable_host_is_noticed(monkeypatch):
 
 def test_a_judge_that_trusts_the_program_is_noticed(monkeypatch):
     weakened(monkeypatch)
-    monkeypatch.setitem(selftest._FORGERIES, "forged verdict: a right answer", "def f(x):\n    return 2")
+    monkeypatch.setitem(
+        selftest._FORGERIES, "forged verdict: a right answer", ("def f(x):\n    return 2", "assert f(1) == 2")
+    )
     with pytest.raises(SandboxUnavailable, match="a right answer"):
         open_it()
 

@@ -121,6 +121,13 @@ def test_an_array_scalar_stays_one():
         {"r": [0, 1, 0]},
         {"F": [1, 0]},
         {"D": "x"},
+        {"F": []},
+        {"q": []},
+        {"q": [[1], "x"]},
+        {"n": ["(1,", [1], "x", True]},
+        {"n": ["(2,)i4", [1], "x", True]},
+        {"n": ["i4,i4", [1], "x" * 8, True]},
+        {"n": [["i4"], [1], "xxxx", True]},
         {"n": ["O", [1], "x", True]},
         {"n": ["<i8", [10**9], "", True]},
         {"n": 3},
@@ -136,6 +143,14 @@ def test_an_array_scalar_stays_one():
 def test_a_broken_value_is_refused(hostile):
     with pytest.raises(wire.WireError):
         wire.decode(hostile, lambda tag, body: None)
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused():
+    data = 1
+    for _ in range(3000):
+        data = [data]
+    with pytest.raises(wire.WireError):
+        wire.decode(data, lambda tag, body: None)
 
 
 def piped(raw: bytes) -> wire.Channel:

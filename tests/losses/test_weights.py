@@ -19,9 +19,9 @@ from widen.losses import (
     position_and_length,
     staleness,
     starvation,
-    stats,
     weighted_nll,
 )
+from widen.train.figures import Figures
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_weights.json").read_text())
 SPECS = [
@@ -175,27 +175,15 @@ def test_shapes_that_disagree_are_refused_with_both():
         weighted_nll(torch.zeros(2, 3), torch.ones(2, 4, dtype=torch.bool), parse("nll"), (), num_tokens=1)
 
 
-def test_stats_of_micro_batches_add_up_to_those_of_the_batch():
-    torch.manual_seed(0)
-    w, mask = torch.rand(8, 5).relu() * (torch.rand(8, 5) > 0.3), torch.rand(8, 5) > 0.2
-    whole, parts = stats(w, mask), stats(w[:3], mask[:3]) + stats(w[3:], mask[3:])
-    kept = w[mask].double()
-    for s in (whole, parts):
-        assert s.mean == pytest.approx(kept.mean().item())
-        assert s.max == pytest.approx(kept.max().item())
-        assert s.ess == pytest.approx((kept.sum() ** 2 / (len(kept) * kept.square().sum())).item())
-        assert s.zero_share == pytest.approx((kept == 0).double().mean().item())
-
-
 def test_lambda_pr_that_trains_almost_nothing_says_so_with_its_delta():
     loss = parse("lambda_pr:lam=0.1,gamma=1e-7")
     logq = torch.full((1, 512), math.log(0.5))
     mask = torch.ones(1, 512, dtype=torch.bool)
     w, _ = loss.apply(logq, mask, ())
-    message = starvation(loss, stats(w, mask), mean_length=512)
+    message = starvation(loss, Figures(tokens=512, counted=int((w > 0).sum())), mean_length=512)
     assert "delta = 2.2e-05" in message
     assert "0.00%" in message
-    assert starvation(parse("nll"), stats(torch.ones(1, 1), torch.tensor([[True]]))) is None
+    assert starvation(parse("nll"), Figures(tokens=1, counted=1)) is None
 
 
 def test_the_table_of_losses_holds_the_papers_seven_and_dft():
@@ -248,9 +236,7 @@ def test_a_loss_of_ones_own_promises_nothing_but_what_it_says():
     ],
 )
 def test_a_threshold_older_than_the_model_is_said(loss, left_out, said):
-    w = torch.ones(1, 100)
-    w[0, :left_out] = 0
-    text = staleness(parse(loss), stats(w, torch.ones(1, 100, dtype=torch.bool)))
+    text = staleness(parse(loss), Figures(tokens=100, counted=100 - left_out))
     assert (text is not None) == said
     if said:
         assert "91% of the target tokens are left out where drop=0.2 was asked for" in text

@@ -33,12 +33,13 @@ def test_the_newest_replaces_the_older_ones(tmp_path):
 
 def test_half_a_checkpoint_is_not_seen(tmp_path):
     checkpoint.save(tmp_path, make(5))
-    broken = tmp_path / "step-000000010.part"
+    broken = tmp_path / ".step-000000010.0123456789abcdef.part"
     broken.mkdir()
     (broken / "weights.safetensors").write_bytes(b"torn")
     assert checkpoint.latest(tmp_path).name == "step-000000005"
     checkpoint.save(tmp_path, make(10))  # and is no obstacle either
     assert checkpoint.load(checkpoint.latest(tmp_path)).step == 10
+    assert not broken.exists()
 
 
 def test_no_checkpoint_is_none(tmp_path):
@@ -49,6 +50,7 @@ def test_another_schema_is_refused(tmp_path):
     path = checkpoint.save(tmp_path, make(1))
     content = json.loads((path / "checkpoint.json").read_text()) | {"schema": 99}
     (path / "checkpoint.json").write_text(json.dumps(content))
+    (path / "checksums.json").unlink()
     with pytest.raises(ValueError, match="schema 99"):
         checkpoint.load(path)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from widen.models.convert import from_transformers, load_pretrained, save_pretrained, shape_of, to_transformers
-from widen.models.tiny_llama import LlamaShape, TinyLlama
+from widen.models.tiny_llama import LlamaShape, TinyLlama, fused_attention, plain_attention
 
 SMALL = LlamaShape(layers=2, dim=16, heads=2, hidden=24, init_std=0.3)
 
@@ -60,7 +60,7 @@ def test_a_model_saved_by_transformers_opens_here(tmp_path):
 
 def test_files_hold_no_pickle(tmp_path):
     save_pretrained(TinyLlama(SMALL), tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checksums.json", "config.json", "model.safetensors"]
     json.loads((tmp_path / "config.json").read_text())
 
 
@@ -120,15 +120,7 @@ def test_impossible_shapes_are_refused(fields):
         LlamaShape(**fields)
 
 
-def test_a_hugging_face_model_is_a_backbone_and_a_head():
-    from widen.models.pretrained import Pretrained
-
-    theirs = to_transformers(TinyLlama(SMALL))
-    cut = Pretrained(theirs)
+def test_plain_attention_is_torchs():
+    fused, plain = (TinyLlama(SMALL, seed=4, attend=attend).double() for attend in (fused_attention, plain_attention))
     with torch.no_grad():
-        logits = torch.nn.functional.linear(cut(tokens()), cut.head, cut.head_bias)
-        torch.testing.assert_close(logits, theirs(input_ids=tokens()).logits)
-    assert cut.softcap is None
-    theirs.config.logit_scale = 0.5
-    with pytest.raises(ValueError, match=r"0\.5"):
-        Pretrained(theirs)
+        torch.testing.assert_close(plain.logits(tokens()), fused.logits(tokens()), rtol=1e-12, atol=1e-12)

@@ -64,7 +64,7 @@ def test_its_runs_have_a_page(made):
 
 def test_a_second_run_makes_nothing_again(made, monkeypatch):
     root, experiments, rows = made
-    monkeypatch.setattr("widen.run.train_small._train", lambda *a: pytest.fail("trained again"))
+    monkeypatch.setattr("widen.run.train_small.train_models", lambda *a, **k: pytest.fail("trained again"))
     monkeypatch.setattr("widen.run.runner.score_exactly", lambda *a, **k: pytest.fail("scored again"))
     assert runner.run("countdown:tiny:losses", experiments, root, command="a test") == rows
 

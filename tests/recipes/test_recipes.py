@@ -56,7 +56,7 @@ def test_fewer_seeds_are_the_first_of_each_setting_whatever_their_numbers():
 def test_a_second_run_trains_and_scores_nothing(root, monkeypatch):
     experiments = mulmod.tiny(mulmod.temperature())[:1]
     runner.run("x", experiments, root, command="a test")
-    monkeypatch.setattr("widen.run.train_small.train_many", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr("widen.run.train_small.train_models", lambda *a, **k: pytest.fail("trained again"))
     monkeypatch.setattr("widen.run.scoring.listed_answers.exact_points", lambda *a, **k: pytest.fail("scored again"))
     rows = runner.run("x", experiments, root, command="a test")
     assert rows[0].seeds == 1

@@ -1,11 +1,16 @@
 """The static figures: every figure of the paper, drawn from mathematics or from rows, or said to be missing."""
 
 import csv
+import json
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from made_runs import make_run
 
+from widen.report import static
+from widen.report.lines import group
+from widen.report.load import load
 from widen.report.paper_figures import FIGURES, look, result_figures, theory_figures, write_figures
 from widen.theory import ArtificialCase
 
@@ -219,3 +224,45 @@ def test_without_results_the_exact_figures_are_drawn_alone(tmp_path):
     with look.styled():
         assert {entry.name for entry in FIGURES if entry.figure(None) is not None} == EXACT
     assert write_figures(tmp_path, only=["tsallis"])[0].missing.startswith("needs the results of recipe `tsallis`")
+
+
+NASTY = [
+    r"$\frac{1}{2$",
+    "$x$ and $y$",
+    "a $ sign",
+    r"already \$ escaped $",
+    "\ud800 half a pair",
+    "\x00\x1b[31m control",
+    "_hidden from legends",
+    "two\nlines",
+    "漢字 😀",
+    "x" * 500,
+    "",
+]
+
+
+def test_strangers_names_are_drawn_as_they_are_written(tmp_path):
+    with look.styled():
+        figure, (ax,) = look.panels(height=6)
+        for name in NASTY:
+            ax.plot([0.1, 1], [1, 2], label=look.shown(name))
+        ax.set(xscale="log")  # its ticks are formulas, and stay so
+        figure.legend()
+        look.caption(figure, f"Frontiers ({NASTY[0]}, {NASTY[4]}).")
+        (svg,) = look.save(figure, tmp_path / "a", ["svg"])
+    text = "".join(ET.parse(svg).getroot().itertext())
+    for name in NASTY:
+        plain = name.replace("\ud800", "\ufffd").replace("\x00\x1b", "\ufffd\ufffd").replace("\n", " ")
+        assert plain[:60] in text
+    assert "mathdefault" not in text
+
+
+def test_static_figures_of_a_report_survive_the_names_of_runs_and_scores(tmp_path):
+    name = "$\\frac{1}{2$ \ud800" + "k" * 500
+    make_run(tmp_path / "run", "NLL", 0)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["experiment"]["name"] = name
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    for scores in (tmp_path / "run" / "scores").iterdir():
+        scores.write_text(json.dumps(json.loads(scores.read_text()) | {"kind": name}))
+    assert len(static.write(group([load(tmp_path / "run")]), tmp_path / "figures", formats=["svg"])) == 2

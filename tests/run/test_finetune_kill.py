@@ -90,17 +90,13 @@ def test_a_killed_run_goes_on_from_its_newest_whole_checkpoint_to_the_same_bytes
 
 
 def test_a_folder_that_another_process_is_training_is_refused(config, tmp_path):
-    import fcntl
-
-    resume = folder_of(tmp_path / "runs", config).path / "resume"
-    resume.mkdir(parents=True)
-    held = os.open(resume, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    try:
-        with pytest.raises(ValueError, match="is being trained by another process"):
+    code = "import sys; from widen.disk.lock import hold\nwith hold(sys.argv[1]): print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(folder_of(tmp_path / "runs", config).path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(ValueError, match=f"is in use by process {other.pid} "):
             fine_tune(config, tmp_path / "runs", device="cpu")
-    finally:
-        os.close(held)
+        other.stdin.close()
 
 
 def test_fsdp_that_accelerate_would_not_run_is_refused_and_not_exchanged_for_ddp(config, tmp_path, monkeypatch):

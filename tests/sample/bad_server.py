@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/v1/models":
-            self.answer(200, {"data": [{"id": OPTIONS["name"]}]})
+            self.answer(200, OPTIONS.get("models", {"data": [{"id": OPTIONS["name"]}]}))
         elif self.path == "/count":
             self.answer(200, COUNT)
         else:
@@ -78,6 +78,20 @@ class Handler(BaseHTTPRequestHandler):
             found["logprobs"] = {"token_logprobs": [-0.5] * 12}
         return found
 
+    def endless(self, piece, pause):
+        self.send_response(200)
+        self.send_header("Content-Length", str(1 << 40))
+        self.end_headers()
+        self.trickle(piece, pause)
+
+    def trickle(self, piece, pause):
+        try:
+            while True:
+                self.wfile.write(piece)
+                time.sleep(pause)
+        except OSError:  # the client has had enough
+            self.close_connection = True
+
     def misbehave(self, mode, given):
         if mode == "die":
             self.answer(200, given, cut=30)
@@ -100,6 +114,11 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, given)
         elif mode == "400":
             self.answer(400, {"error": {"message": "prompt too long"}})
+        elif mode in ("endless", "drip"):
+            self.endless(b" " * (1 << 20 if mode == "endless" else 1), 0 if mode == "endless" else 0.1)
+        elif mode == "headers":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            self.trickle(b"X-A: b\r\n", 0.1)
         elif mode == "hang_up":
             self.close_connection = True
             self.connection.close()

@@ -2,20 +2,26 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from widen.sample.decoding import Decoding, Settings
 from widen.sample.fill import collect, difference
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
 from widen.sample.server import ServerEngine
+from widen.sample.server_answer import choices
 from widen.sample.server_http import Refusal, ServerFault, request
 from widen.sample.server_pool import AllServersDown, Pool
 
@@ -205,3 +211,162 @@ def test_failures_that_were_under_way_together_count_once():
     with pool.lease():
         pass
     assert servers[0].failures == 0  # it is well again
+
+
+GOOD = {"index": 0, "text": "a", "finish_reason": "stop"}
+MALFORMED = {
+    "not JSON": ("{", "not a JSON object"),
+    "a list": ("[]", "not a JSON object"),
+    "nested too deeply": ("[" * 100_000, "not a JSON object"),
+    "not UTF-8": ("\udcff", "not a JSON object"),
+    "no choices": ({}, "choices"),
+    "choices that are an object": ({"choices": {"0": GOOD}}, "choices"),
+    "a choice that is a text": ({"choices": ["a"]}, "choices[0] is 'a'"),
+    "a choice that is null": ({"choices": [None]}, "choices[0] is None"),
+    "an index that is a text": ({"choices": [GOOD, GOOD | {"index": "1"}]}, "index is '1'"),
+    "an index twice": ({"choices": [GOOD, GOOD]}, "index 0 occurs twice"),
+    "a text that is a number": ({"choices": [GOOD | {"text": 1}]}, "text is 1"),
+    "no finish": ({"choices": [{"text": "a"}]}, "finish_reason is None"),
+    "a finish that is a list": ({"choices": [GOOD | {"finish_reason": ["stop"]}]}, "finish_reason is ['stop']"),
+    "token ids that are a number": ({"choices": [GOOD | {"token_ids": 5}]}, "token_ids is 5"),
+    "token ids that are texts": ({"choices": [GOOD | {"token_ids": ["a"]}]}, "token_ids[0] is 'a'"),
+    "negative token ids": ({"choices": [GOOD | {"token_ids": [3, -1]}]}, "token_ids[1] is -1"),
+    "logprobs that are a list": ({"choices": [GOOD | {"logprobs": [-1.0]}]}, "logprobs is [-1.0]"),
+    "log-probabilities that are a text": (
+        {"choices": [GOOD | {"logprobs": {"token_logprobs": "no"}}]},
+        "token_logprobs is 'no'",
+    ),
+    "a NaN log-probability": (
+        {"choices": [GOOD | {"logprobs": {"token_logprobs": [-1.0, float("nan")]}}]},
+        "token_logprobs[1] is nan",
+    ),
+    "an infinite log-probability": (
+        {"choices": [GOOD | {"logprobs": {"token_logprobs": [float("-inf")]}}]},
+        "token_logprobs[0] is -inf",
+    ),
+    "a log-probability above 0": (
+        {"choices": [GOOD | {"logprobs": {"token_logprobs": [0.5]}}]},
+        "token_logprobs[0] is 0.5",
+    ),
+    "usage that is a list": ({"choices": [GOOD], "usage": [1]}, "usage is [1]"),
+    "a count that is a text": ({"choices": [GOOD], "usage": {"prompt_tokens": "3"}}, "prompt_tokens is '3'"),
+    "a negative count": ({"choices": [GOOD], "usage": {"completion_tokens": -2}}, "completion_tokens is -2"),
+    "a model that is a number": ({"choices": [GOOD], "model": 5}, "model is 5"),
+}
+
+
+@pytest.fixture(scope="module")
+def whatever():
+    """A server that answers with the text of the request's prompt."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_POST(self):
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            data = asked["prompt"].encode("utf-8", "surrogateescape")
+            self.send_response(asked.get("status", 200))
+            for name, value in asked.get("headers", {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_address[1]}"
+        made.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_answer_is_a_fault_that_names_the_server_and_what_was_wrong(case, whatever):
+    answer, words = MALFORMED[case]
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    with pytest.raises(ServerFault, match=re.escape(words)) as error:
+        choices(request(whatever, "/v1/completions", {"prompt": text}, timeout=5), whatever)
+    assert str(error.value).startswith(whatever)
+    assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize("data", [{"a": 1}, ["name"], [None], [{"id": 5}], "text", 5])
+def test_a_malformed_list_of_models_is_a_fault_that_names_the_server(data, tmp_path):
+    with server(models={"data": data}) as bad, pytest.raises(AllServersDown, match="data") as error:
+        sample([bad.url], tmp_path)
+    assert bad.url in str(error.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["choices", "index", "text", "finish_reason", "logprobs", "token_logprobs", "token_ids", "usage"]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_no_answer_whatever_raises_anything_but_a_fault(answer):
+    given_answer = answer if isinstance(answer, dict) else {"choices": answer}
+    with suppress(ServerFault):
+        found, _ = choices(given_answer, "http://a")
+        assert all(isinstance(choice.text, str) for choice in found)
+
+
+@pytest.mark.parametrize(
+    ("status", "after", "wait"),
+    [(429, "86400", 60), (503, "9" * 400, 60), (429, "7", 7), (429, "²", 0), (429, "Wed, 21 Oct 2026 07:28:00 GMT", 0)],
+)
+def test_a_pause_that_a_server_asks_for_is_at_most_a_minute(status, after, wait, whatever):
+    sent = {"prompt": "{}", "status": status, "headers": {"Retry-After": after}}
+    with pytest.raises(ServerFault) as error:
+        request(whatever, "/v1/completions", sent, timeout=5)
+    assert error.value.wait == wait
+
+
+def test_a_redirect_is_a_fault_and_is_not_followed(whatever):
+    sent = {"prompt": json.dumps({"choices": [GOOD]}), "status": 302, "headers": {"Location": "http://127.0.0.1:9/"}}
+    with pytest.raises(ServerFault, match="status 302"):
+        request(whatever, "/v1/completions", sent, timeout=5)
+
+
+@pytest.mark.parametrize("mode", ["drip", "headers"])
+def test_an_answer_that_never_ends_is_given_up_at_the_deadline(mode):
+    with server(mode=mode, every=1) as bad, pytest.raises(ServerFault, match=r"no complete answer within 0\.5 s"):
+        request(bad.url, "/v1/completions", {"prompt": "a"}, timeout=0.5)
+
+
+def test_an_endless_answer_is_given_up_at_the_limit():
+    with server(mode="endless", every=1) as bad, pytest.raises(ServerFault, match="more than 4 MiB"):
+        request(bad.url, "/v1/completions", {"prompt": "a"}, timeout=30, limit=4 << 20)
+
+
+@pytest.mark.parametrize("after", [0, ASKED_AT_START])
+def test_the_first_interrupt_is_heard_while_every_server_is_silent(after, tmp_path):
+    """At the start and while samples are drawn; the servers would have an hour to answer."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+from test_server_faults import sample
+print("ready", flush=True)
+sample([sys.argv[1]], sys.argv[2], timeout=3600)
+"""
+    with server(mode="drip", every=1, after=after) as bad:
+        client = subprocess.Popen(
+            [sys.executable, "-c", code, bad.url, str(tmp_path)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        client.stdout.readline()
+        while request(bad.url, "/count", timeout=5)["asked"] <= after:
+            time.sleep(0.02)
+        client.send_signal(signal.SIGINT)
+        _, said = client.communicate(timeout=10)
+    assert said.strip().endswith("KeyboardInterrupt")

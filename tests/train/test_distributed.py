@@ -14,6 +14,7 @@ from widen.data.batch import Batch, pad
 from widen.losses import parse
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.train import distributed
+from widen.train.objective import Objective
 from widen.train.step import train_step
 
 ROOT = Path(__file__).parents[2]
@@ -73,19 +74,21 @@ def trajectory(loss: str, split: str, dtype: torch.dtype) -> dict[str, torch.Ten
     """Gradient and figures of every step, and which rows the state would keep at the end."""
     model = TinyLlama(SHAPE, seed=1).to(dtype)
     recorder, weight, figures = Recorder(model), parse(loss), []
-    state = weight.init()
+    objective = Objective(weight)
     for step in range(STEPS):
         parts = SPLITS[split](rows(step), distributed.rank())
-        found, state = train_step(model, recorder, [as_batch(part) for part in parts], weight, state)
+        found = train_step(model, recorder, [as_batch(part) for part in parts], objective, step=step + 1)
         figures.append([found.loss, found.nll, found.grad_norm, found.tokens])
     likely = torch.rand(16, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     logq = (-likely * torch.logspace(-2, 2, 16, dtype=torch.float64)[:, None]).to(dtype)
-    kept, _ = weight.apply(logq, torch.ones_like(logq, dtype=torch.bool), state)
+    kept, _ = weight.apply(logq, torch.ones_like(logq, dtype=torch.bool), objective.state)
     return {
         "grads": torch.stack(recorder.grads),
         "figures": torch.tensor(figures, dtype=torch.float64),
         "kept": kept,
-        "thresholds": torch.stack([part.double() for part in scalars(state)] or [torch.zeros((), dtype=torch.float64)]),
+        "thresholds": torch.stack(
+            [part.double() for part in scalars(objective.state)] or [torch.zeros((), dtype=torch.float64)]
+        ),
     }
 
 
@@ -159,5 +162,5 @@ def test_without_other_processes_everything_is_the_identity():
     assert (distributed.rank(), distributed.world_size()) == (0, 1)
     scores = torch.tensor([[1.0], [math.nan]])
     assert distributed.gather_scores(scores, rows=7) is scores
-    assert distributed.count([as_batch(rows(0))]).rows == 4
+    assert distributed.count_tokens([as_batch(rows(0))]) == as_batch(rows(0)).num_tokens
     assert distributed.share(10) == slice(0, 10)

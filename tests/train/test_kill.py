@@ -13,13 +13,13 @@ import torch
 
 from widen.data.mulmod import MulMod
 from widen.models.tiny_llama import LlamaShape
-from widen.train import Configuration, Progress, Train, train_alone, train_many
+from widen.train import Configuration, Progress, Train, train_models, train_one
 
 ROOT = Path(__file__).parents[2]
 
 
 def job(folder: Path, pause: float = 0.0) -> None:
-    """Train one model alone, then two side by side; `pause` seconds a step give the killer time to aim."""
+    """Train one model alone, then two in one call; `pause` seconds a step give the killer time to aim."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     shape = LlamaShape(layers=1, dim=16, heads=2, hidden=16, init_std=0.1)
@@ -33,9 +33,8 @@ def job(folder: Path, pause: float = 0.0) -> None:
     def wait(_: Progress) -> None:
         time.sleep(pause)
 
-    train_alone(made[0], folder=folder / "alone", save_every=2, progress=wait)
-    folders, resume = [folder / "a", folder / "b"], folder / "resume"
-    train_many(made, folders, resume=resume, save_every=2, log_every=1, progress=wait)
+    train_one(made[0], folder=folder / "alone", save_every=2, progress=wait)
+    train_models(made, [folder / "a", folder / "b"], save_every=2, log_every=1, progress=wait)
     torch.set_num_threads(threads)
 
 

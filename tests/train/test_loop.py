@@ -10,16 +10,17 @@ import pytest
 import torch
 
 from widen.data.mulmod import MulMod
+from widen.head import target_sums
 from widen.losses import TokenWeight
 from widen.models.convert import load_pretrained
 from widen.models.tiny_llama import LlamaShape, TinyLlama
-from widen.train.alone import batches_of, train_alone
+from widen.train.figures import Figures
 from widen.train.log import Log, read_log
 from widen.train.loop import Loop
-from widen.train.many import train_many
 from widen.train.order import Order
 from widen.train.progress import Timer, bar
 from widen.train.settings import AdamW, Configuration, Schedule, Train
+from widen.train.small import batches_of, train_models, train_one
 
 GOLDEN = Path(__file__).parent / "golden"
 TINY = Configuration(
@@ -36,15 +37,15 @@ TINY = Configuration(
 @pytest.mark.parametrize("name", ["cdiv", "truncr"])
 def test_the_trajectory_is_the_golden_one(name, tmp_path):
     golden = json.loads((GOLDEN / f"{name}.json").read_text())
-    train_alone(replace(TINY, loss=golden["loss"]), folder=tmp_path, dtype=torch.float64)
+    train_one(replace(TINY, loss=golden["loss"]), folder=tmp_path, dtype=torch.float64)
     steps = read_log(tmp_path / "log.jsonl")
     for key in ("loss", "nll", "grad_norm"):
         np.testing.assert_allclose([s[key] for s in steps], [s[key] for s in golden["steps"]], rtol=1e-9, err_msg=key)
 
 
 def test_a_finished_run_leaves_a_model_its_average_and_a_log(tmp_path):
-    loop = train_alone(TINY, folder=tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "log.jsonl"]
+    loop = train_one(TINY, folder=tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "checkpoint", "log.jsonl"]
     assert torch.equal(load_pretrained(tmp_path / "checkpoint").flat(), loop.model.flat())
     average = load_pretrained(tmp_path / "checkpoint" / "average").flat()
     assert torch.equal(average, torch.cat([loop.average[n].reshape(-1) for n in TINY.model.parameter_shapes()]))
@@ -57,7 +58,7 @@ def test_a_finished_run_leaves_a_model_its_average_and_a_log(tmp_path):
 
 
 def test_stopping_anywhere_and_resuming_gives_the_same_bits(tmp_path):
-    whole = train_alone(TINY, folder=tmp_path / "whole")
+    whole = train_one(TINY, folder=tmp_path / "whole")
     for stop in (1, 4, 7, 11):
         folder = tmp_path / str(stop)
         loop = make_loop(folder)
@@ -94,35 +95,76 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 @pytest.mark.parametrize("micro", [1, 5, 16])
 def test_micro_batches_change_nothing(micro):
-    plain = train_alone(TINY, dtype=torch.float64).model.flat()
+    plain = train_one(TINY, dtype=torch.float64).model.flat()
     cut = replace(TINY, train=replace(TINY.train, micro_batch=micro))
-    assert (train_alone(cut, dtype=torch.float64).model.flat() - plain).abs().max() < 1e-11
+    assert (train_one(cut, dtype=torch.float64).model.flat() - plain).abs().max() < 1e-11
 
 
 def test_many_write_one_folder_each_and_resume(tmp_path):
+    """Killed when two of three models are done or under way: each goes on from its own checkpoint."""
     made = [
         replace(TINY, loss=loss, seed=seed) for seed, loss in enumerate(["nll", "truncr:drop=0.2,window=64", "gold"])
     ]
     folders = [tmp_path / c.loss[:4] for c in made]
-    settings = {"resume": tmp_path / "resume", "save_every": 5, "log_every": 1}
 
     def halt(now):
-        if now.step == 8:
+        if now.step == 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_many(made, folders, progress=halt, **settings)
-    assert not (folders[0] / "checkpoint").exists()
-    trainer = train_many(made, folders, **settings)
-    assert not (tmp_path / "resume").exists()
-    for m, (configuration, folder) in enumerate(zip(made, folders, strict=True)):
+        train_models(made, folders, progress=halt, save_every=5, log_every=1)
+    assert not all((folder / "checkpoint").exists() for folder in folders)
+    steps = []
+    train_models(made, folders, save_every=5, log_every=1, progress=lambda now: steps.append((now.step, now.steps)))
+    assert steps[-1] == (36, 36)
+    assert len(steps) < 36  # the rest was done before
+    for configuration, folder in zip(made, folders, strict=True):
+        assert sorted(path.name for path in folder.iterdir()) == [".lock", "checkpoint", "log.jsonl"]
         assert [r["step"] for r in read_log(folder / "log.jsonl")] == list(range(12))
-        assert torch.equal(load_pretrained(folder / "checkpoint").flat(), trainer.flat_MP[m])
-        alone = train_alone(configuration)
-        assert (load_pretrained(folder / "checkpoint").flat() - alone.model.flat()).abs().max() < 1e-4
+        assert torch.equal(load_pretrained(folder / "checkpoint").flat(), train_one(configuration).model.flat())
         assert (folder / "checkpoint" / "average" / "config.json").exists()
-    with pytest.raises(ValueError, match="folders"):
-        train_many(made, folders[:2], **settings)
+    with pytest.raises(ValueError, match="2 folders"):
+        train_models(made, folders[:2])
+
+
+def test_threads_change_nothing_and_are_given_back(tmp_path):
+    made = [replace(TINY, seed=seed) for seed in range(3)]
+    torch.set_num_threads(2)
+    loops = train_models(made, [tmp_path / str(seed) for seed in range(3)])
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    for configuration, loop in zip(made, loops, strict=True):
+        assert torch.equal(loop.model.flat(), train_one(configuration).model.flat())
+
+
+def test_a_model_that_cannot_go_on_stops_the_others(tmp_path):
+    class Breaks(TokenWeight):
+        def at(self, logq_N, position_N, length_N):
+            return torch.full_like(logq_N, math.nan)
+
+    torch.set_num_threads(2)
+    long = replace(TINY, train=replace(TINY.train, steps=100_000))
+    with pytest.raises(ArithmeticError, match="step 1 is not made"):
+        train_models([long, replace(long, loss=Breaks())], [tmp_path / "a", tmp_path / "b"])
+    assert not (tmp_path / "a" / "checkpoint").exists()
+
+
+def test_figures_of_parts_add_up_to_those_of_the_whole():
+    torch.manual_seed(0)
+    w = torch.rand(40).double() * (torch.rand(40) > 0.3)
+    logq, entropy, top1 = -torch.rand(40), torch.rand(40), (torch.rand(40) > 0.5).float()
+
+    def figures(part):
+        return Figures(*target_sums(logq[part], w[part], entropy[part], top1[part], tokens=len(w[part])).tolist())
+
+    whole, parts = figures(slice(0, 40)), figures(slice(0, 15)) + figures(slice(15, 40))
+    wanted = {
+        "nll": -logq.mean(), "entropy": entropy.mean(), "token_accuracy": top1.mean(), "weight_mean": w.mean(), "weight_max": w.max(),
+        "weight_ess": w.sum() ** 2 / (40 * w.square().sum()), "weight_zero_share": (w == 0).double().mean(),
+    }  # fmt: skip
+    for found in (whole, parts):
+        assert found.logged() == pytest.approx({name: value.item() for name, value in wanted.items()}, rel=1e-6)
+    assert Figures().logged() == {}
 
 
 def test_a_torn_last_line_and_steps_ahead_of_the_checkpoint_are_dropped(tmp_path):
@@ -187,19 +229,16 @@ def test_time_left_counts_the_steps_of_this_process_only():
 
 def test_the_bar_shows_progress(capsys):
     with bar("training") as show:
-        train_alone(TINY, progress=show)
+        train_one(TINY, progress=show)
     assert "12/12" in capsys.readouterr().out
 
 
 def test_a_loss_that_leaves_nothing_to_train_says_so_once(tmp_path, caplog):
     """lambda-PR from scratch with a tiny gamma: delta is 3e-5, and a fresh model is nowhere that unsure."""
-    from widen.data.mulmod import MulMod
-    from widen.train import Configuration, Train, train_alone
-
     data = MulMod(modulus=7, high=9, under_representation=None, num_samples=64)
     made = Configuration(data=data, loss="lambda_pr:lam=0.1,gamma=1e-5", train=Train(steps=3, batch_size=8))
     with caplog.at_level("WARNING", logger="widen.train"):
-        train_alone(made, folder=tmp_path)
+        train_one(made, folder=tmp_path)
     (said,) = [record.getMessage() for record in caplog.records]
     assert "only 0.00% of the target tokens count" in said
     assert "delta = " in said
@@ -211,14 +250,14 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_it_reaches_the_weight
         step = 0
 
         def at(self, logq_N, position_N, length_N):
-            self.step += 0.5  # looked at twice a step: for the loss and for the log
+            self.step += 1
             return torch.full_like(logq_N, size if self.step > 3 else 1.0)
 
     loop = Loop(TinyLlama(TINY.model, seed=3), batches_of(TINY), Breaks(), TINY.train)
     for _ in range(3):
         loop.advance()
     before = loop.model.flat().clone()
-    with pytest.raises(FloatingPointError, match="weights are those of the step before"):
+    with pytest.raises(ArithmeticError, match="weights are those of the step before"):
         loop.advance()
     assert torch.equal(loop.model.flat(), before)
     assert before.isfinite().all()

@@ -20,6 +20,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from widen.disk.atomic import write_json
+
 if TYPE_CHECKING:
     from widen.report.page import Page
     from widen.theory import PRCurve
@@ -142,7 +144,7 @@ def _write(path: Path, curves: dict[str, PRCurve]) -> None:
         for name, curve in curves.items()
         for points in [curve.points()]
     }
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    write_json(path, content)
 
 
 def _page(title: str, notes: list[str], curves: dict[str, PRCurve]) -> Page:

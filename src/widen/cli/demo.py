@@ -1,8 +1,8 @@
 """Two minutes on two CPU cores: train for coverage, then choose precision with temperature.
 
 Takes a small model that was trained with NLL to write products modulo 97, of which one half was rare in its training data. Fine-tunes
-copies of it side by side under NLL and under recall-side losses, scores each exactly at twenty temperatures, prints a table and
-leaves a page with the frontiers. A second call computes nothing again.
+copies of it under NLL and under recall-side losses, scores each exactly at twenty temperatures, prints a table and leaves a page with
+the frontiers. A second call computes nothing again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 
 from rich.console import Console
+
+from widen.disk.lock import hold
 
 from .show import bars, frontier_table
 
@@ -37,9 +39,9 @@ def main(options: argparse.Namespace) -> int:
     console.print(
         "Everything is trained already; scores are read, the page is made again."
         if there
-        else f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each, side by side."
+        else f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each."
     )
-    with bars() as progress:
+    with hold(options.out), bars() as progress:
         rows = run(
             "demo:fine_tune",
             experiments,

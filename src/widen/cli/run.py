@@ -24,6 +24,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from widen.disk.lock import hold
+
 if TYPE_CHECKING:
     from widen.run.table import Row
 
@@ -79,21 +81,22 @@ def main(options: argparse.Namespace) -> int:
     if ":tiny:" in options.recipe:
         print("the small form of a recipe: its shape is real, its numbers mean nothing")
     stages = [stage.strip() for stage in options.stages.split(",") if stage.strip()]
-    rows = run(
-        name,
-        experiments,
-        options.out,
-        command=_command(options),
-        device=options.device,
-        stages=stages,
-        seeds=options.seeds,
-        servers=options.server,
-        rows=options.rows,
-        drop_checkpoints=options.drop_checkpoints,
-        skip_bad=options.skip_bad,
-        progress=_lines(),
-        notice=lambda text: print(f"note: {text}", flush=True),
-    )
+    with hold(options.out):
+        rows = run(
+            name,
+            experiments,
+            options.out,
+            command=_command(options),
+            device=options.device,
+            stages=stages,
+            seeds=options.seeds,
+            servers=options.server,
+            rows=options.rows,
+            drop_checkpoints=options.drop_checkpoints,
+            skip_bad=options.skip_bad,
+            progress=_lines(),
+            notice=lambda text: print(f"note: {text}", flush=True),
+        )
     if rows:
         _print(rows, name)
         print(f"table: {table_path(options.out, name)}")

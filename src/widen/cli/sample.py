@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from widen.disk.lock import hold
+
 if TYPE_CHECKING:
     from widen.sample import Engine, Progress, Prompt, Settings
 
@@ -78,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
         files: list[Path] = []
         last: list[Progress] = []
         try:
-            with _bar(model, last, console) as progress:
+            with hold(folder.parent), _bar(model, last, console) as progress:
                 files = collect(
                     engine,
                     prompts or unprompted or [],

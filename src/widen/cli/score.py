@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+
+from widen.disk.lock import hold
 
 from .show import bars
 
@@ -51,6 +54,15 @@ def main(options: argparse.Namespace) -> int:
     missing = [str(path) for path in options.paths if not path.exists()]
     if missing:
         raise FileNotFoundError(f"not there: {', '.join(missing)}")
+    with ExitStack() as held:
+        for path in options.paths:
+            # With --json, scores go to that file and not into the run.
+            if options.json is None and ((path / "config.json").exists() or (path / "samples").is_dir()):
+                held.enter_context(hold(path))
+        return _score(options)
+
+
+def _score(options: argparse.Namespace) -> int:
     if options.task is not None:
         from .score_programs import main as programs
 

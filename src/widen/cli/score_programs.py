@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+from widen.disk.atomic import write_json
 
 from .show import bars
 
@@ -37,7 +38,6 @@ def add_arguments(group: Any) -> None:
 def main(options: argparse.Namespace) -> int:
     """Read the problems, run the programs, print, write."""
     from widen.judge import SandboxUnavailable
-    from widen.run.folder import write_text
     from widen.run.questions import task_questions
     from widen.run.sample_files import files_of, judge_samples, keep_programs
     from widen.run.scoring.programs import sandbox_for
@@ -68,7 +68,7 @@ def main(options: argparse.Namespace) -> int:
             path = keep_programs(one.run, one, options.task, score)
         else:
             path = options.json or one.path.with_name(one.path.name + ".scores.json")
-            write_text(path, json.dumps(_content(one), indent=1))
+            write_json(path, _content(one))
         console.print(f"scores: {path}", soft_wrap=True)
     return 0
 

@@ -7,7 +7,6 @@ them.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+
+from widen.disk.atomic import write_json
 
 from .score_table import table_of
 from .show import bars
@@ -58,7 +59,6 @@ def add_arguments(group: Any) -> None:
 def main(options: argparse.Namespace) -> int:
     """Read, score, print, write."""
     from widen.metrics.text_scores import score_texts
-    from widen.run.folder import write_text
     from widen.run.sample_files import files_of, keep_texts, texts_in
 
     settings = _settings(options)
@@ -91,7 +91,7 @@ def main(options: argparse.Namespace) -> int:
                 path = keep_texts(generated.run, generated, reference, settings, scores)
             else:
                 path = options.json or generated.path.with_name(generated.path.name + ".scores.json")
-                write_text(path, json.dumps(scores.to_json(), indent=1))
+                write_json(path, scores.to_json())
             console.print(table_of(scores, f"{generated.path.name} against {reference.path.name}"))
             for note in scores.notes:
                 console.print(f"note: {note}")

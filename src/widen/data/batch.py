@@ -1,8 +1,7 @@
-"""What a batch is, and what "target token" means, decided once for every trainer.
+"""Rows of tokens with a mask of their targets: what the plain training loop reads.
 
-A row holds a prompt (for the integer task, one BOS), then the target tokens, then padding. A *target token* is a token that
-the model is trained to predict: ``mask`` is true there and nowhere else. A token is predicted from those before it, so the
-first token of a row is never a target.
+A row holds a prompt (for the integer task, one BOS), then the target tokens, then padding. ``mask`` is True at the targets and
+nowhere else. A token is predicted from those before it, so the first token of a row is never a target.
 
 Shapes: B sequences, L positions of a row (prompt and padding included).
 """
@@ -16,6 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from .targets import IGNORE, Sequences
+
 __all__ = ["Batch", "pad"]
 
 
@@ -23,11 +24,11 @@ __all__ = ["Batch", "pad"]
 class Batch:
     """Rows of tokens and which of them are targets.
 
-    Padding sits at the right: under causal attention nothing that counts can see it, so no attention mask is needed.
+    Padding is on the right: under causal attention no target can see it, so no attention mask is needed.
 
     Args:
-      tokens_BL: token ids; whatever stands in the padding is inert, but must be a legal id.
-      mask_BL: true at the target tokens.
+      tokens_BL: token ids; padding may hold any legal id.
+      mask_BL: True at the target tokens.
 
     Examples:
       >>> batch = Batch(torch.tensor([[9, 4, 7, 0]]), torch.tensor([[False, True, True, False]]))
@@ -66,6 +67,11 @@ class Batch:
         return self.mask_BL[:, 1:]
 
     @property
+    def sequences(self) -> Sequences:
+        """The targets place by place; every row is one sequence."""
+        return Sequences(self.targets.masked_fill(~self.target_mask, IGNORE))
+
+    @property
     def num_tokens(self) -> int:
         """The number of target tokens."""
         return int(self.mask_BL.sum())
@@ -80,7 +86,7 @@ class Batch:
 
 
 def pad(sequences: Sequence[Sequence[int]], *, prompt_lengths: Sequence[int], pad_id: int = 0) -> Batch:
-    """Right-pad token lists into a `Batch`; the first `prompt_lengths[b]` tokens of row b are no targets.
+    """Right-pad token lists into a `Batch`; the first `prompt_lengths[b]` tokens of row b are not targets.
 
     Args:
       sequences: prompt and targets of each row, one after the other.

@@ -15,10 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from widen.data.targets import IGNORE, Sequences, shifted_targets
 from widen.losses import NLL
+from widen.train.objective import Objective
 
 from .fused_head import Request, ask
-from .sequences import IGNORE, Sequences, shifted_targets
 
 __all__ = ["Evaluation"]
 
@@ -55,7 +56,9 @@ class Evaluation:
                 return outputs
             sequences = Sequences(target_BC)  # NLL asks for no position and no length: packed or not is the same to it
             count = kwargs.get("num_items_in_batch")
-            request = Request(NLL(), (), sequences, sequences.mask_N.sum().clamp(min=1) if count is None else count)
+            request = Request(
+                Objective(NLL()), sequences, sequences.mask_N.sum().clamp(min=1) if count is None else count
+            )
             outputs = ask(model, kwargs, request)
             self.note(cast(Any, request.seen).logq_N.view_as(target_BC), target_BC)
             return outputs

@@ -19,13 +19,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from widen.head import HeadLoss, linear_logprob, target_sums, weighted_linear_nll
+from widen.data.targets import Sequences
+from widen.head import HeadLoss
 from widen.head.answer import Answer
-from widen.losses import NLL, State, Weight
+from widen.train.objective import Objective
 
-from .sequences import IGNORE, Sequences
-
-__all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm", "weigh"]
+__all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm"]
 
 _KEYWORD = "widen_request"
 _NOT_FOR_THE_BACKBONE = ("labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "skip_logits")
@@ -38,20 +37,20 @@ class Reply(NamedTuple):
 
 
 class Request:
-    """What the head is asked to compute. ``seen`` and ``state`` are filled in on the way.
+    """What the head is asked to compute; it fills in ``seen``.
 
-    They do not travel as outputs of the model: FSDP2's mixed precision casts those to bfloat16. And this is no dataclass: FSDP2 copies
-    the dataclasses among a module's inputs, and what is written into a copy is lost.
+    The answer does not travel as an output of the model, because FSDP2's mixed precision casts outputs to bfloat16. This is not a
+    dataclass, because FSDP2 copies the dataclasses among a module's inputs, and what is written into a copy is lost.
 
     Args:
-      weight, state: the loss, and what it remembers.
+      objective: the loss and its state.
       sequences: the targets of the micro-batch.
       num_tokens: what the sum is divided by: targets of the whole step, times the scale of the weights.
     """
 
-    def __init__(self, weight: Weight, state: State, sequences: Sequences, num_tokens: float | Tensor) -> None:
-        self.weight, self.state, self.sequences = weight, state, sequences
-        # Asked before the layers and read after them: no wait then.
+    def __init__(self, objective: Objective, sequences: Sequences, num_tokens: float | Tensor) -> None:
+        self.objective, self.sequences = objective, sequences
+        # Requested before the layers run and read after them, so that nothing waits.
         self._told = Answer(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
         self.softcap: float | None = None
         self.scale = 1.0
@@ -59,7 +58,7 @@ class Request:
 
     @property
     def num_tokens(self) -> float:
-        """What the sum is divided by, as the host's number."""
+        """What the sum is divided by, as a number on the host."""
         return float(self._told.read() if isinstance(self._told, Answer) else self._told)
 
     def answer(self, hidden_BCD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Reply:
@@ -77,52 +76,11 @@ class Request:
             )
         if self.scale != 1.0:
             hidden_ND = hidden_ND * self.scale  # a scale on the logits is a scale on what makes them
-        now = self.weight.now(self.state)
-        run = self._token_local if now.token_local else self._by_sequence
-        return Reply(run(hidden_ND, head_VD, bias_V, now))
-
-    def _token_local(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, now: Weight) -> Tensor:
-        """Loss and gradient in one pass over the vocabulary."""
-        out = self._one_pass(hidden_ND, head_VD, bias_V, now, self.num_tokens)
-        if self.weight.score_columns:  # a Trunc that waits behind its warm-up fills its window meanwhile
-            _, self.state = weigh(self.weight, self.state, out.logq_N, self.sequences)
+        out = self.objective.through_head(
+            hidden_ND, head_VD, self.sequences, num_tokens=self.num_tokens, bias=bias_V, softcap=self.softcap
+        )
         self.seen = out._replace(loss=out.loss.detach())
-        return out.loss
-
-    def _by_sequence(self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, now: Weight) -> Tensor:
-        """A look at every token without gradient, then the gradient of those that count.
-
-        1 + 3a products for a share a of them where one chunk holds them all, else up to 1 + 4a.
-        """
-        bias = None if bias_V is None else bias_V.detach()
-        look = self._one_pass(hidden_ND.detach(), head_VD.detach(), bias, NLL(), 1.0)
-        w_N, self.state = weigh(self.weight, self.state, look.logq_N, self.sequences)
-        target_N = self.sequences.target_N.masked_fill(w_N == 0, IGNORE)
-        logq_N = linear_logprob(hidden_ND, head_VD, target_N, bias=bias_V, softcap=self.softcap)
-        # A sequence that is left out may hold a -inf; linear_logprob gives 0 for it, and 0 * 0 is 0.
-        # Only a step without targets counts 0; a count below 1 comes of the weights' scale, and is meant.
-        loss = -(w_N * logq_N).sum() / (self.num_tokens or 1.0)
-        sums = target_sums(look.logq_N, w_N, look.entropy_N, look.is_top1_N, tokens=look.num_targets)
-        self.seen = look._replace(loss=loss.detach(), w_N=w_N, sums=sums)
-        return loss
-
-    def _one_pass(
-        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, weight: Weight, num_tokens: float
-    ) -> HeadLoss:
-        at, needed = self.sequences, getattr(weight, "uses_position", True)
-        return weighted_linear_nll(
-            hidden_ND, head_VD, at.target_N, weight, position_N=at.position_N if needed else None,
-            length_N=at.length_N if needed else None, num_tokens=num_tokens, bias=bias_V, softcap=self.softcap, ignore_index=IGNORE,
-        )  # fmt: skip
-
-
-def weigh(
-    weight: Weight, state: State, logq_N: Float[Tensor, " N"], sequences: Sequences
-) -> tuple[Float[Tensor, " N"], State]:
-    """Weights of any loss from log-probabilities alone, packed or not: `Weight.apply` sees one sequence a row."""
-    logq_SL, mask_SL = sequences.rows(logq_N.detach())
-    w_SL, state = weight.apply(logq_SL, mask_SL, state)
-    return sequences.places(w_SL), state
+        return Reply(out.loss)
 
 
 def causal_lm(model: nn.Module) -> Any:

@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from widen.data.targets import read_sequences
 from widen.losses import NLL
+from widen.train.objective import Objective
 
 from .fused_head import Request, ask
-from .sequences import read_sequences
 
 __all__ = ["check_head", "through_our_head"]
 
@@ -70,7 +71,7 @@ def check_head(
 def through_our_head(model: Any, tokens_1C: Int[Tensor, "1 C"]) -> Float[Tensor, " N"]:
     """Log q of each token after the first, as the Transformers trainer computes it."""
     sequences = read_sequences({"labels": tokens_1C})
-    request = Request(NLL(), (), sequences, float(tokens_1C.shape[1] - 1))
+    request = Request(Objective(NLL()), sequences, float(tokens_1C.shape[1] - 1))
     ask(model, {"input_ids": tokens_1C}, request)
     assert request.seen is not None
     return request.seen.logq_N[:-1]

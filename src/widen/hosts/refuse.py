@@ -59,7 +59,7 @@ def refuse_liger(args: Any) -> None:
 
 
 def _refuse_second_loss(trainer: Any) -> None:
-    args, shown = trainer.args, trainer.ledger.weight
+    args, shown = trainer.args, trainer.objective.weight
     if trainer.compute_loss_func is not None:
         raise ValueError(f"compute_loss_func and loss={str(shown)!r} are two losses; give one of them")
     if args.label_smoothing_factor != 0:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save
 
+from widen.disk.atomic import write_bytes
+from widen.disk.digest import file_digest
+from widen.disk.json_file import read_json, write_sealed
 from widen.losses import Weight
-from widen.models.checkpoint import state_from, state_tensors
+from widen.models.checkpoint import load_tensors, state_from, state_tensors
 
 if TYPE_CHECKING:
-    from .ledger import Ledger
+    from widen.train.objective import Objective
 
 __all__ = ["load_state", "newest_finished", "save_state"]
 
@@ -23,47 +26,50 @@ SCHEMA = 1
 _TENSORS, _FACTS = "widen_loss.safetensors", "widen_loss.json"
 
 
-def save_state(folder: str | Path, ledger: Ledger, *, step: int) -> None:
+def save_state(folder: str | Path, objective: Objective, *, step: int) -> None:
     """Write both files into the checkpoint folder, the tensors first; each in one move."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_tensors(ledger.state).items()}
-    save_file(tensors, folder / f"{_TENSORS}.part")
-    os.replace(folder / f"{_TENSORS}.part", folder / _TENSORS)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_tensors(objective.state).items()}
+    data = save(tensors)
+    write_bytes(folder / _TENSORS, data)
     facts = {
         "schema": SCHEMA,
         "step": step,
-        "loss": name_of(ledger.weight),
-        "weight_scale": ledger.weight_scale,
-        "mean_weight": ledger.mean_weight,
+        "loss": name_of(objective.weight),
+        "weight_scale": objective.weight_scale,
+        "mean_weight": objective.mean_weight,
+        "tensors": hashlib.sha256(data).hexdigest(),
     }
-    (folder / f"{_FACTS}.part").write_text(json.dumps(facts, indent=1), encoding="utf-8")
-    os.replace(folder / f"{_FACTS}.part", folder / _FACTS)
+    write_sealed(folder / _FACTS, facts)
 
 
-def load_state(folder: str | Path, ledger: Ledger) -> None:
-    """Put a checkpoint's state into ``ledger``; refused where it belongs to another loss, or is missing though the loss has one."""
+def load_state(folder: str | Path, objective: Objective) -> None:
+    """Put a checkpoint's state into ``objective``; refused where it belongs to another loss, or is missing though the loss has one."""
     folder = Path(folder)
     if not (folder / _FACTS).exists():
-        if ledger.weight_scale == "raw" and not state_tensors(ledger.weight.init()):
+        if objective.weight_scale == "raw" and not state_tensors(objective.weight.init()):
             return
         raise ValueError(
-            f"{folder} has no {_FACTS}: it was not written by a trainer with `loss`, and {ledger.weight} (weight_scale="
-            f"{ledger.weight_scale!r}) cannot go on without its state. To start from these weights, load them as the model instead"
+            f"{folder} has no {_FACTS}: it was not written by a trainer with `loss`, and {objective.weight} (weight_scale="
+            f"{objective.weight_scale!r}) cannot go on without its state. To start from these weights, load them as the model instead"
         )
-    facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+    facts = read_json(folder / _FACTS)
+    if not isinstance(facts, dict):
+        raise ValueError(f"{folder / _FACTS} holds {type(facts).__name__}, not an object")
     if facts.get("schema") != SCHEMA:
         raise ValueError(
             f"{folder / _FACTS} has schema {facts.get('schema')!r}; this version of widen reads schema {SCHEMA}"
         )
-    for name, here in (("loss", name_of(ledger.weight)), ("weight_scale", ledger.weight_scale)):
+    for name, here in (("loss", name_of(objective.weight)), ("weight_scale", objective.weight_scale)):
         if facts[name] != here:
             raise ValueError(
                 f"{folder} was trained with {name}={facts[name]!r} and is resumed with {name}={here!r}; give the same, or load its weights "
                 "as the model of a new run"
             )
-    ledger.state = state_from(ledger.weight.init(), load_file(folder / _TENSORS))
-    ledger.mean_weight = float(facts["mean_weight"])
+    if "tensors" in facts and file_digest(folder / _TENSORS) != facts["tensors"]:
+        raise ValueError(f"{folder / _TENSORS} does not match its checksum in {_FACTS}: it is damaged; restore it")
+    objective.state = state_from(objective.weight.init(), load_tensors(folder / _TENSORS))
+    objective.mean_weight = float(facts["mean_weight"])
 
 
 def newest_finished(folder: str | Path) -> tuple[Path | None, list[Path]]:

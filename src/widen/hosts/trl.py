@@ -19,11 +19,10 @@ import torch
 import trl
 from torch import Tensor
 
-from widen.head import target_sums
+from widen.data.targets import read_sequences, shifted_targets
+from widen.head import HeadLoss, target_sums
 
-from .fused_head import weigh
 from .refuse import refuse_model, refuse_sharded_head
-from .sequences import read_sequences, shifted_targets
 from .weighted_loss import WeightedLoss as _WeightedLoss
 
 __all__ = ["SFTTrainer", "WeightedLoss"]
@@ -55,26 +54,23 @@ class WeightedLoss(_WeightedLoss):
                 outputs = model(**kwargs)
             if not kwargs.get("fused_lm_head"):
                 return outputs
-            ledger, sequences = self.ledger, read_sequences(inputs)
+            objective, sequences = self.objective, read_sequences(inputs)
             logq_N, entropy_N, top1_N = (
                 _by_place(outputs[k], sequences.mask_N) for k in ("log_probs", "entropy", "is_top1")
             )
-            w_N, ledger.state = weigh(ledger.weight, ledger.state, logq_N, sequences)
+            w_N = objective.weigh(logq_N, sequences)
             w_BC = w_N.view(len(outputs["log_probs"]), -1)[:, :-1]
             # A token of weight 0 may have probability 0: its share is 0, not 0 * -inf.
             weighted = (
-                torch.where(w_BC == 0, 0.0, w_BC * torch.where(w_BC == 0, 0.0, outputs["log_probs"])) / ledger.divisor
+                torch.where(w_BC == 0, 0.0, w_BC * torch.where(w_BC == 0, 0.0, outputs["log_probs"]))
+                / objective.divisor
             )
             loss = -weighted.detach().sum() / torch.as_tensor(num_items).clamp(min=1)
-            sums = target_sums(logq_N, w_N, entropy_N, top1_N, tokens=sequences.mask_N.count_nonzero())
-            ledger.add(
-                loss,
-                logq_N,
-                w_N,
-                sums,
-                sequences,
-                inputs["input_ids"],
-                count=torch.as_tensor(num_items * ledger.divisor),
+            tokens = sequences.mask_N.count_nonzero()
+            sums = target_sums(logq_N, w_N, entropy_N, top1_N, tokens=tokens)
+            out = HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(w_N), sums)
+            objective.add(
+                out, sequences, inputs["input_ids"], divided_by=torch.as_tensor(num_items * objective.divisor)
             )
             outputs["log_probs"] = weighted
             return outputs

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 from transformers.utils import logging
 
+from widen.data.targets import read_sequences
 from widen.losses import Weight, parse
+from widen.train.figures import Figures
+from widen.train.objective import Objective
 
 from .evaluation import Evaluation
 from .fused_head import Request, add_fused_head, ask
 from .head_check import check_head, through_our_head
-from .ledger import Ledger
 from .refuse import refuse_arguments, refuse_host, refuse_liger, refuse_model
-from .sequences import read_sequences
 from .state import load_state, newest_finished, save_state
-from .walks import short_walks
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Host
@@ -42,7 +42,7 @@ class WeightedLoss(_Host):
 
     Args:
       loss: a spec string (``"cdiv:alpha=1.4"``, ``"nll:steps=500 then truncr:drop=0.1"``) or a weight object.
-      weight_scale: ``raw``, or ``mean_one``: weights divided by their mean over the whole optimizer step before (`Ledger`).
+      weight_scale: ``raw``, or ``mean_one``: weights divided by their mean over the whole optimizer step before (`Objective`).
       *args, **kwargs: the host's own.
     """
 
@@ -51,10 +51,10 @@ class WeightedLoss(_Host):
     """Whether the log-probabilities come from TRL's head: `widen.hosts.trl` has the mixin for its trainers."""
 
     def __init__(self, *args: Any, loss: str | Weight, weight_scale: str = "raw", **kwargs: Any) -> None:
-        self.ledger = Ledger(parse(loss), weight_scale=weight_scale)
+        self.objective = Objective(parse(loss), weight_scale=weight_scale)
+        self._window = Figures()  # since the last line of the log
         self._evaluation = Evaluation()
         self._head_is_checked = False
-        self._flops: dict[torch.Size, int] = {}
         refuse_host(type(self), on_trl=self.on_trl)
         if (given := kwargs.get("args", args[1] if len(args) > 1 else None)) is not None:
             refuse_liger(given)
@@ -97,9 +97,9 @@ class WeightedLoss(_Host):
                 "length would weigh alike. The collator must give 'labels', and a compute_loss of your own must hand num_items_in_batch "
                 "on to super().compute_loss"
             )
-        before = len(self.ledger.pending)
+        before = len(self.objective.pending)
         loss = super().compute_loss(self._weighted(model, inputs, num_items_in_batch), inputs, **kwargs)
-        if len(self.ledger.pending) != before + 1:
+        if len(self.objective.pending) != before + 1:
             raise RuntimeError(
                 f"{type(self).__name__}.compute_loss did not take the loss from the model: `loss` would not be what is trained"
             )
@@ -109,16 +109,13 @@ class WeightedLoss(_Host):
         """A stand-in for the model that answers with our loss."""
 
         def answer(**kwargs: Any) -> Any:
-            ledger, sequences = self.ledger, read_sequences(inputs)
-            count = num_items if ledger.divisor == 1 else num_items * ledger.divisor
-            request = Request(ledger.weight, ledger.state, sequences, count)
+            objective, sequences = self.objective, read_sequences(inputs)
+            count = num_items if objective.divisor == 1 else num_items * objective.divisor
+            request = Request(objective, sequences, count)
             outputs = ask(model, kwargs, request)
             seen = request.seen
             assert seen is not None
-            ledger.state = request.state
-            ledger.add(
-                seen.loss, seen.logq_N, seen.w_N, seen.sums, sequences, inputs["input_ids"], count=request.num_tokens
-            )
+            objective.add(seen, sequences, inputs["input_ids"], divided_by=request.num_tokens)
             if outputs.loss.dtype != seen.loss.dtype:
                 # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
                 outputs = outputs._replace(loss=outputs.loss + (seen.loss - outputs.loss.detach()))
@@ -136,35 +133,22 @@ class WeightedLoss(_Host):
 
     # ---- the step
 
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """The host's number, asked for once a shape of batch.
-
-        The host walks over all modules and parameters at every micro-batch to count them: 1.2 ms of a core for a model of 30
-        layers, as long as our whole loss takes, and the host is what a small model waits for.
-        """
-        main = inputs.get(getattr(self.model, "main_input_name", "input_ids"))
-        if not isinstance(main, Tensor) or super().floating_point_ops.__func__ is not Trainer.floating_point_ops:
-            own: int = super().floating_point_ops(inputs)
-            return own
-        if main.shape not in self._flops:
-            self._flops[main.shape] = super().floating_point_ops(inputs)
-        return self._flops[main.shape]
-
     def _end_of_step(self) -> None:
         """Called when all gradients of a step are in, before the optimizer moves; also for a last, incomplete accumulation."""
-        if not self.ledger.pending:
+        if not self.objective.pending:
             raise RuntimeError(
                 f"step {self.state.global_step + 1} is not made: none of its losses came from WeightedLoss.compute_loss; "
-                f"{type(self).__name__} overrides it without calling super(), and would train on another loss than {self.ledger.weight}"
+                f"{type(self).__name__} overrides it without calling super(), and would train on another loss than {self.objective.weight}"
             )
-        self.ledger.settle(step=self.state.global_step + 1, dataset=self.train_dataset)
+        self._window += self.objective.finish(step=self.state.global_step + 1, dataset=self.train_dataset)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """The host's, with our figures beside the training loss."""
         if "loss" in logs:
-            if (text := self.ledger.warning()) is not None and self.is_world_process_zero():
-                logger.warning(text)  # the window is that of all ranks, and so is the sentence
-            logs |= self._figures(self.ledger.logged())
+            if (text := self.objective.warning(self._window)) is not None and self.is_world_process_zero():
+                logger.warning(text)  # the window holds the sums of all ranks
+            logs |= self._figures(self.objective.logged(self._window))
+            self._window = Figures()
         super().log(logs, start_time)
 
     def _figures(self, figures: dict[str, float]) -> dict[str, float]:
@@ -194,7 +178,7 @@ class WeightedLoss(_Host):
         """The loss's state goes first: a checkpoint that is whole for the host is whole for us."""
         if self.args.should_save:
             folder = f"{self._get_output_dir(trial=trial)}/checkpoint-{self.state.global_step}"
-            save_state(folder, self.ledger, step=self.state.global_step)
+            save_state(folder, self.objective, step=self.state.global_step)
         running, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, self._filtered
         try:
             super()._save_checkpoint(model, trial)  # with the arguments as the user gave them
@@ -215,18 +199,17 @@ class WeightedLoss(_Host):
     ) -> Any:
         """Where every run begins, resumed or not: the state of the loss is that of the checkpoint, or new."""
         refuse_arguments(self)
-        self.ledger.reset()
-        self._flops.clear()
+        self.objective.reset()
+        self._window = Figures()
         if resume_from_checkpoint is not None:
-            load_state(resume_from_checkpoint, self.ledger)
+            load_state(resume_from_checkpoint, self.objective)
         # The host looks at the loss of every micro-batch, to keep a nan out of its log, and waits for the whole backward to do so; then the
         # device waits for the optimizer's launches. Here such a loss ends the run, and that is seen without a wait.
         self._filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
         try:
-            with short_walks(self.model):
-                return super()._inner_training_loop(
-                    batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
-                )
+            return super()._inner_training_loop(
+                batch_size=batch_size, args=args, resume_from_checkpoint=resume_from_checkpoint, **kwargs
+            )
         finally:
             self.args.logging_nan_inf_filter = self._filtered
 

@@ -1,12 +1,13 @@
-"""Programs are really run: sandboxed execution and three judges (MathQA-Python, assertions, contest stdin/stdout),
-for pass@k (paper, sections 6.2 and 6.3).
+"""Run programs in a sandbox and judge them, for pass@k (paper, sections 6.2 and 6.3).
+
+There are three judges: MathQA-Python, assertions, and contest problems with stdin and stdout.
 
     with Sandbox(limits=Limits(wall_seconds=3.0)) as sandbox:
         verdicts = judge_programs(Assertions(), programs, sandbox=sandbox, verdicts_path="verdicts.jsonl")
     counts(programs, verdicts)        # (problem, n, c) for pass_at_k
 
-The judged program is taken to be hostile. It runs behind bubblewrap, namespaces, seccomp and limits; it never sees an
-expected answer; nothing that it writes is a verdict.
+Every program is assumed to be hostile. It runs behind bubblewrap, namespaces, seccomp and limits. It never sees an
+expected answer, and nothing that it writes is a verdict. This package imports no other part of widen.
 """
 
 from __future__ import annotations

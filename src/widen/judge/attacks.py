@@ -1,7 +1,7 @@
-"""Attacks on the sandbox, as programs: each tries something real, in bounded measure, and says STOPPED or THROUGH.
+"""Attacks on the sandbox, written as programs: each tries something real on a small scale and prints STOPPED or THROUGH.
 
 `selftest` runs them before a sandbox serves; the tests run them one by one. An attack is stopped if it says so, or if
-a limit ended it where that is the point.
+it aims at a limit and that limit ended it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .limits import Limits
 from .profile import SAFE_VARIABLES
 from .worker import Job, Outcome
 
+ATTACK_SECONDS = 10.0  # not the limit under test, which may be too short for an attack to show anything
 _PRELUDE = """
 import os, sys, time
 def attempt(what, action):
@@ -28,16 +29,16 @@ def attempt(what, action):
 
 @dataclass(frozen=True)
 class Attack:
-    """A program, the limits it is given, and what a sandbox that holds lets it show."""
+    """A program, its limits, and how to tell from the outcome that it was stopped."""
 
     name: str
     source: str
     stopped: Callable[[Outcome], bool]
-    wall_seconds: float | None = None
+    wall_seconds: float = ATTACK_SECONDS
     cpu_seconds: int | None = None
 
     def job(self) -> Job:
-        """One run without input."""
+        """Return a run without input."""
         return Job(
             _PRELUDE + self.source,
             {"rounds": 1},
@@ -49,7 +50,7 @@ class Attack:
 
 
 def said(outcome: Outcome) -> str:
-    """What the attack printed."""
+    """Return what the attack printed."""
     return outcome.findings[0].partition(b"\n")[2].decode(errors="replace") if outcome.findings else ""
 
 
@@ -70,8 +71,11 @@ def _too_much_output(outcome: Outcome) -> bool:
     return bool(json.loads(outcome.findings[0].partition(b"\n")[0])["over"]) if outcome.findings else False
 
 
-def attacks(limits: Limits, *, host_pid: int, port: int, abstract_name: str) -> list[Attack]:
-    """Every attack, aimed at this host: a listening TCP port, an abstract socket, the judge's process."""
+def attacks(limits: Limits, *, host_pid: int, port: int, abstract_name: str, packages: tuple[str, ...]) -> list[Attack]:
+    """Return every attack, aimed at this host: its judge process, a listening TCP port, an abstract socket.
+
+    `packages` are the packages that the sandbox may show.
+    """
     values = {
         "PROCESSES": limits.processes - 1,
         "MEMORY": limits.memory_bytes,
@@ -81,6 +85,7 @@ def attacks(limits: Limits, *, host_pid: int, port: int, abstract_name: str) -> 
         "PORT": port,
         "ABSTRACT": abstract_name,
         "SAFE": sorted(SAFE_VARIABLES),
+        "PACKAGES": sorted([*packages, *[f"{name}.libs" for name in packages]]),
     }
     found = [Attack(name, _fill(source, values), _says_stopped) for name, source in _SOURCES.items()]
     found.append(Attack("infinite loop", "while True: pass", _out_of_cpu, wall_seconds=30.0, cpu_seconds=1))
@@ -168,6 +173,25 @@ for place in ("/etc/passwd", "/etc/shadow", "/proc/1/environ", "/proc/self/envir
     attempt(place, lambda: open(place, "rb").read())
 for place in ("/proc", "/sys", "/home", "/var", "/run", "/mnt", "/srv", "/opt"):
     attempt(place, lambda: os.listdir(place) or 1 / 0)
+""",
+    "inherited descriptors": """
+found = []
+for fd in range(4096):
+    try:
+        os.fstat(fd)
+    except OSError:
+        continue
+    found.append(fd)
+print("STOPPED" if found == [0, 1, 2, 3, 4, 5] else "THROUGH", found)      # the standard three, two pipes, the input
+""",
+    "packages that were not named": """
+import glob
+bases = {os.path.dirname(os.__file__), "/usr/lib", "/usr/lib64", "/usr/local/lib", sys.prefix + "/lib"}
+found = [path for base in bases for below in ("", "/python*") for kind in ("site", "dist")
+         for path in glob.glob(f"{base}{below}/{kind}-packages/*")]
+if os.path.isdir("/widen/site"):
+    found += [name for name in os.listdir("/widen/site") if name not in <PACKAGES>]
+print("THROUGH" if found else "STOPPED", found[:5])
 """,
     "environment": "print('STOPPED' if set(os.environ) <= set(<SAFE>) else 'THROUGH', sorted(os.environ))",
     "network": """

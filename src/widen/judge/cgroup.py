@@ -1,8 +1,7 @@
-"""A memory cgroup for each worker, where this user owns one: a cap on everything the sandbox holds, its files in /tmp
-and kernel memory included.
+"""A memory cgroup per worker: it limits the whole sandbox, including files in /tmp and kernel memory.
 
-Version 1 (`/sys/fs/cgroup/memory`) and version 2 (one tree) are tried; where neither may be written to, the sandbox
-stands without, and says so.
+Versions 1 (`/sys/fs/cgroup/memory`) and 2 (one tree) are tried. If the user may write to neither, the sandbox works
+without a cgroup, and `Protections.memory` says so.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ _COUNT = itertools.count()
 
 
 class MemoryGroup:
-    """One group of its own, removed by `close`."""
+    """One cgroup; `close` removes it."""
 
     def __init__(self, folder: Path, limit_file: str, events_file: str) -> None:
         self.folder, self.limit_file, self.events_file = folder, limit_file, events_file
 
     def kills(self) -> int:
-        """How often the kernel has killed a process of this group for want of memory."""
+        """Return how many processes of this group the kernel has killed because memory ran out."""
         try:
             lines = (self.folder / self.events_file).read_text().splitlines()
         except OSError:
@@ -31,13 +30,13 @@ class MemoryGroup:
         return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
     def close(self) -> None:
-        """Remove the group; if the kernel is a moment behind its dead processes, the next judge removes it."""
+        """Remove the group; if it still holds a dying process, the next judge removes it."""
         with suppress(OSError):
             self.folder.rmdir()
 
 
 def memory_group(limit_bytes: int) -> MemoryGroup | None:
-    """A new group below our own with the limit set, or None where that is not allowed."""
+    """Create a group with this limit below our own; return None if that is not allowed."""
     for parent, limit_file, events_file in _candidates():
         _remove_orphans(parent)
         folder = parent / f"widen-{os.getpid()}-{next(_COUNT)}"
@@ -54,7 +53,7 @@ def memory_group(limit_bytes: int) -> MemoryGroup | None:
 
 
 def _remove_orphans(parent: Path) -> None:
-    """Groups of judges that were killed; only empty ones can be removed at all."""
+    """Remove the groups of judges that were killed; the kernel refuses to remove a group in use."""
     for folder in parent.glob("widen-*-*"):
         if not Path("/proc", folder.name.split("-")[1]).exists():
             with suppress(OSError):
@@ -62,7 +61,7 @@ def _remove_orphans(parent: Path) -> None:
 
 
 def _candidates() -> list[tuple[Path, str, str]]:
-    """Our own group in either version's tree."""
+    """Return our own group in the tree of either version."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

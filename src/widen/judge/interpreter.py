@@ -1,9 +1,7 @@
-"""The Python that judged programs see: which files of it go into the sandbox, read-only, and nothing else of its
-environment.
+"""The Python that judged programs run under, and which of its files the sandbox shows.
 
-A virtual environment is only a list of packages on top of a base interpreter, so the base is bound at its own path
-and, of the site-packages, the named packages alone: programs can import numpy and scipy and cannot import, or read,
-what else is installed there.
+The sandbox shows the standard library of the base interpreter at its own path, the system's shared libraries, and the
+named packages. Programs can neither import nor read any other installed package: it might hold a benchmark's answers.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ CODE = "/widen/code"
 _HERE = Path(__file__).resolve().parent
 
 _DESCRIBE = """
-import importlib.util, json, os, pathlib, sys
+import importlib.util, json, os, pathlib, sys, sysconfig
 found = {}
 for name in sys.argv[1:]:
     spec = importlib.util.find_spec(name)
@@ -36,32 +34,39 @@ for name in sys.argv[1:]:
     libs = folder.parent / (name + ".libs")
     found[name] = [str(folder), str(libs) if libs.is_dir() else None, version]
 base = getattr(sys, "_base_executable", None) or sys.executable
+paths = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
+paths["installed_platbase"] = sys.base_exec_prefix
+libraries = {os.path.realpath(sysconfig.get_path(name, vars=paths)) for name in ("stdlib", "platstdlib")}
 place = {"executable": os.path.realpath(base), "prefix": os.path.realpath(sys.base_prefix)}
+place["libraries"] = sorted(libraries)
 print(json.dumps({**place, "version": list(sys.version_info[:3]), "found": found}))
 """
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A base interpreter and packages: `binds` are (host path, path inside), all read-only."""
+    """A base interpreter and packages.
+
+    `binds` are pairs (host path, path inside), all read-only. `hidden` are folders inside that appear empty.
+    """
 
     executable: str
     version: str
     packages: tuple[str, ...]
     package_versions: tuple[str, ...]
     binds: tuple[tuple[str, str], ...]
+    hidden: tuple[str, ...]
 
     def fingerprint(self) -> dict[str, str]:
-        """What of it a verdict depends on."""
+        """Return the versions that a verdict depends on."""
         return {"python": self.version, **dict(zip(self.packages, self.package_versions, strict=True))}
 
 
 def find_interpreter(python: str | None, packages: tuple[str, ...]) -> Interpreter:
-    """Ask `python` (default: the running one) for its base and for the named packages; refuse if one is missing."""
+    """Ask `python` (default: the running one) for its files and the named packages; refuse if a package is missing."""
     asked = python or sys.executable
     try:
-        # The interpreter is the user's own; it is asked outside the sandbox, isolated from the environment and the
-        # working folder.
+        # The user chose this interpreter, so it may run outside the sandbox; -I ignores environment and working folder.
         run = subprocess.run(
             [asked, "-I", "-c", _DESCRIBE, *packages], capture_output=True, text=True, timeout=60, check=True
         )
@@ -75,7 +80,8 @@ def find_interpreter(python: str | None, packages: tuple[str, ...]) -> Interpret
         raise ValueError(
             f"python={asked!r} has no {', '.join(missing)}: install it there, or name fewer in packages={packages!r}"
         )
-    binds = [(str(_HERE / "inside"), f"{CODE}/inside"), *_base_binds(about["executable"], about["prefix"])]
+    base = _base_binds(about["executable"], about["prefix"], about["libraries"])
+    binds = [(str(_HERE / "inside"), f"{CODE}/inside"), *base]
     for name, (folder, libs, _) in about["found"].items():
         binds.append((folder, f"{SITE}/{name}"))
         if libs is not None:
@@ -86,15 +92,32 @@ def find_interpreter(python: str | None, packages: tuple[str, ...]) -> Interpret
         packages=packages,
         package_versions=tuple(place[2] for place in about["found"].values()),
         binds=tuple(binds),
+        hidden=_installed(base),
     )
 
 
-def _base_binds(executable: str, prefix: str) -> list[tuple[str, str]]:
-    """System libraries, the interpreter's own library and the one executable."""
-    wanted = ["/usr/lib", "/usr/lib64", "/etc/alternatives", "/etc/ld.so.cache", "/usr/share/zoneinfo"]
+def _base_binds(executable: str, prefix: str, libraries: list[str]) -> list[tuple[str, str]]:
+    """Return the system's shared libraries, the standard library and the executable.
+
+    Debian keeps shared libraries in a folder per architecture, so the rest of /usr/lib stays outside. Other systems
+    keep them in /usr/lib64 or in /usr/lib itself.
+    """
+    native = [str(path) for path in sorted(Path("/usr/lib").glob("*-linux-gnu*"))]
+    wanted = [*(native or ["/usr/lib"]), "/usr/lib64", "/usr/lib/locale", "/usr/share/zoneinfo"]
+    wanted += ["/etc/alternatives", "/etc/ld.so.cache"]
     wanted += [path for path in ("/lib", "/lib64") if Path(path).is_dir() and not Path(path).is_symlink()]
-    library = f"{prefix}/lib"
-    if not any(library == path or library.startswith(path + "/") for path in wanted):
-        wanted.append(library)
-    wanted.append(executable)
-    return [(path, path) for path in wanted if Path(path).exists()]
+    if prefix != "/usr":
+        wanted += [str(path) for path in sorted(Path(prefix, "lib").glob("*.so*"))]
+    wanted += [path for path in libraries if not any(Path(path).is_relative_to(other) for other in wanted)]
+    return [(path, path) for path in (*wanted, executable) if Path(path).exists()]
+
+
+def _installed(binds: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the folders of installed packages inside the bound folders; the sandbox shows them empty."""
+    found = set()
+    for source, inside in binds:
+        for below in ("", "*/", "*/*/"):
+            for name in ("site-packages", "dist-packages"):
+                folders = [path for path in Path(source).glob(below + name) if path.is_dir() and not path.is_symlink()]
+                found |= {f"{inside}/{path.relative_to(source)}" for path in folders}
+    return tuple(sorted(found))

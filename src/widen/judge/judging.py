@@ -1,7 +1,7 @@
-"""From programs to verdicts: every test of a program in one process first, and apart where that process shows a fault.
+"""From programs to verdicts: all tests of a program run in one process first, and separately if one fails there.
 
-Globals leak between the tests of one program, so a test that fails after others proves nothing yet: it is run again
-in a process of its own, and only that counts. A first test that fails was alone already.
+Globals leak between the tests of one program. A test that fails after others is therefore run again in its own
+process, and only that run counts. The first test needs no second run.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from .judges import Judge, Program
+from .limits import Limits
 from .sandbox import Sandbox
 from .verdict import Count, Verdict, VerdictFile
 from .worker import Job, Outcome
+
+_DETAIL = 600  # longest detail of a verdict
 
 
 def judge_programs(
@@ -32,18 +35,19 @@ def judge_programs(
     """Judge programs in a sandbox.
 
     Special cases:
-        Two programs with the same text and tests are run once. With `verdicts_path`, verdicts reached before, by this
-        call or one that was killed, are kept and not reached again.
+        Programs with the same text and tests are run once. With `verdicts_path`, a program that already has a verdict
+        in the file is not run again. If the judge cannot handle what a program did, that program's verdict is `error`;
+        the others are still judged.
 
     Args:
-        judge: how programs are tested.
-        programs: what is tested.
+        judge: how to test programs.
+        programs: what to test.
         sandbox: an open sandbox.
-        verdicts_path: a JSON-lines file that every verdict is appended to as it is reached.
-        progress: called with (programs judged, programs in all) after each verdict.
+        verdicts_path: a JSON-lines file; every verdict is appended to it at once.
+        progress: called with (programs judged, all programs) after each verdict.
 
     Returns:
-        One verdict a program, in order.
+        One verdict per program, in order.
     """
     for program in programs:
         judge.check(program)
@@ -57,7 +61,7 @@ def judge_programs(
         done = len(keys) - sum(repeats[key] for key in trials)
         jobs = deque(replace(trial.first(), tag=key) for key, trial in trials.items())
         for job, outcome in sandbox.stream(jobs):
-            verdict = trials[job.tag].take(outcome, sandbox)
+            verdict = trials[job.tag].take(outcome, sandbox.limits)
             if not isinstance(verdict, Verdict):
                 jobs.appendleft(replace(verdict, tag=job.tag))
                 continue
@@ -71,7 +75,7 @@ def judge_programs(
 
 
 def program_key(program: Program, settings: dict[str, Any]) -> str:
-    """A hash of everything a verdict depends on."""
+    """Return a hash of everything that a verdict depends on."""
     tests = [test if isinstance(test, (str, int, float)) else asdict(test) for test in program.tests]
     parts = [settings, program.source, program.trusted, program.setup, program.shadows, tests]
     body = json.dumps(parts, sort_keys=True)
@@ -79,7 +83,7 @@ def program_key(program: Program, settings: dict[str, Any]) -> str:
 
 
 def counts(programs: Sequence[Program], verdicts: Sequence[Verdict]) -> list[Count]:
-    """Programs judged and passed for each problem, in order of first appearance: what pass_at_k takes.
+    """Count the programs judged and passed per problem, in order of first appearance, as pass_at_k takes them.
 
     Examples:
         >>> two = [Program(problem="a", source="x", tests=(1.0,)), Program(problem="a", source="y", tests=(1.0,))]
@@ -96,7 +100,7 @@ def counts(programs: Sequence[Program], verdicts: Sequence[Verdict]) -> list[Cou
 
 
 class _Trial:
-    """One program on its way to a verdict."""
+    """Collects the runs of one program until there is a verdict."""
 
     def __init__(self, judge: Judge, program: Program) -> None:
         self.judge, self.program = judge, program
@@ -107,18 +111,24 @@ class _Trial:
         self.apart = False
 
     def first(self) -> Job:
-        """All tests in one process."""
+        """Return the run of all tests in one process."""
         return self.judge.job(self.program, self.which)
 
-    def take(self, outcome: Outcome, sandbox: Sandbox) -> Verdict | Job:
-        """A verdict, or the next run."""
+    def take(self, outcome: Outcome, limits: Limits) -> Verdict | Job:
+        """Return a verdict, or the next run."""
+        try:
+            return self._take(outcome, limits)
+        except Exception as error:  # an outcome that cannot be read must not end the run
+            return self._verdict("error", f"the outcome cannot be read: {type(error).__name__}: {error}")
+
+    def _take(self, outcome: Outcome, limits: Limits) -> Verdict | Job:
         self.seconds += float(outcome.ending.get("seconds", 0.0))
-        reading = self.judge.read(self.program, self.which, outcome, sandbox.limits)
+        reading = self.judge.read(self.program, self.which, outcome, limits)
         self.held.update(reading.held)
         if reading.fault is not None and reading.fault.test == self.which[0]:
             where = f"test {reading.fault.test + 1}: " if len(self.program.tests) > 1 else ""
             return self._verdict(reading.fault.status, where + reading.fault.detail)
-        if reading.fault is not None:  # only the run of all tests gets here: which of them fail by themselves?
+        if reading.fault is not None:  # only the run of all tests gets here: run those that did not pass one by one
             self.apart = True
             self.open = [i for i in self.which if i not in self.held]
         if not self.open:
@@ -130,7 +140,7 @@ class _Trial:
         tests = len(self.program.tests)
         return Verdict(
             status=status,
-            detail=detail,
+            detail=detail[:_DETAIL],
             tests_passed=len(self.held),
             tests=tests,
             seconds=round(self.seconds, 6),

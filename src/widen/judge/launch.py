@@ -1,10 +1,11 @@
-"""Run as a script, once a worker, just before bubblewrap: what must happen while the caller's rights are still there.
+"""A script that starts bubblewrap for one worker. It does what needs the caller's rights:
 
-1. join the memory cgroup, if there is one;
-2. as root only: copy the bindings into a private mount namespace under a folder that any user may enter (an
-interpreter under a 0700 home is unreachable by the next step otherwise), and become an unprivileged user, because the
-kernel counts no process limit for uid 0; 3. replace this process by bubblewrap with an EMPTY environment: pid 1 of a
-sandbox keeps the environment it was started with, for all inside to read.
+1. Join the memory cgroup, if there is one.
+2. As root only: bind the files into a private mount namespace, below a folder that any user may enter, and become an
+   unprivileged user. Without the first, an interpreter below a 0700 home would be unreachable. Without the second, the
+   process limit would not count: the kernel exempts uid 0.
+3. Replace this process by bubblewrap with an empty environment, because everything inside could read the environment
+   of pid 1.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _STAGE = "/tmp"
 
 
 def main(argument: str) -> None:
-    """`argument`: JSON with bwrap, options, binds, command, uid (None: stay), cgroup (None: none)."""
+    """Start bubblewrap; `argument` is JSON with bwrap, options, binds, command, uid or None, cgroup or None."""
     plan = json.loads(argument)
     os.umask(0o077)
     if plan["cgroup"] is not None:
@@ -36,13 +37,12 @@ def main(argument: str) -> None:
 
 
 def _stage(binds: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Bind every source below a fresh world-readable folder that exists in this process's mount namespace only."""
+    """Bind every source below a new world-readable folder that only this mount namespace has."""
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.unshare(_CLONE_NEWNS), "unshare")
     _check(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "mount --make-rprivate /")
-    opened = [
-        (os.open(source, os.O_PATH), inside) for source, inside in binds
-    ]  # before the stage hides what lies below it
+    # Open them first: the new folder hides what lies below /tmp.
+    opened = [(os.open(source, os.O_PATH), inside) for source, inside in binds]
     _check(libc.mount(b"tmpfs", _STAGE.encode(), b"tmpfs", 0, b"mode=755,size=1m"), "mount tmpfs")
     staged = []
     for number, (fd, inside) in enumerate(opened):

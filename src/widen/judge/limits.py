@@ -1,4 +1,4 @@
-"""What one judged program may use: a frozen value, part of every verdict's key."""
+"""What one judged program may use. The limits are part of every verdict's key."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one run (all tests of a program together, or one test when tests are run apart).
+    """Limits of one run: all tests of a program together, or one test if tests are run separately.
 
     Special cases:
         processes=1 (the default) refuses fork; threads still work. With more, each process gets memory_bytes /
-        processes, so that the product stays the budget.
+        processes.
 
     Args:
-        wall_seconds: time on the clock.
-        cpu_seconds: processor time, whole seconds (the kernel counts no finer).
-        memory_bytes: address space, interpreter (about 30 MiB) and numpy (about 150 MiB) included.
+        wall_seconds: elapsed time.
+        cpu_seconds: processor time in whole seconds.
+        memory_bytes: address space, including the interpreter (about 30 MiB) and numpy (about 150 MiB).
         output_bytes: what a contest program may print for one input.
-        tmp_bytes: size of /tmp, which is also /dev/shm, and of any one file.
+        tmp_bytes: size of /tmp, which is also /dev/shm, and of any single file.
         tmp_files: files and folders in /tmp.
-        processes: processes alive at once.
-        threads: threads beside the first; where processes are allowed, threads count as processes.
-        open_files: descriptors.
+        processes: processes alive at the same time.
+        threads: threads besides the first. If processes > 1, threads count as processes.
+        open_files: open descriptors.
 
     Examples:
         >>> Limits(wall_seconds=3.0).memory_bytes >> 20
@@ -43,15 +43,8 @@ class Limits:
     open_files: int = 64
 
     def __post_init__(self) -> None:
-        least = {
-            "wall_seconds": 0.01,
-            "cpu_seconds": 1,
-            "memory_bytes": 64 * _MIB,
-            "output_bytes": 1,
-            "tmp_bytes": 4096,
-            "tmp_files": 2,
-        }
-        least |= {"processes": 1, "threads": 1, "open_files": 16}
+        least = {"wall_seconds": 0.01, "cpu_seconds": 1, "memory_bytes": 64 * _MIB, "output_bytes": 1}
+        least |= {"tmp_bytes": 4096, "tmp_files": 2, "processes": 1, "threads": 1, "open_files": 16}
         for name, smallest in least.items():
             value = getattr(self, name)
             if not value >= smallest:
@@ -66,16 +59,22 @@ class Limits:
             )
 
     def bounds(self) -> dict[str, int]:
-        """The limits as the zygote reads them; three tasks are its own, the examiner's and the program's first."""
+        """Return the limits as the zygote reads them.
+
+        `tasks` counts three more: the zygote, the examiner and the program's first thread. All thread stacks together
+        take a quarter of the memory at most.
+        """
+        memory = self.memory_bytes // self.processes
         return {
-            "memory_bytes": self.memory_bytes // self.processes,
+            "memory_bytes": memory,
             "file_bytes": self.tmp_bytes,
             "tmp_bytes": self.tmp_bytes,
             "tmp_files": self.tmp_files,
             "output_bytes": self.output_bytes,
             "open_files": self.open_files,
             "tasks": 3 + (self.threads if self.processes == 1 else self.processes - 1),
-            "stack_bytes": min(64 * _MIB, self.memory_bytes // self.processes // 2),
+            "stack_bytes": min(64 * _MIB, memory // 2),
+            "thread_stack_bytes": max(1 << 16, min(8 * _MIB, memory // 4 // self.threads) & ~4095),
         }
 
     def to_json(self) -> dict[str, Any]:

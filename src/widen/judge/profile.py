@@ -1,8 +1,7 @@
-"""The walls: bubblewrap's arguments, found and checked once a sandbox.
+"""The walls of the sandbox: how bubblewrap is found, and its options.
 
-What is not here is not inside: no /proc, no /sys, no /etc, no home, no network, no host process, no second user
-namespace; the root is read-only; /tmp is sized and replaced before every program; /dev has four harmless nodes and
-/dev/shm is /tmp.
+The sandbox has no /proc, /sys, /etc, home, network, host process or second user namespace. Its root is read-only.
+/tmp has a fixed size and is replaced before every program. /dev has four harmless nodes, and /dev/shm is /tmp.
 """
 
 from __future__ import annotations
@@ -23,16 +22,17 @@ _INSIDE_ID = "65534"
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONPATH": CODE,
     "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",  # otherwise each thread reserves 64 MiB or more of the address space
 }  # fmt: skip
 SAFE_VARIABLES = frozenset(_ENVIRONMENT) | {"PWD", "LC_CTYPE"}
 
 
 class SandboxUnavailable(RuntimeError):
-    """No sandbox on this machine, and therefore no judging: there is no unsafe way round."""
+    """This machine has no working sandbox. Programs are never run without one."""
 
 
 def find_bubblewrap() -> str:
-    """The path of a bwrap that is new enough; otherwise refuse, and say what to do."""
+    """Return the path of a bwrap that is new enough; raise SandboxUnavailable if there is none."""
     path = shutil.which("bwrap")
     if path is None:
         raise SandboxUnavailable(f"bubblewrap (bwrap) is not installed: {INSTALL}")
@@ -46,7 +46,7 @@ def find_bubblewrap() -> str:
 
 
 def worker_uid(number: int) -> int | None:
-    """As root, a user that nobody has, one a worker; an ordinary user keeps its own uid (None)."""
+    """Return, for root, an unused uid per worker; None for an ordinary user, who keeps its uid."""
     if os.getuid() != 0:
         return None
     candidate, left = _FIRST_UID, number
@@ -60,8 +60,8 @@ def worker_uid(number: int) -> int | None:
         candidate += 1
 
 
-def bubblewrap_options(*, tmp_bytes: int, seccomp_fd: int) -> list[str]:
-    """Everything but the bindings and the command."""
+def bubblewrap_options(*, tmp_bytes: int, seccomp_fd: int, hidden: tuple[str, ...]) -> list[str]:
+    """Return every option except the bindings and the command; folders in `hidden` appear empty."""
     namespaces = [
         "--unshare-user",
         "--unshare-all",
@@ -69,35 +69,15 @@ def bubblewrap_options(*, tmp_bytes: int, seccomp_fd: int) -> list[str]:
         "--die-with-parent",
         "--new-session",
         "--as-pid-1",
-        "--hostname",
-        "sandbox",
     ]
-    links = [
-        word
-        for path in ("/lib", "/lib64")
-        if Path(path).is_symlink()
-        for word in ("--symlink", os.readlink(path), path)
-    ]
-    devices = [
-        word
-        for name in ("null", "zero", "random", "urandom")
-        for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")
-    ]
-    files = [
-        *links,
-        *devices,
-        "--symlink",
-        "/tmp",
-        "/dev/shm",
-        "--size",
-        str(tmp_bytes),
-        "--tmpfs",
-        "/tmp",
-        "--remount-ro",
-        "/",
-    ]
-    # CAP_SYS_ADMIN of the innermost user namespace: enough to mount a fresh /tmp in a mount namespace of its own,
-    # powerless over all that is mounted here.
+    links = [("--symlink", os.readlink(path), path) for path in ("/lib", "/lib64") if Path(path).is_symlink()]
+    devices = [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]
+    empty = [("--perms", "0555", "--size", "4096", "--tmpfs", path, "--remount-ro", path) for path in hidden]
+    tmp = ("--symlink", "/tmp", "/dev/shm", "--size", str(tmp_bytes), "--tmpfs", "/tmp", "--remount-ro", "/")
+    files = [word for option in (*links, *devices, *empty, tmp) for word in option]
+    # CAP_SYS_ADMIN of the innermost user namespace is enough to mount a fresh /tmp in a new mount namespace. It cannot
+    # change anything that bubblewrap mounted.
     identity = ["--uid", _INSIDE_ID, "--gid", _INSIDE_ID, "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
     environment = ["--clearenv", *[word for key, value in _ENVIRONMENT.items() for word in ("--setenv", key, value)]]
-    return [*namespaces, *files, *identity, *environment, "--chdir", "/", "--seccomp", str(seccomp_fd)]
+    ends = ["--hostname", "sandbox", "--chdir", "/", "--seccomp", str(seccomp_fd)]
+    return [*namespaces, *files, *identity, *environment, *ends]

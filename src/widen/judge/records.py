@@ -1,5 +1,6 @@
-"""Records of the known data sets as programs to be judged: a record (a dictionary as its file has it) and a source
-text in, a `Program` out.
+"""Turn records of known data sets into programs to be judged.
+
+Each function takes a record, a dictionary as in the data set's file, and a source text, and returns a `Program`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .judges import Exchange, Program
 
 
 def mathqa_python(record: Mapping[str, Any], source: str | None = None, *, problem: str | None = None) -> Program:
-    """MathQA-Python; the reference program where no source is given.
+    """Convert a MathQA-Python record; without a source, the program is the reference.
 
     Examples:
         >>> mathqa_python({"task_id": 7, "code": "answer = 2.0", "answer": 2.0}).tests
@@ -26,9 +27,9 @@ def mathqa_python(record: Mapping[str, Any], source: str | None = None, *, probl
 
 
 def mbpp(record: Mapping[str, Any], source: str | None = None) -> Program:
-    """MBPP and its sanitised part; the setup runs after the program, since it may build objects of its classes.
+    """Convert an MBPP record. The setup runs after the program: it may build objects of the program's classes.
 
-    A function that the reference calls by a builtin's name (`sum` in problem 126) is the program's in the tests.
+    If the reference defines a function with a builtin's name (`sum` in problem 126), tests use the program's.
     """
     setup = "\n".join([*record.get("test_imports", ()), record.get("test_setup_code", "")]).strip()
     text = source if source is not None else record.get("code")
@@ -43,10 +44,10 @@ def mbpp(record: Mapping[str, Any], source: str | None = None) -> Program:
 
 
 def humaneval(record: Mapping[str, Any], completion: str | None = None) -> Program:
-    """HumanEval: the prompt and its completion are the program, `check` on the entry point is the one test.
+    """Convert a HumanEval record: prompt and completion are the program, `check` of the entry point is the test.
 
-    The prompt's helpers (a polynomial to be solved, a cipher to be undone) are trusted code: a completion that
-    redefines them does not move its test.
+    The prompt's helpers, e.g. a polynomial or a cipher, are trusted: a completion that redefines them does not change
+    its test.
     """
     text = completion if completion is not None else record.get("canonical_solution")
     test = f"{record['test']}\ncheck({record['entry_point']})"
@@ -59,24 +60,24 @@ def humaneval(record: Mapping[str, Any], completion: str | None = None) -> Progr
 
 
 def _defined(code: str) -> set[str]:
-    """Functions and classes at the top of the code."""
+    """Return the names of the code's top-level functions and classes."""
     return {node.name for node in _parsed(code).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
 
 
 def _without(prompt: str, name: str) -> str:
-    """The prompt's imports and helpers, less the function that is asked for."""
+    """Return the prompt without the requested function."""
     tree = _parsed(prompt)
     tree.body = [node for node in tree.body if not (isinstance(node, ast.FunctionDef) and node.name == name)]
     return ast.unparse(tree)
 
 
 def _parsed(code: str) -> ast.Module:
-    with warnings.catch_warnings(action="ignore"):  # '\w' outside a raw string, as references write it
+    with warnings.catch_warnings(action="ignore"):  # references write '\w' outside raw strings
         return ast.parse(code)
 
 
 def contest(problem: str, source: str, exchanges: list[tuple[str, str]]) -> Program:
-    """A contest problem: (input, output) pairs."""
+    """Build the program of a contest problem from (input, output) pairs."""
     return Program(problem=problem, source=source, tests=tuple(Exchange(stdin, stdout) for stdin, stdout in exchanges))
 
 

@@ -1,5 +1,6 @@
-"""A pool of sandboxes that judged programs are run in; it attacks itself before it serves, and refuses to serve if
-one attack gets through.
+"""A pool of sandboxes that run judged programs.
+
+The pool attacks itself when it opens, and refuses to open if one attack gets through.
 
 with Sandbox(limits=Limits(wall_seconds=3.0)) as sandbox:
     verdicts = judge_programs(judge, programs, sandbox=sandbox)
@@ -26,7 +27,7 @@ _TRIES = 2
 
 @dataclass(frozen=True)
 class Protections:
-    """Which walls stand, in words for a result file."""
+    """Which protections hold, in words for a result file."""
 
     bubblewrap: str
     user: str
@@ -35,19 +36,20 @@ class Protections:
 
 
 class Sandbox:
-    """Workers under one set of limits and one interpreter; a context manager, for one thread.
+    """Workers with one set of limits and one interpreter; a context manager, for use in one thread.
 
     Special cases:
-        Without bubblewrap, without user namespaces, or when an attack of the self-test gets through:
-        SandboxUnavailable. There is no unsafe mode.
+        Raises SandboxUnavailable without bubblewrap, without user namespaces, or if an attack of the self-test gets
+        through. There is no unsafe mode.
 
     Args:
         limits: what a program may use.
-        python: path of the interpreter that programs run under (default: the running one); a virtual environment will
-            do.
-        packages: the packages of that interpreter that programs may import, beside the standard library.
-        workers: sandboxes side by side, one a core.
-        queue: jobs handed to a worker ahead of time, so that it never waits for the judge.
+        python: path of the interpreter that programs run under (default: the running one); it may belong to a virtual
+            environment.
+        packages: the packages of that interpreter that programs may import besides the standard library. List the
+            packages that these import too.
+        workers: sandboxes that run in parallel; use one per core.
+        queue: jobs sent to a worker in advance, so that it never waits for the judge.
     """
 
     def __init__(
@@ -73,12 +75,13 @@ class Sandbox:
         self.protections: Protections | None = None
 
     def __enter__(self) -> Sandbox:
-        from .selftest import attack_ourselves
+        from .selftest import attack_ourselves, many_open_files
 
         self._bwrap = profile.find_bubblewrap()
         self._interpreter = find_interpreter(self._python, self._packages)
         try:
-            self._fill()
+            with many_open_files():
+                self._fill()
             stopped = attack_ourselves(self)
         except BaseException:
             self.close()
@@ -103,27 +106,27 @@ class Sandbox:
 
     @property
     def interpreter(self) -> Interpreter:
-        """The interpreter inside."""
+        """The interpreter that programs run under."""
         if self._interpreter is None:
             raise RuntimeError("the sandbox is not open: use it in a with statement")
         return self._interpreter
 
     def settings(self) -> dict[str, Any]:
-        """What of the sandbox a verdict depends on."""
+        """Return the settings that a verdict depends on."""
         return {"limits": self.limits.to_json(), **self.interpreter.fingerprint()}
 
     def stream(self, jobs: deque[Job]) -> Iterator[tuple[Job, Outcome]]:
-        """Run `jobs` and yield each with its outcome, in the order they end; the caller may add jobs to the deque
-        meanwhile.
+        """Run `jobs` and yield each with its outcome, in the order in which they end.
+
+        The caller may add jobs to the deque meanwhile.
         """
         tries: dict[Job, int] = {}
         try:
             while jobs or any(worker.in_flight for worker in self._pool):
                 self._fill()
-                self._feed(jobs)
-                yield from self._turn(jobs, tries)
+                yield from self._feed(jobs) or self._turn(jobs, tries)
         finally:
-            if any(worker.in_flight for worker in self._pool):  # the caller left early: what still runs is nobody's
+            if any(worker.in_flight for worker in self._pool):  # the caller stopped early
                 self.close()
 
     def _fill(self) -> None:
@@ -136,16 +139,22 @@ class Sandbox:
             )
             self._started += 1
 
-    def _feed(self, jobs: deque[Job]) -> None:
-        """Shortest queue first, so that a slow program holds up as few others as possible."""
+    def _feed(self, jobs: deque[Job]) -> list[tuple[Job, Outcome]]:
+        """Submit jobs to the shortest queue first; return those that cannot be submitted."""
+        refused: list[tuple[Job, Outcome]] = []
         while jobs:
             worker = min(self._pool, key=lambda w: len(w.in_flight))
             if len(worker.in_flight) >= self.queue:
-                return
-            worker.submit(jobs.popleft())
+                break
+            job = jobs.popleft()
+            try:
+                worker.submit(job)
+            except Exception as error:  # one job that cannot be sent must not end the run
+                refused.append((job, Outcome({}, (), refused=f"not run: {error}")))
+        return refused
 
     def _turn(self, jobs: deque[Job], tries: dict[Job, int]) -> list[tuple[Job, Outcome]]:
-        """Wait until something is ready, then see to every worker once."""
+        """Wait until a worker is ready, then write to and read from every worker once."""
         poller = select.poll()
         for worker in self._pool:
             poller.register(worker.status, select.POLLIN)
@@ -166,7 +175,7 @@ class Sandbox:
     def _replace(
         self, worker: Worker, jobs: deque[Job], tries: dict[Job, int], *, blame: bool
     ) -> list[tuple[Job, Outcome]]:
-        """A worker is gone: the job at hand is tried once more, then given up; the others go back to the queue."""
+        """Replace a dead worker: its current job is tried once more, then given up; the others are queued again."""
         ready, outcome = worker.ready, worker.lose()
         self._pool.remove(worker)
         left = [job for _, job in worker.in_flight]

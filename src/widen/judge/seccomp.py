@@ -1,12 +1,11 @@
-"""Seccomp filters as classic BPF, packed by hand: a list of eight-byte instructions that the kernel runs at every
-system call.
+"""Seccomp filters as classic BPF: a list of eight-byte instructions that the kernel runs at every system call.
 
-One on top of the other: `zygote_filter` holds for everything in the sandbox (bubblewrap installs it);
-`program_filter` is installed by each child as its last act before hostile code, `examiner_filter` by the examiner.
-All are allow-lists; all kill on a foreign architecture, where the numbers would mean other calls.
+The filters add up. Bubblewrap installs `zygote_filter`, which applies to everything in the sandbox. A program's process
+installs `program_filter` just before hostile code runs; the examiner installs `examiner_filter`. All are allow-lists.
+All kill a process that uses another architecture's system calls, whose numbers mean other calls.
 
-The numbers are searched by a balanced tree of comparisons: the kernel tries every number once when a filter is
-installed (to find those that need no run), and installing happens once a program.
+A balanced tree of comparisons finds the number of a call. This matters because a filter is installed once per program,
+and the kernel then runs it once for every number.
 """
 
 from __future__ import annotations
@@ -27,29 +26,10 @@ Instruction = tuple[int, int, int, int]
 
 _CLONE_THREAD, _CLONE_NAMESPACES = 0x00010000, 0x7E020080
 _CLONE_NEWNS = 0x00020000
-_FCNTL = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    36,
-    37,
-    38,
-    1030,
-    1032,
-)  # duplicate, flags, locks, read a pipe's size: no owner, signal, lease, seal or pipe growth
-_IOCTL = (
-    0x5401,
-    0x5413,
-    0x541B,
-    0x5421,
-    0x5450,
-    0x5451,
-)  # isatty, window size, bytes waiting, non-blocking, close-on-exec: no TIOCSTI
+# Duplicate, flags, locks, read a pipe's size; not: owner, signal, lease, seal, pipe growth.
+_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
+# isatty, window size, bytes waiting, non-blocking, close-on-exec; not: TIOCSTI.
+_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PRCTL_NAME = (15, 16)
 
 
@@ -63,9 +43,7 @@ class Argument:
     error: int = errno.EPERM
 
     def code(self) -> list[Instruction]:
-        """Load, mask, compare; only the low half: every argument checked here is an int for the kernel, or flags
-        below 2^32.
-        """
+        """Load, mask and compare the low 32 bits: every argument checked here is an int or flags below 2^32."""
         body: list[Instruction] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * self.index)]
         if self.mask != 0xFFFFFFFF:
             body.append((_AND, 0, 0, self.mask))
@@ -78,7 +56,7 @@ Rule = Argument | int
 
 
 def program_filter(arch: str, *, processes: bool) -> bytes:
-    """What a judged program may call; with `processes`, fork and exec too (never a namespace).
+    """Build the filter of a judged program; `processes` allows fork and exec, never a namespace.
 
     Examples:
         >>> len(program_filter("x86_64", processes=False)) % 8
@@ -93,7 +71,7 @@ def program_filter(arch: str, *, processes: bool) -> bytes:
 
 
 def examiner_filter(arch: str) -> bytes:
-    """A lone program's list, and the right to watch the program's process for its end."""
+    """Build the examiner's filter: a single-process program's calls, and pidfd_open to notice the program's end."""
     return assemble(arch, {**_program_rules(arch), syscalls.zygote(arch)["pidfd_open"]: ALLOW})
 
 
@@ -103,16 +81,14 @@ def _program_rules(arch: str) -> dict[int, Rule]:
     rules[number["fcntl"]] = Argument(1, _FCNTL)
     rules[number["ioctl"]] = Argument(1, _IOCTL)
     rules[number["prctl"]] = Argument(0, _PRCTL_NAME)
-    rules[number["prlimit64"]] = Argument(0, (0,))  # its own limits only: the zygote has the same user
-    rules[number["clone3"]] = REFUSE | errno.ENOSYS  # its flags are behind a pointer; the C library falls back to clone
+    rules[number["prlimit64"]] = Argument(0, (0,))  # its own limits only: the zygote runs as the same user
+    rules[number["clone3"]] = REFUSE | errno.ENOSYS  # a filter cannot see its flags; the C library falls back to clone
     rules[number["clone"]] = Argument(0, (_CLONE_THREAD,), mask=_CLONE_THREAD)
     return rules
 
 
 def zygote_filter(arch: str) -> bytes:
-    """What anything in the sandbox may call: the program's list, processes, one mount namespace, and the tools of
-    confinement.
-    """
+    """Build the filter for everything in the sandbox: programs, processes, a mount namespace, confinement."""
     tables = (syscalls.program, syscalls.checked, syscalls.processes, syscalls.zygote)
     rules: dict[int, Rule] = {number: ALLOW for table in tables for number in table(arch).values()}
     number = syscalls.checked(arch) | syscalls.zygote(arch)
@@ -124,7 +100,7 @@ def zygote_filter(arch: str) -> bytes:
 
 
 def assemble(arch: str, rules: dict[int, Rule]) -> bytes:
-    """The filter that applies `rules` by system call number and refuses the rest with EPERM."""
+    """Build the filter that applies `rules` by system call number and refuses every other call with EPERM."""
     bounds: list[tuple[int, Rule]] = [(0, REFUSE | errno.EPERM)]
     for number in sorted(rules):
         if bounds[-1][0] == number:
@@ -143,7 +119,7 @@ def assemble(arch: str, rules: dict[int, Rule]) -> bytes:
 
 
 def _search(bounds: list[tuple[int, Rule]]) -> list[Instruction]:
-    """Binary search: below the middle bound fall through, from it on jump over the left half."""
+    """Build a binary search: fall through below the middle bound, otherwise jump over the left half."""
     if len(bounds) == 1:
         rule = bounds[0][1]
         return rule.code() if isinstance(rule, Argument) else [(_RETURN, 0, 0, rule)]

@@ -1,9 +1,8 @@
-"""System calls that a judged program, and the zygote that forks it, may make: name:x86_64:aarch64 (a dash where the
-machine has none).
+"""System calls that a judged program and the zygote may make, as name:x86_64:aarch64; a dash means "does not exist".
 
-An allow-list: what is not named fails with EPERM, so a system call that a later kernel adds is refused from its first
-day. Absent on purpose: everything that makes a process (unless allowed), a socket (socketpair too: asyncio does not
-run), a namespace, a mount, a key, a trace, a memory file, a message queue, a ring of requests.
+This is an allow-list: every other call fails with EPERM, including calls that later kernels add. Absent on purpose:
+whatever creates a process (unless allowed), a socket (also socketpair, so asyncio does not run), a namespace, a mount,
+a key, a memory file, a message queue or an io_uring, and whatever traces a process.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ getpid:39:172 getppid:110:173 getuid:102:174 geteuid:107:175 getgid:104:176 gete
 getresgid:120:150 getgroups:115:158 getpgrp:111:- getpgid:121:155 getsid:124:156 getrusage:98:165 getrlimit:97:163
 setrlimit:160:164 getpriority:140:141 sysinfo:99:179 uname:63:160 getrandom:318:278
 """
-# Allowed with some arguments only; which, `seccomp` says.
+# Allowed with certain arguments only; see `seccomp`.
 _CHECKED = "clone:56:220 clone3:435:435 fcntl:72:25 ioctl:16:29 prctl:157:167 prlimit64:302:261"
 _PROCESSES = "fork:57:- vfork:58:- wait4:61:260 waitid:247:95 execve:59:221 arch_prctl:158:-"
 _ZYGOTE = """
@@ -45,7 +44,7 @@ AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
 def machine() -> str:
-    """This machine's name, if the tables know it."""
+    """Return this machine's architecture; raise ValueError if the tables do not cover it."""
     name = platform.machine()
     if name not in _COLUMN:
         raise ValueError(f"machine {name!r}: the sandbox's seccomp filter is written for {' and '.join(_COLUMN)}")
@@ -58,20 +57,20 @@ def _numbers(table: str, arch: str) -> dict[str, int]:
 
 
 def program(arch: str) -> dict[str, int]:
-    """Calls any judged program may make."""
+    """Return the calls that every judged program may make."""
     return _numbers(_PROGRAM, arch)
 
 
 def checked(arch: str) -> dict[str, int]:
-    """Calls that are looked at more closely."""
+    """Return the calls whose arguments are checked."""
     return _numbers(_CHECKED, arch)
 
 
 def processes(arch: str) -> dict[str, int]:
-    """Calls a program may make besides, where it may have processes."""
+    """Return the calls that a program may also make if processes are allowed."""
     return _numbers(_PROCESSES, arch)
 
 
 def zygote(arch: str) -> dict[str, int]:
-    """Calls only the zygote may make."""
+    """Return the calls that only the zygote may make."""
     return _numbers(_ZYGOTE, arch)

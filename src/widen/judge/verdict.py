@@ -1,11 +1,12 @@
-"""What the judge says of one program, and the file in which it keeps what it has said.
+"""The verdict on one program, and the file that keeps verdicts.
 
-The file is JSON lines, append-only: a key (a hash of program, tests and settings), the verdict, a checksum. A judge
-that was killed goes on where it stopped: a torn last line is dropped, whole ones are kept.
+The file is append-only JSON lines: a key (a hash of program, tests and settings), the verdict, a checksum. A judge
+that was killed continues where it stopped: complete lines are kept, an incomplete last line is dropped.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -24,13 +25,14 @@ class Verdict:
     """One program's verdict.
 
     Args:
-        status: passed; failed (a wrong answer); error (it raised, or left early); timeout (wall or processor);
-            memory; output (it printed too much); forbidden (it tried what the sandbox refuses).
-        detail: a line on the first test that did not hold.
-        tests_passed: tests seen to hold; after a failure not every other test need have been tried.
-        tests: tests in all.
-        seconds: time on the clock inside the sandbox, re-runs included.
-        apart: the verdict rests on tests that were run apart, one process each.
+        status: passed; failed (a wrong answer); error (it raised, exited early, or could not be run or read);
+            timeout (wall clock or processor); memory; output (it printed too much); forbidden (the sandbox refused
+            an action).
+        detail: one line about the first test that did not pass.
+        tests_passed: tests seen to pass; after a failure some tests may not have been tried.
+        tests: all tests.
+        seconds: wall-clock time inside the sandbox, including repeated runs.
+        apart: tests were run again separately, one process each, and the verdict rests on those runs.
 
     Examples:
         >>> Verdict(status="passed", tests_passed=3, tests=3, seconds=0.01).passed
@@ -50,11 +52,11 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """All tests held."""
+        """Whether all tests passed."""
         return self.status == "passed"
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary that `json` can write."""
+        """Return a dictionary that `json` can write."""
         return asdict(self)
 
     @classmethod
@@ -64,7 +66,7 @@ class Verdict:
 
 
 class Count(NamedTuple):
-    """n programs of one problem were judged and c passed: what `pass_at_k(n, c, k)` takes."""
+    """Of one problem, n programs were judged and c passed, as `pass_at_k(n, c, k)` takes them."""
 
     problem: str
     n: int
@@ -72,20 +74,30 @@ class Count(NamedTuple):
 
 
 class VerdictFile:
-    """Verdicts by key, on disk; a context manager, locked against a second writer."""
+    """Verdicts on disk, by key; a context manager that locks the file against a second writer."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self.known: dict[str, Verdict] = {}
 
     def __enter__(self) -> VerdictFile:
-        self._file = open(self.path, "a+b")
+        try:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = open(os.open(self.path, flags, 0o666), "a+b")
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise ValueError(f"verdicts_path={self.path!r}: is a symbolic link; give the file itself") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
             raise ValueError(f"verdicts_path={self.path!r}: another judge is writing to it") from None
-        self._load()
+        try:
+            self._load()
+        except BaseException:
+            self._file.close()
+            raise
         return self
 
     def __exit__(
@@ -95,7 +107,7 @@ class VerdictFile:
         self._file.close()
 
     def _load(self) -> None:
-        """Read every whole record; cut a torn tail off, so that the next record starts a line of its own."""
+        """Read every complete record; cut off an incomplete last line, so that the next record starts a new line."""
         self._file.seek(0)
         whole, bad = 0, []
         for number, line in enumerate(self._file, start=1):
@@ -116,7 +128,7 @@ class VerdictFile:
             )
 
     def add(self, key: str, verdict: Verdict) -> None:
-        """One record, one write: a kill leaves it whole or torn, never mixed with another."""
+        """Append one record in one write: a kill may cut it off but cannot mix it with another."""
         body = {"v": SCHEMA, "key": key, "verdict": verdict.to_json()}
         self._file.write(json.dumps({**body, "check": _check(body)}).encode() + b"\n")
         self._file.flush()

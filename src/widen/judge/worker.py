@@ -1,8 +1,7 @@
-"""One bubblewrap with one zygote in it, as the judge sees it: jobs go in, endings and findings come out, and it can
-be killed at any moment.
+"""One running sandbox, as the judge sees it: jobs go in, endings and findings come out.
 
-Nothing here blocks: writes wait in buffers and `Sandbox` asks which descriptors are ready. Jobs may be queued ahead;
-the zygote takes them one at a time.
+Nothing here blocks: writes wait in buffers, and `Sandbox` polls the descriptors. Jobs may be queued; the zygote takes
+one at a time. The worker may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -32,10 +31,11 @@ _START_SECONDS = 60.0
 _SLACK_SECONDS = 5.0
 _GOODBYE_SECONDS = 1.0
 _OVERHEAD_BYTES = 192 << 20  # zygote, examiner's interpreter, kernel memory
+_JOB_BYTES = 64 << 20  # largest job
 _BOOT = "from inside.zygote import main; main()"
 
 
-@dataclass(frozen=True, eq=False)  # one job is one run: two with the same text are two
+@dataclass(frozen=True, eq=False)  # compared by identity: two jobs with the same text are two runs
 class Job:
     """One run: a program with the code of its tests (SERVE) or with inputs (CONVERSE)."""
 
@@ -54,11 +54,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: the zygote's account, the examiner's findings, and whether the sandbox was lost over it."""
+    """How a job ended.
+
+    Args:
+        ending: the zygote's account; empty if there is none.
+        findings: the examiner's reports.
+        lost: why the sandbox died during this job, if it did.
+        refused: why the job was not run, if it was not.
+        out_of_memory: the kernel killed a process of the sandbox because memory ran out.
+    """
 
     ending: Mapping[str, Any]
     findings: tuple[bytes, ...]
     lost: str = ""
+    refused: str = ""
     out_of_memory: bool = False
 
 
@@ -69,12 +78,11 @@ class _Pipe:
 
 
 class Worker:
-    """A running sandbox; `number` picks its user."""
+    """A running sandbox; `number` chooses its user."""
 
     def __init__(self, *, bwrap: str, interpreter: Interpreter, limits: Limits, number: int) -> None:
         self.limits, self.interpreter = limits, interpreter
-        # One submodule is worth keeping warm too: `scipy.special` takes 130 ms to import, and is what programs mean
-        # by scipy.
+        # `scipy.special` takes 130 ms to import and is what most programs want from scipy: preload it too.
         self._importable = (*interpreter.packages, *(("scipy.special",) if "scipy" in interpreter.packages else ()))
         self.group: MemoryGroup | None = memory_group(limits.memory_bytes + limits.tmp_bytes + _OVERHEAD_BYTES)
         self.ready = False
@@ -82,6 +90,7 @@ class Worker:
         self.head_since = time.monotonic()
         self._serial = 0
         self._oom_seen = 0
+        self._broken = ""
         self._findings: dict[int, list[bytes]] = {}
         self._status_bytes, self._findings_bytes = bytearray(), bytearray()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -95,7 +104,9 @@ class Worker:
         os.close(walls[1])
         plan = {
             "bwrap": bwrap,
-            "options": profile.bubblewrap_options(tmp_bytes=self.limits.tmp_bytes, seccomp_fd=walls[0]),
+            "options": profile.bubblewrap_options(
+                tmp_bytes=self.limits.tmp_bytes, seccomp_fd=walls[0], hidden=self.interpreter.hidden
+            ),
             "binds": self.interpreter.binds,
             "command": [self.interpreter.executable, "-S", "-s", "-B", "-X", "utf8", "-c", _BOOT],
             "uid": profile.worker_uid(number),
@@ -121,17 +132,19 @@ class Worker:
         self._write(self.control, json.dumps(setup).encode())
 
     def submit(self, job: Job) -> None:
-        """Queue one job."""
+        """Queue one job; raises, and queues nothing, if the job cannot be sent."""
         frame = _job_frame(job, self.limits)
+        exam = json.dumps({**job.exam, "serial": self._serial + 1}).encode()
+        wanted = sum(1 << bit for bit, name in enumerate(self._importable) if name in job.source)
+        wall_ms = round(1000 * (job.wall_seconds or self.limits.wall_seconds))
+        command = COMMAND.pack(job.mode, wanted, job.cpu_seconds or self.limits.cpu_seconds, wall_ms)
         if not self.in_flight:
             self.head_since = time.monotonic()
         self._serial += 1
         self.in_flight.append((self._serial, job))
         self._write(self.jobs, frame)
-        self._write(self.exams, json.dumps({**job.exam, "serial": self._serial}).encode())
-        wanted = sum(1 << bit for bit, name in enumerate(self._importable) if name in job.source)
-        wall_ms = round(1000 * (job.wall_seconds or self.limits.wall_seconds))
-        self.control.waiting += COMMAND.pack(job.mode, wanted, job.cpu_seconds or self.limits.cpu_seconds, wall_ms)
+        self._write(self.exams, exam)
+        self.control.waiting += command
         self.flush()
 
     def _write(self, pipe: _Pipe, payload: bytes) -> None:
@@ -153,23 +166,31 @@ class Worker:
         return [pipe.fd for pipe in (self.control, self.jobs, self.exams) if pipe.waiting]
 
     def collect(self) -> tuple[list[tuple[Job, Outcome]], bool]:
-        """Jobs that have ended since, and whether the sandbox still lives."""
+        """Return the jobs that have ended since, and whether the sandbox is still usable.
+
+        A sandbox that sends anything malformed is not.
+        """
         alive = _read_all(self.status, self._status_bytes)
         _read_all(self.findings, self._findings_bytes)
-        for frame in _frames(self._findings_bytes):
-            head, _, _ = frame.partition(b"\n")
-            self._findings.setdefault(json.loads(head)["serial"], []).append(frame)
-        ended = []
-        for frame in _frames(self._status_bytes):
-            message = json.loads(frame)
-            if message.get("ready"):
-                self.ready, self.head_since = True, time.monotonic()
-                continue
-            serial, job = self.in_flight.popleft()
-            self.head_since = time.monotonic()
-            ended.append((job, Outcome(message, tuple(self._findings.pop(serial, ())), out_of_memory=self._ran_out())))
-            alive = alive and message["examiner"] == 0
-        return ended, alive
+        ended: list[tuple[Job, Outcome]] = []
+        try:
+            for frame in _frames(self._findings_bytes):
+                head, _, _ = frame.partition(b"\n")
+                self._findings.setdefault(int(json.loads(head)["serial"]), []).append(frame)
+            for frame in _frames(self._status_bytes):
+                message = json.loads(frame)
+                if message.get("ready"):
+                    self.ready, self.head_since = True, time.monotonic()
+                    continue
+                usable = message["examiner"] == 0
+                serial, job = self.in_flight.popleft()
+                self.head_since = time.monotonic()
+                found = tuple(self._findings.pop(serial, ()))
+                ended.append((job, Outcome(message, found, out_of_memory=self._ran_out())))
+                alive = alive and usable
+        except Exception as error:
+            self._broken = f"the sandbox sent a malformed message: {type(error).__name__}: {error}"[:400]
+        return ended, alive and not self._broken
 
     def _ran_out(self) -> bool:
         now = self.group.kills() if self.group is not None else 0
@@ -177,11 +198,12 @@ class Worker:
         return grown
 
     def lose(self) -> Outcome:
-        """The outcome of the job at hand when the sandbox itself died or had to be killed."""
-        return Outcome({}, (), lost=self.errors() or "the sandbox ended", out_of_memory=self._ran_out())
+        """Return the outcome of the current job when the sandbox itself died or had to be killed."""
+        why = self._broken or self.errors() or "the sandbox ended"
+        return Outcome({}, (), lost=why, out_of_memory=self._ran_out())
 
     def overdue(self, now: float) -> bool:
-        """Whether the job at hand has outlived every limit, which a working zygote does not let happen."""
+        """Return whether the current job has outlived every limit: a working zygote would have ended it."""
         if not self.ready:
             return now - self.head_since > _START_SECONDS
         if not self.in_flight:
@@ -190,13 +212,15 @@ class Worker:
         return now - self.head_since > FEED_SECONDS + wall + 2 * GRACE_SECONDS + _SLACK_SECONDS
 
     def errors(self) -> str:
-        """What bubblewrap or the zygote said on stderr."""
+        """Return what bubblewrap or the zygote wrote to stderr."""
         self._errors.seek(0)
         return self._errors.read()[-2000:].decode(errors="replace").strip()
 
     def close(self) -> None:
-        """End it: pid 1 leaves when we hang up, and the kernel ends every process of its namespace with it; what does
-        not obey is killed.
+        """End the sandbox.
+
+        Pid 1 exits when its pipes close, and the kernel then kills every process of its namespace. A bubblewrap that
+        does not exit in time is killed.
         """
         for fd in (self.control.fd, self.jobs.fd, self.exams.fd, self.status, self.findings):
             os.close(fd)
@@ -213,15 +237,16 @@ class Worker:
 def _job_frame(job: Job, limits: Limits) -> bytes:
     body = {"source": job.source} if job.inputs is None else {"source": job.source, "inputs": job.inputs}
     frame = json.dumps(body).encode()
+    if len(frame) > _JOB_BYTES:
+        raise ValueError(f"source and inputs take {len(frame)} bytes; at most {_JOB_BYTES} can be sent")
     largest = max((len(text.encode("utf-8", "surrogatepass")) for text in job.inputs or ()), default=0)
-    if len(frame) > FRAME_LIMIT or largest > limits.tmp_bytes:
-        legal = f"at most {FRAME_LIMIT}, and an input at most tmp_bytes={limits.tmp_bytes}"
-        raise ValueError(f"a job of {len(frame)} bytes with an input of {largest} bytes: {legal}")
+    if largest > limits.tmp_bytes:
+        raise ValueError(f"an input of {largest} bytes exceeds tmp_bytes={limits.tmp_bytes}")
     return frame
 
 
 def _read_all(fd: int, into: bytearray) -> bool:
-    """Everything that lies in the pipe; False at its end."""
+    """Append everything that is in the pipe; return False at its end."""
     try:
         while chunk := os.read(fd, 1 << 16):
             into += chunk
@@ -231,12 +256,16 @@ def _read_all(fd: int, into: bytearray) -> bool:
 
 
 def _frames(buffer: bytearray) -> list[bytes]:
-    """Whole frames, taken out of the buffer."""
-    frames = []
-    while len(buffer) >= _LENGTH.size:
-        (length,) = _LENGTH.unpack_from(buffer)
-        if len(buffer) < _LENGTH.size + length:
+    """Remove all complete frames from the buffer and return them."""
+    frames, start = [], 0
+    while len(buffer) >= start + _LENGTH.size:
+        (length,) = _LENGTH.unpack_from(buffer, start)
+        if length > FRAME_LIMIT:
+            raise ValueError(f"a frame of {length} bytes; at most {FRAME_LIMIT} is legal")
+        end = start + _LENGTH.size + length
+        if len(buffer) < end:
             break
-        frames.append(bytes(buffer[_LENGTH.size : _LENGTH.size + length]))
-        del buffer[: _LENGTH.size + length]
+        frames.append(bytes(buffer[start + _LENGTH.size : end]))
+        start = end
+    del buffer[:start]
     return frames

@@ -8,7 +8,7 @@ from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
 from .nll import NLL
 from .parse import LOSSES, parse, spec
-from .stats import WeightStats, staleness, starvation, stats
+from .stats import staleness, starvation
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR, keep
 from .weight import Bounded, State, TokenWeight, Weight, position_and_length
@@ -28,7 +28,6 @@ __all__ = [
     "TruncR",
     "Warmup",
     "Weight",
-    "WeightStats",
     "dft",
     "gold",
     "keep",
@@ -37,6 +36,5 @@ __all__ = [
     "spec",
     "staleness",
     "starvation",
-    "stats",
     "weighted_nll",
 ]

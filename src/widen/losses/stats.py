@@ -1,15 +1,8 @@
-"""What a trainer logs about its weights: mean, maximum, effective sample size, share of zeros.
-
-Everything is kept as sums, so that the figures of several micro-batches and ranks add up to those of the optimizer step.
-"""
+"""Sentences for a trainer's log when a loss trains on almost nothing, or on much less than was asked for."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
+from typing import Any, Protocol, runtime_checkable
 
 from .compose import Product, Warmup
 from .tailr import LambdaPR
@@ -24,77 +17,28 @@ STALE = 0.5
 margin: `drop` is a share of sequences, and long ones hold more tokens."""
 
 
-class WeightStats(NamedTuple):
-    """Sums over target tokens; `+` joins micro-batches. Reading a property of a CUDA tensor synchronises: do it when you log."""
-
-    tokens: Float[Tensor, ""]
-    total: Float[Tensor, ""]
-    squares: Float[Tensor, ""]
-    largest: Float[Tensor, ""]
-    zeros: Float[Tensor, ""]
-
-    def __add__(self, other: object) -> WeightStats:
-        if not isinstance(other, WeightStats):
-            return NotImplemented
-        return WeightStats(
-            self.tokens + other.tokens,
-            self.total + other.total,
-            self.squares + other.squares,
-            torch.maximum(self.largest, other.largest),
-            self.zeros + other.zeros,
-        )
+@runtime_checkable
+class Seen(Protocol):
+    """What the sentences below look at: sums over target tokens, such as `widen.train.Figures`."""
 
     @property
-    def mean(self) -> float:
-        """Mean weight: the factor by which the loss's scale, hence the effective learning rate, differs from NLL's."""
-        return float(self.total) / max(float(self.tokens), 1.0)
-
-    @property
-    def max(self) -> float:
-        """Largest weight."""
-        return float(self.largest)
-
-    @property
-    def ess(self) -> float:
-        """Effective sample size as a share of the tokens: (sum w)^2 / (n sum w^2); 1 where all weigh the same, 0 where none does."""
-        squares = float(self.squares) * float(self.tokens)
-        return float(self.total) ** 2 / squares if squares > 0 else 0.0
-
-    @property
-    def zero_share(self) -> float:
-        """Share of target tokens that do not count at all."""
-        return float(self.zeros) / max(float(self.tokens), 1.0)
+    def tokens(self) -> float:
+        """Number of target tokens."""
+        ...
 
     @property
     def active_share(self) -> float:
-        """Share of target tokens that count; 0 for a batch without targets."""
-        return 1 - self.zero_share if float(self.tokens) else 0.0
+        """Share of them with a weight above 0."""
+        ...
 
 
-def stats(w_BL: Float[Tensor, "*any"], mask_BL: Bool[Tensor, "*any"]) -> WeightStats:
-    """Sums of the weights of the target tokens, on their device.
-
-    >>> s = stats(torch.tensor([[2.0, 0.0, 9.0]]), torch.tensor([[True, True, False]]))
-    >>> s.mean, s.max, s.ess, s.zero_share
-    (1.0, 2.0, 0.5, 0.5)
-    """
-    w = torch.where(mask_BL, w_BL, 0.0).double()
-    return WeightStats(
-        tokens=mask_BL.sum().double(),
-        total=w.sum(),
-        squares=w.square().sum(),
-        largest=w.max() if w.numel() else w.sum(),
-        zeros=(mask_BL & (w == 0)).sum().double(),
-    )
-
-
-def starvation(weight: Weight, seen: WeightStats, *, mean_length: float | None = None) -> str | None:
+def starvation(weight: Weight, seen: Seen, *, mean_length: float | None = None) -> str | None:
     """A sentence for the log when a loss leaves almost nothing to train, else None.
 
     For lambda-PR it names delta, which falls with gamma and with the length of the sequences: at gamma = 1e-7, lam = .1 and 512
     tokens only tokens with q <= 2.2e-5 train.
     """
-    if float(seen.tokens) == 0 or seen.active_share >= STARVED:
+    if seen.tokens == 0 or seen.active_share >= STARVED:
         return None
     text = f"{weight}: only {seen.active_share:.2%} of the target tokens count"
     gate = _part(weight, LambdaPR)
@@ -105,14 +49,14 @@ def starvation(weight: Weight, seen: WeightStats, *, mean_length: float | None =
     return text
 
 
-def staleness(weight: Weight, seen: WeightStats) -> str | None:
+def staleness(weight: Weight, seen: Seen) -> str | None:
     """A sentence for the log when Trunc or TruncR leaves out far more tokens than `drop` of the sequences could hold, else None.
 
     Their threshold is a quantile of scores that earlier models gave: while a model improves fast, nearly every sequence lies above it.
     """
     one = _part(weight, Trunc)
     if (
-        one is None or float(seen.tokens) == 0 or _part(weight, LambdaPR) is not None
+        one is None or seen.tokens == 0 or _part(weight, LambdaPR) is not None
     ):  # whose gate leaves out tokens of its own
         return None
     left_out = 1 - seen.active_share

@@ -90,8 +90,8 @@ class Embedder:
         recipe = read_recipe(Path(self.model))
         source = self._source = str(recipe.model if recipe else self.model)
         self._device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(source)
-        config: Any = AutoConfig.from_pretrained(source)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
         limit = position_limit(config, self._tokenizer)
         asked = self.max_tokens or (recipe.max_tokens if recipe else None) or limit
         commit = getattr(config, "_commit_hash", None)
@@ -146,7 +146,7 @@ class Embedder:
         """The weights, read when the first text is not in the cache."""
         from transformers import AutoModel
 
-        network: Any = AutoModel.from_pretrained(self._source, dtype=self.dtype)
+        network: Any = AutoModel.from_pretrained(self._source, dtype=self.dtype, trust_remote_code=False)
         network = network.get_encoder() if network.config.is_encoder_decoder else network
         return network.to(self._device).eval()
 

@@ -1,7 +1,7 @@
-"""Features on disk, so that a text is embedded once: keyed by the text, the model and every setting that changes the numbers.
+"""Features on disk, so that each text is embedded once: keyed by the text, the model and every setting that changes the numbers.
 
-A folder per model and settings; in it, files of rows named by their own content, so that writers never meet. Files are safetensors,
-written aside and renamed: a killed run leaves whole files or none, and nothing is ever unpickled.
+There is one folder per model and settings. Its safetensors files are named by their content, so several processes can write at once.
+A killed run leaves complete files or none, and nothing is unpickled.
 
 Shapes: N texts, D features.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from widen.disk.atomic import write_bytes, write_text
 
 SAMPLED = 64  # places of a weights file that are hashed: training moves all weights, so that any of them tells
 
@@ -59,10 +59,13 @@ class FeatureCache:
             self._read(file)
 
     def _read(self, file: Path) -> None:
-        from safetensors.numpy import load_file
+        from safetensors.numpy import load
 
         try:
-            found = load_file(file)
+            data = file.read_bytes()
+            if hashlib.sha256(data).hexdigest()[:24] != file.stem:
+                raise ValueError("its content does not match its name")
+            found = load(data)
             keys, features = found["keys"], found["features"]
             whole = keys.shape == (len(features), 32) and np.isfinite(features).all()
         except Exception as error:
@@ -84,24 +87,10 @@ class FeatureCache:
         from safetensors.numpy import save
 
         keys = [text_key(text) for text in texts]
-        self.folder.mkdir(parents=True, exist_ok=True)
         described = self.folder / "settings.json"
         if not described.exists():
-            write_atomically(described, self.settings.encode())
+            write_text(described, self.settings)
         together = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32)
         data = save({"keys": together, "features": np.ascontiguousarray(features, dtype=np.float32)})
-        write_atomically(self.folder / f"{hashlib.sha256(data).hexdigest()[:24]}.safetensors", data)
+        write_bytes(self.folder / f"{hashlib.sha256(data).hexdigest()[:24]}.safetensors", data)
         self.rows.update(zip(keys, features, strict=True))
-
-
-def write_atomically(file: Path, data: bytes) -> None:
-    """The whole file or nothing, also when several processes or threads write it at once."""
-    aside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    try:
-        with aside.open("wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        aside.replace(file)
-    finally:
-        aside.unlink(missing_ok=True)

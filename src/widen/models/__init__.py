@@ -1,7 +1,6 @@
-"""tokens -> hidden states: the paper's small Llama, alone or many side by side, and any Hugging Face causal LM as (backbone, head).
+"""tokens -> hidden states: the paper's small Llama, its files, and its exact likelihoods.
 
-Start with ``tiny_llama.py``. ``stacked.py`` is the same model M times as batched products; ``convert.py`` and ``checkpoint.py`` are files;
-``ancestral.py`` draws sequences, ``likelihood.py`` scores them exactly, and ``decoded_likelihood.py`` does so under any decoding.
+Start with ``tiny_llama.py``. ``convert.py`` and ``checkpoint.py`` are files; ``likelihood.py`` scores sequences exactly under any decoding.
 """
 
 from __future__ import annotations
@@ -10,41 +9,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .ancestral import sample
     from .convert import from_transformers, load_pretrained, save_pretrained, to_transformers
-    from .decoded_likelihood import decoded_log_likelihood
-    from .likelihood import log_likelihood, stacked_log_likelihood
-    from .pretrained import Pretrained
-    from .stacked import StackedLlama
+    from .likelihood import decoded_log_likelihood, log_likelihood
     from .tiny_llama import LlamaShape, TinyLlama
 
 _HOME = {
     "LlamaShape": "tiny_llama",
-    "Pretrained": "pretrained",
-    "StackedLlama": "stacked",
     "TinyLlama": "tiny_llama",
-    "decoded_log_likelihood": "decoded_likelihood",
+    "decoded_log_likelihood": "likelihood",
     "from_transformers": "convert",
     "load_pretrained": "convert",
     "log_likelihood": "likelihood",
-    "sample": "ancestral",
     "save_pretrained": "convert",
-    "stacked_log_likelihood": "likelihood",
     "to_transformers": "convert",
 }
 
 __all__ = [
     "LlamaShape",
-    "Pretrained",
-    "StackedLlama",
     "TinyLlama",
     "decoded_log_likelihood",
     "from_transformers",
     "load_pretrained",
     "log_likelihood",
-    "sample",
     "save_pretrained",
-    "stacked_log_likelihood",
     "to_transformers",
 ]
 

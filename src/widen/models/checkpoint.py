@@ -1,13 +1,11 @@
-"""Checkpoints as safetensors and JSON: nothing is ever unpickled, and a killed process never leaves half a checkpoint behind.
+"""Checkpoints as safetensors and JSON: nothing is unpickled, and a killed process never leaves half a checkpoint behind.
 
-A checkpoint is a folder ``step-<n>`` with one ``.safetensors`` file a group of tensors (weights, optimizer, loss state, random state)
-and ``checkpoint.json``. It is written under another name, flushed to disk, and renamed in one move; older ones go only after that.
+A checkpoint is a folder ``step-<n>`` with ``checkpoint.json`` and one ``.safetensors`` file per group of tensors (weights, optimizer,
+loss state, random state). It appears in one move, and older checkpoints are removed only after that.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -16,13 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from widen.disk.atomic import write_json
+from widen.disk.checksums import check_files
+from widen.disk.folder import write_folder
+from widen.disk.inside import tree_inside
+from widen.disk.json_file import read_json
 
 __all__ = [
     "Checkpoint",
     "latest",
     "load",
+    "load_tensors",
     "random_state",
     "restore_random_state",
     "save",
@@ -47,30 +53,21 @@ class Checkpoint:
 
 def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/step-<n>`` in one move, then drop the older ones."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"step-{checkpoint.step:09d}"
-    part = folder / f"{target.name}.part"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    for name, tensors in checkpoint.groups.items():
-        save_file(
-            {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, part / f"{name}.safetensors"
-        )
     content = {
         "schema": SCHEMA,
         "step": checkpoint.step,
         "groups": sorted(checkpoint.groups),
         "numbers": checkpoint.numbers,
     }
-    (part / "checkpoint.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    for file in part.iterdir():
-        _flush(file)
-    _flush(part)
-    shutil.rmtree(target, ignore_errors=True)
-    part.rename(target)
-    _flush(folder)
-    for other in _all(folder):
+
+    def fill(part: Path) -> None:
+        for name, tensors in checkpoint.groups.items():
+            plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+            save_file(plain, part / f"{name}.safetensors")
+        write_json(part / "checkpoint.json", content)
+
+    target = write_folder(Path(folder) / f"step-{checkpoint.step:09d}", fill)
+    for other in _all(Path(folder)):
         if other != target:
             shutil.rmtree(other)
     return target
@@ -83,13 +80,23 @@ def latest(folder: str | Path) -> Path | None:
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
-    """Read a checkpoint folder."""
+    """Read a checkpoint folder; damage is refused with the name of the file."""
     path = Path(path)
-    content = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
+    tree_inside(path.parent, path)
+    check_files(path)
+    content = read_json(path / "checkpoint.json")
     if content.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {content.get('schema')!r}; this version of widen reads schema {SCHEMA}")
-    groups = {name: load_file(path / f"{name}.safetensors", device=str(device)) for name in content["groups"]}
+    groups = {name: load_tensors(path / f"{name}.safetensors", device=device) for name in content["groups"]}
     return Checkpoint(content["step"], groups, content["numbers"])
+
+
+def load_tensors(path: str | Path, *, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+    """Read a safetensors file; an error names the file."""
+    try:
+        return load_file(path, device=str(device))  # type: ignore[no-any-return]
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
 
 
 def state_tensors(state: tuple[Any, ...], *, prefix: str = "") -> dict[str, Tensor]:
@@ -139,11 +146,3 @@ def _all(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

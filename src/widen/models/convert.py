@@ -6,15 +6,19 @@ Writing and reading need no transformers; `to_transformers` and `from_transforme
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save
 from torch import Tensor
 
+from widen.disk.atomic import write_bytes
+from widen.disk.checksums import check_files, write_checksums
+from widen.disk.json_file import read_json
+
+from .checkpoint import load_tensors
 from .tiny_llama import LlamaShape, TinyLlama
 
 __all__ = ["from_transformers", "load_pretrained", "save_pretrained", "to_transformers"]
@@ -37,20 +41,19 @@ def save_pretrained(model: TinyLlama, folder: str | Path, *, max_length: int = 2
       max_length: the longest sequence transformers is told of; rotary positions have no table, so it costs nothing.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     config = json.dumps(config_of(model.shape, model.embed.dtype, max_length=max_length), indent=1)
-    _write(folder / "model.safetensors", lambda path: save_file(theirs(model), path, metadata={"format": "pt"}))
-    _write(
-        folder / "config.json", lambda path: path.write_text(config, encoding="utf-8")
-    )  # last: it marks the folder whole
+    contents = {"model.safetensors": save(theirs(model), metadata={"format": "pt"}), "config.json": config.encode()}
+    write_checksums(folder, contents)
+    for name, data in contents.items():  # the config comes last: it marks the folder as complete
+        write_bytes(folder / name, data)
     return folder
 
 
 def load_pretrained(folder: str | Path) -> TinyLlama:
     """Open such a folder; a Llama with grouped heads, biases or a tied head is refused, as the small model has none of these."""
     folder = Path(folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return _build(shape_of(config), load_file(folder / "model.safetensors"))
+    check_files(folder)
+    return _build(shape_of(read_json(folder / "config.json")), load_tensors(folder / "model.safetensors"))
 
 
 def to_transformers(model: TinyLlama) -> Any:
@@ -149,11 +152,3 @@ def _build(shape: LlamaShape, tensors: Mapping[str, Tensor]) -> TinyLlama:
             mine[f"layers.{i}.{name}"] = torch.cat([tensors[f"model.layers.{i}.{module}.weight"] for module in modules])
     model.load_state_dict(mine)
     return model
-
-
-def _write(path: Path, write: Any) -> None:
-    part = path.with_name(path.name + ".part")
-    write(part)
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(path)

@@ -1,14 +1,15 @@
-"""The exact score pass: log Q^t(x) of every sequence of a support, at many temperatures, for M models side by side (THEORY B2).
+"""Exact log-likelihoods under any decoding, on any device: the torch twin of :func:`widen.theory.exact_log_likelihood`.
 
-One teacher-forced pass; each temperature is then a re-normalisation of the same logits. Sums are taken in float64. The torch twin of
-:func:`widen.theory.exact_log_likelihood`, against which it is tested.
+The model runs once over every sequence; each decoding then re-normalises the same logits. What the steps of a decoding mean, ties included,
+is written in :mod:`widen.theory.steps`. Laws and sums are computed in float64, whatever the dtype of the model.
 
-Shapes: M models, S sequences, T temperatures, L target tokens, N rows, V vocabulary.
+Shapes: S sequences, L target tokens, V vocabulary, T decodings, B sequences of a chunk, N rows of logits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,18 +17,20 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .prefix import Prefixes, SharedBatch
-from .stacked import StackedLlama
-from .tiny_llama import LlamaShape, TinyLlama
+from widen.theory.steps import Decodings, Steps, as_decodings, as_steps
 
-__all__ = ["log_likelihood", "stacked_log_likelihood"]
+from .tiny_llama import TinyLlama
 
-CHUNK = 1024
-"""Sequences at a time: bounds the memory at about 45 MB a model."""
+__all__ = ["decoded_log_likelihood", "decoded_log_probabilities", "log_likelihood"]
+
+SLICE = 1 << 24
+"""Logits converted to float64 at a time: 128 MB, and a few times that while a decoding is applied."""
 
 
-def log_likelihood(model: TinyLlama, tokens: NDArray[np.int64], temperatures: Sequence[float]) -> NDArray[np.float64]:
-    """log Q^t of every row of `tokens` [S, 1 + L] (BOS first), at every temperature: [T, S].
+def log_likelihood(
+    model: TinyLlama, tokens: NDArray[np.int64], decodings: Decodings, *, mask: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
+    """`decoded_log_likelihood` of a small Llama, run in float64: the score of the model itself, free of rounding.
 
     Examples:
       >>> from widen.data.mulmod import MulMod
@@ -35,47 +38,113 @@ def log_likelihood(model: TinyLlama, tokens: NDArray[np.int64], temperatures: Se
       >>> logq.shape, round(float(logq[1, 0] / np.log(13)), 6)
       ((2, 81), -5.0)
     """
-    return np.asarray(stacked_log_likelihood(model.flat()[None], tokens, temperatures, shape=model.shape)[0])
+    device = model.head.device
+    net = TinyLlama(model.shape).to(device, torch.float64).load_flat(model.flat().double())
+    return decoded_log_likelihood(net.logits, tokens, decodings, mask=mask, device=device)
 
 
 @torch.no_grad()
-def stacked_log_likelihood(
-    flat_MP: Float[Tensor, "M P"],
+def decoded_log_likelihood(
+    logits: Callable[[Tensor], Tensor],
     tokens: NDArray[np.int64],
-    temperatures: Sequence[float],
+    decodings: Decodings,
     *,
-    shape: LlamaShape,
-    dtype: torch.dtype = torch.float64,
+    mask: NDArray[np.bool_] | None = None,
+    chunk: int = 1024,
+    device: torch.device | str = "cpu",
 ) -> NDArray[np.float64]:
-    """The same for M models given by their flat parameters, on the device where these are: [M, T, S].
+    """log Q(x) of every sequence under every decoding, -inf where a decoding cuts the sequence off.
 
-    `dtype` is that of the forward pass: in float64 the score is that of the model itself, free of rounding.
+    Args:
+      logits: maps token ids [B, L] to next-token logits [B, L, V]: ``TinyLlama.logits``, or ``lambda ids: model(ids).logits``.
+      tokens: [S, 1 + L], the first token is context only (BOS).
+      decodings: as in :func:`widen.theory.exact_log_likelihood`.
+      mask: True where a token is scored, [S, L], for tokens 1..L; False for prompts and padding. None scores all.
+      chunk: sequences in one forward pass.
+      device: where the model is.
+
+    Returns:
+      [T..., S].
+
+    Examples:
+      >>> fair = lambda ids: torch.zeros(*ids.shape, 4)
+      >>> decoded_log_likelihood(fair, np.array([[0, 1, 3]]), [1.0, (("top_p", 0.5),)]).round(4).tolist()
+      [[-2.7726], [-inf]]
     """
-    if any(not t >= 0 for t in temperatures):
-        raise ValueError(f"temperatures={list(temperatures)}: each must be in [0, inf]")
-    net = StackedLlama(flat_MP.to(dtype), shape=shape)
-    prefixes = Prefixes.of(tokens, batch_size=min(CHUNK, len(tokens)))
-    device, M = flat_MP.device, flat_MP.shape[0]
-    roots_MKR = torch.from_numpy(prefixes.roots.T.copy()).to(device).expand(M, -1, -1).contiguous()
-    scores = np.empty((M, len(temperatures), len(tokens)))
-    for start in range(0, len(tokens), CHUNK):
-        part = slice(start, min(start + CHUNK, len(tokens)))
-        index = torch.from_numpy(prefixes.index[part]).to(device).expand(M, -1)
-        tokens_MTB = torch.from_numpy(tokens[part].T.copy()).to(device).expand(M, -1, -1)
-        trace = net.forward(SharedBatch(roots_MKR, index, tokens_MTB))
-        log_MNV, at_ML = trace.logall_MNV.double(), trace.at_MLB.flatten(1)
-        for i, t in enumerate(temperatures):
-            picked = tempered(log_MNV, float(t)).flatten(1).gather(1, at_ML).view(trace.at_MLB.shape)
-            scores[:, i, part] = picked.sum(1).cpu().numpy()
-    return scores
+    if tokens.ndim != 2 or tokens.shape[1] < 2:
+        raise ValueError(f"tokens has shape {tokens.shape}: must be [S, 1 + L] with at least 2 tokens a sequence")
+    if mask is not None and mask.shape != tokens[:, 1:].shape:
+        raise ValueError(
+            f"mask has shape {mask.shape}: must be {tokens[:, 1:].shape}, one entry for each token after the first"
+        )
+    if chunk < 1:
+        raise ValueError(f"chunk={chunk}: must be at least 1")
+    shape, all_steps = as_decodings(decodings)
+    total_TS = np.zeros((len(all_steps), len(tokens)))
+    for start in range(0, len(tokens), chunk):
+        part = slice(start, start + chunk)
+        ids_BT = torch.from_numpy(np.ascontiguousarray(tokens[part])).to(device)
+        on_BL = (
+            torch.ones_like(ids_BT[:, 1:], dtype=torch.bool)
+            if mask is None
+            else torch.from_numpy(mask[part]).to(device)
+        )
+        rows_NV, target_N = logits(ids_BT[:, :-1])[on_BL], ids_BT[:, 1:][on_BL]
+        of_N = on_BL.nonzero()[:, 0]
+        sums_TB = torch.zeros(len(all_steps), len(ids_BT), dtype=torch.float64, device=rows_NV.device)
+        step = max(1, SLICE // rows_NV.shape[-1])
+        for z_NV, x_N, b_N in zip(rows_NV.split(step), target_N.split(step), of_N.split(step), strict=True):
+            lead_NV = z_NV.double()
+            lead_NV = lead_NV - lead_NV.amax(-1, keepdim=True)
+            for sums_B, steps in zip(sums_TB, all_steps, strict=True):
+                decoded_NV = _decoded(lead_NV, steps)
+                hit_N = decoded_NV.gather(1, x_N[:, None])[:, 0]
+                sums_B.index_add_(0, b_N, hit_N - decoded_NV.logsumexp(-1))
+        total_TS[:, part] = sums_TB.cpu().numpy()
+    return total_TS.reshape(*shape, len(tokens))
 
 
-def tempered(log_MNV: Float[Tensor, "M N V"], temperature: float) -> Float[Tensor, "M N V"]:
-    """Log-probabilities at a temperature; 0 shares the mass among the most likely tokens, inf among all of finite logit."""
-    if temperature == 0:
-        best = (log_MNV == log_MNV.max(-1, keepdim=True).values).double()
-        return best.log() - best.sum(-1, keepdim=True).log()
-    if temperature == float("inf"):
-        finite = (log_MNV > -torch.inf).double()
-        return finite.log() - finite.sum(-1, keepdim=True).log()
-    return (log_MNV / temperature).log_softmax(-1)
+def decoded_log_probabilities(logits_NV: Float[Tensor, "N V"], decoding: float | int | Steps) -> Float[Tensor, "N V"]:
+    """Log-probabilities that a decoding samples from, in float64; -inf for tokens that it drops.
+
+    Examples:
+      >>> q = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+      >>> decoded_log_probabilities(q, [("min_p", 0.2), ("temperature", math.inf)]).exp()
+      tensor([[0.3333, 0.3333, 0.3333, 0.0000]], dtype=torch.float64)
+    """
+    lead_NV = logits_NV.double()
+    return _decoded(lead_NV - lead_NV.amax(-1, keepdim=True), as_steps(decoding)).log_softmax(-1)
+
+
+def _decoded(lead_NV: Float[Tensor, "N V"], steps: Steps) -> Float[Tensor, "N V"]:
+    """Logits after the steps, minus the largest of each row."""
+    for name, value in steps:
+        if name != "temperature":
+            lead_NV = lead_NV.masked_fill(_dropped(lead_NV, name, value), -torch.inf)
+        elif value == 0:
+            lead_NV = torch.where(lead_NV == 0, 0.0, -torch.inf).double()
+        elif math.isinf(value):
+            lead_NV = torch.where(lead_NV > -torch.inf, 0.0, -torch.inf).double()
+        else:
+            lead_NV = lead_NV / value
+    return lead_NV
+
+
+def _dropped(lead_NV: Float[Tensor, "N V"], name: str, value: float) -> Tensor:
+    """Which tokens a filter drops."""
+    if name == "top_k":
+        return lead_NV < lead_NV.topk(min(int(value), lead_NV.shape[-1])).values[:, -1:]
+    if name == "min_p":
+        return lead_NV.exp() < value
+    if name == "top_n_sigma":
+        left = lead_NV > -torch.inf
+        count = left.sum(-1, keepdim=True)
+        mean = lead_NV.masked_fill(~left, 0.0).sum(-1, keepdim=True) / count
+        spread = (lead_NV - mean).masked_fill(~left, 0.0)
+        return lead_NV < -value * (spread.square().sum(-1, keepdim=True) / count).sqrt()
+    if name == "epsilon":
+        return (lead_NV.softmax(-1) < value) & (lead_NV < 0)
+    up, order = lead_NV.sort(dim=-1, stable=True)  # top_p
+    dropped = up.softmax(-1).cumsum(-1) <= 1 - value
+    dropped[:, -1] = False
+    return torch.empty_like(dropped).scatter_(-1, order, dropped)

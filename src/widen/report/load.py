@@ -12,9 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from widen.disk.inside import inside
+from widen.disk.json_file import read_json
 from widen.run.folder import RunFolder
 from widen.run.record import all_records
 from widen.sample.decoding import Decoding
+from widen.sample.samples_file import damaged
 
 from .run_data import RunData, SampleCell, SampleText
 
@@ -28,10 +31,10 @@ def find_runs(paths: Sequence[str | Path]) -> list[Path]:
     for path in map(Path, paths):
         if not path.is_dir():
             raise FileNotFoundError(f"{path} is not a folder; give run folders, or folders that hold them")
-        inside = list(_below(path))
-        if not inside:
+        runs = list(_below(path))
+        if not runs:
             raise FileNotFoundError(f"{path} holds no run: there is no config.json and no samples/ in it or below it")
-        found |= {one.resolve(): one for one in inside if one.resolve() not in found}
+        found |= {one.resolve(): one for one in runs if one.resolve() not in found}
     return list(found.values())
 
 
@@ -48,33 +51,30 @@ def _below(path: Path) -> Iterator[Path]:
     if (path / "config.json").is_file() or any((path / "samples").glob("*.jsonl")):
         yield path
         return
-    for inside in sorted(path.iterdir()):
-        if inside.is_dir() and not inside.is_symlink():
-            yield from _below(inside)
+    for below in sorted(path.iterdir()):
+        if below.is_dir() and not below.is_symlink():
+            yield from _below(below)
 
 
 def load(path: str | Path) -> RunData:
     """Read one run folder."""
     path = Path(path)
     notes: list[str] = []
-    config, env = path / "config.json", path / "env.json"
+    config, env = inside(path, path / "config.json"), inside(path, path / "env.json")
     plain = {"name": path.name, "model": {"loss": "as it came"}}
     return RunData(
         name=path.name,
         experiment=_json(config).get("experiment", {}) if config.is_file() else plain,
         env=_json(env) if env.is_file() else {},
-        log=list(_lines(path / "log.jsonl", notes)),
+        log=list(_lines(inside(path, path / "log.jsonl"), notes)),
         records=all_records(RunFolder(path)),
-        samples=[_cell(file, notes) for file in sorted((path / "samples").glob("*.jsonl"))],
+        samples=[_cell(inside(path, file), notes) for file in sorted((path / "samples").glob("*.jsonl"))],
         notes=notes,
     )
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+    content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds {type(content).__name__}, not an object")
     return content
@@ -91,6 +91,11 @@ def _lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
                 row = json.loads(line.decode("utf-8", errors="surrogatepass"))
             except ValueError:
                 notes.append(f"{path.parent.name}/{path.name}: line {count} is not JSON and is left out")
+                continue
+            if damaged(line):
+                notes.append(
+                    f"{path.parent.name}/{path.name}: line {count} is damaged (its check fails) and is left out"
+                )
                 continue
             if isinstance(row, dict):
                 yield row

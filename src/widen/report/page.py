@@ -17,6 +17,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from widen.disk.atomic import write_bytes
+
 from .parts import LONG, Cell, Choice, Figure, Fold, Panel, Part, Section, Table, Warnings
 
 MANY = 400
@@ -59,14 +61,9 @@ class Page:
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page to ``path`` in one move, so that a reader never meets half of it."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
+        """Write the page to ``path`` in one move."""
         # Half of a surrogate pair has no UTF-8; as a reference the browser shows it as the replacement character.
-        part.write_bytes(self.html().encode("utf-8", errors="xmlcharrefreplace"))
-        part.replace(path)
-        return path
+        return write_bytes(path, self.html().encode("utf-8", errors="xmlcharrefreplace"))
 
     def _parts(self) -> Iterator[Part]:
         return (part for section in self.sections for part in section.parts)

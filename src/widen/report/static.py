@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .lines import Line, LinePoint, kinds_of
-from .paper_figures.look import FORMATS, caption, look, panels, plain, save, styled, unit_square
+from .paper_figures.look import FORMATS, LONG, caption, look, panels, plain, save, shown, styled, unit_square
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +18,7 @@ def write(lines: Sequence[Line], folder: str | Path, *, formats: Sequence[str] =
     folder, written = Path(folder), []
     with styled():
         for kind in kinds_of(lines):
-            name = "".join(c if c.isalnum() else "_" for c in kind)
+            name = "".join(c if c.isalnum() else "_" for c in kind)[:LONG]
             written += save(_frontier(lines, kind), folder / f"frontier-{name}", formats)
         if any(point.curve_precision for line in lines for point in line.points):
             written += save(_curves(lines), folder / "pr_curves", formats)
@@ -38,7 +38,7 @@ def _frontier(lines: Sequence[Line], kind: str) -> Figure:
             [p.precision.value for p in points],
             xerr=[x for x, _ in bars] if any(x for x, _ in bars) else None,
             yerr=[y for _, y in bars] if any(y for _, y in bars) else None,
-            label=label,
+            label=shown(label),
             elinewidth=0.6,
             **look(index),
         )
@@ -51,7 +51,7 @@ def _frontier(lines: Sequence[Line], kind: str) -> Figure:
                 markersize=12,
                 linestyle="none",
                 color="#1a1a1f",
-                label=star.name,
+                label=shown(star.name),
             )
     ax.set(xlabel="recall", ylabel="precision")
     figure.legend(loc="outside right upper")
@@ -68,7 +68,7 @@ def _curves(lines: Sequence[Line]) -> Figure:
     for index, line in enumerate(lines):
         for point in line.points:
             if point.curve_precision and point.temperature == t:
-                ax.plot(point.curve_recall, point.curve_precision, label=line.name, **plain(index))
+                ax.plot(point.curve_recall, point.curve_precision, label=shown(line.name), **plain(index))
     unit_square(ax)
     figure.legend(loc="outside right upper")
     caption(figure, f"PR curves at t = {t:g}, λ along each line.")

@@ -6,7 +6,6 @@ that need the same model share it: its folder is named by the content of what ma
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import Any
 
 from widen.data.listed import listed_task
 from widen.data.mulmod import MulMod
+from widen.disk.digest import file_digest
 from widen.losses import spec
 from widen.sample.decoding import Decoding, Settings
 from widen.theory.steps import as_steps
@@ -193,7 +193,7 @@ def _content(start: str) -> str:
     path = Path(start) / "model.safetensors"
     if not path.exists():
         raise FileNotFoundError(f"start={start}: there is no model.safetensors in that folder")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return file_digest(path)
 
 
 def experiment_from(data: Any) -> Experiment:

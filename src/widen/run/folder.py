@@ -2,16 +2,18 @@
 
     config.json env.json log.jsonl checkpoint/ samples/<decoding>.jsonl scores/<name>.json
 
-Every JSON file carries ``schema``. Writes are atomic: a reader, or a run that was killed, never sees half a file.
+A link that leads out of the folder is refused, for the folder may come from a stranger. Every JSON file carries ``schema`` and the
+checksum of its content. Writes are atomic: neither a reader nor a killed run leaves or sees half a file.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+from widen.disk.inside import inside, tree_inside
+from widen.disk.json_file import read_json, write_sealed
 
 SCHEMA = 1
 """Version of the files written here; raised when their meaning changes. Scores have their own (`widen.run.record`)."""
@@ -29,30 +31,30 @@ class RunFolder:
     @property
     def config(self) -> Path:
         """The experiment, as JSON."""
-        return self.path / "config.json"
+        return inside(self.path, self.path / "config.json")
 
     @property
     def log(self) -> Path:
         """One JSON line per logged step."""
-        return self.path / "log.jsonl"
+        return inside(self.path, self.path / "log.jsonl")
 
     @property
     def checkpoint(self) -> Path:
         """The trained model: safetensors and JSON."""
-        return self.path / "checkpoint"
+        return tree_inside(self.path, self.path / "checkpoint")
 
     @property
     def is_trained(self) -> bool:
         """Whether the finished model is there; its config.json is written last."""
-        return (self.checkpoint / "config.json").exists()
+        return (self.path / "checkpoint" / "config.json").exists()
 
     def samples(self, name: str) -> Path:
         """Samples drawn with one set of decoding settings."""
-        return self.path / "samples" / f"{name}.jsonl"
+        return inside(self.path, self.path / "samples" / f"{name}.jsonl")
 
     def scores(self, name: str) -> Path:
         """The records of one score."""
-        return self.path / "scores" / f"{name}.json"
+        return inside(self.path, self.path / "scores" / f"{name}.json")
 
     def claim(self, config: dict[str, Any], env: dict[str, Any], *, decides: tuple[str, ...]) -> None:
         """Make the folder this experiment's. A folder that belongs to another experiment is refused and left as it is.
@@ -72,34 +74,21 @@ class RunFolder:
         self.write(self.path / "env.json", env)
 
     def write(self, path: Path, content: dict[str, Any], *, schema: int = SCHEMA) -> None:
-        """Write one JSON file in one move."""
-        write_text(path, json.dumps({"schema": schema, **content}, indent=1))
+        """Write one JSON file, with its checksum, in one move."""
+        write_sealed(inside(self.path, path), {"schema": schema, **content})
 
     def read(self, path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
-        """Read one JSON file and check its schema."""
+        """Read one JSON file and check its checksum and schema."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(inside(self.path, path))
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"{path} is not there: is {self.path} a run folder, and has that stage run?"
             ) from None
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is not JSON: {error}") from None
         found = content.get("schema") if isinstance(content, dict) else None
         if not isinstance(content, dict) or found != schema:
             raise ValueError(f"{path} has schema {found!r}; this version of widen reads schema {schema}")
         return content
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write one text file in one move, so that nobody ever reads half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 @runtime_checkable

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.tasks import Example, Read, listed, read
+from widen.disk.atomic import write_text
+from widen.disk.digest import file_digest, source_digest
+from widen.disk.json_file import read_json, write_sealed
 from widen.sample.prompts import Prompt
 
 from .experiment import Experiment
 from .finetune.config import Source
-from .folder import write_text
-from .source_digest import source_digest
 from .value import content_hash
 
 
@@ -35,8 +36,7 @@ def questions_of(experiment: Experiment, root: str | Path, *, skip_bad: bool = F
     """
     path, source = prompts_path(experiment, root), _source(experiment)
     if path.exists():
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        kept = [Question(r["id"], Example(r["prompt"], r["completion"], r["facts"])) for r in records]
+        kept = _kept(path)
         if _same_source(experiment, path, kept):
             return kept
     digest, found = source_digest(source.path), _read(experiment)
@@ -49,6 +49,19 @@ def questions_of(experiment: Experiment, root: str | Path, *, skip_bad: bool = F
     write_text(path, _lines(questions))
     _note(path, digest)
     return questions
+
+
+def _kept(path: Path) -> list[Question]:
+    """The questions in the file beside the runs. Errors name the file if it is damaged."""
+    note = _note_path(path)
+    expected = read_json(note).get("prompts") if note.exists() else None
+    if expected is not None and file_digest(path) != expected:
+        raise ValueError(f"{path} does not match its checksum in {note.name}: it is damaged, or was edited; restore it")
+    try:
+        records = [json.loads(line) for line in path.read_bytes().splitlines()]
+        return [Question(r["id"], Example(r["prompt"], r["completion"], r["facts"])) for r in records]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} does not hold examples: {error}") from None
 
 
 def task_questions(task: str, source: str, *, limit: int | None = None) -> list[Question]:
@@ -81,7 +94,7 @@ def _wrapped(experiment: Experiment, examples: Sequence[Example]) -> list[Questi
 def _same_source(experiment: Experiment, path: Path, kept: Sequence[Question]) -> bool:
     """Refuse samples and scores of prompts that have changed since. If nothing was sampled yet, the file may change: False."""
     digest, note = source_digest(_source(experiment).path), _note_path(path)
-    if digest is None or (note.exists() and json.loads(note.read_text(encoding="utf-8")).get("digest") == digest):
+    if digest is None or (note.exists() and read_json(note).get("digest") == digest):
         return True
     try:
         same = _lines(_wrapped(experiment, _read(experiment).examples)) == _lines(kept)
@@ -138,9 +151,8 @@ def _note_path(path: Path) -> Path:
 
 
 def _note(path: Path, digest: str | None) -> None:
-    """Write down which content of the source the prompts were read from, so that an unchanged source is not read again."""
-    if digest is not None:
-        write_text(_note_path(path), json.dumps({"digest": digest}) + "\n")
+    """Keep the digest of the source, so that an unchanged source is not read again, and the checksum of the questions."""
+    write_sealed(_note_path(path), {"digest": digest, "prompts": file_digest(path)})
 
 
 def _lines(questions: Sequence[Question]) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from widen.disk.atomic import write_text
 from widen.train.settings import Configuration
 
 from .environment import environment
@@ -23,7 +24,7 @@ from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.inputs import same_data
 from .finetune.stage import fine_tune
-from .folder import RunFolder, StageProgress, folder_of, write_text
+from .folder import RunFolder, StageProgress, folder_of
 from .questions import Question, questions_of
 from .record import Record, read_records, write_records
 from .sampling import Models, missing, sample

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.texts import read_texts
+from widen.disk.inside import inside
 from widen.judge import Count, Sandbox, counts, judge_programs
 from widen.metrics.passes import PassScores, pass_scores
 from widen.metrics.plain import plain
@@ -63,7 +64,7 @@ def files_of(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    found = sorted((path / "samples").glob("*.jsonl"))
+    found = [inside(path, file) for file in sorted((path / "samples").glob("*.jsonl"))]
     if not found:
         raise ValueError(f"{path} holds no samples yet: `widen sample {path} --prompts FILE` draws some")
     yield from found
@@ -163,6 +164,7 @@ def judge_samples(
     written = [programs.judged(own[s.prompt], programs.program_in(s.text, fenced=score.fenced)) for s in samples]
     run = run_of(path)
     verdicts = run.path / "verdicts" / f"{task}.jsonl" if run else path.with_name(f"{path.name}.verdicts.jsonl")
+    inside(run.path if run else path.parent, verdicts)
     verdicts.parent.mkdir(parents=True, exist_ok=True)
     judge = programs.judge_of(list({one.id: one for one in own.values()}.values()))
     reached = judge_programs(judge, written, sandbox=sandbox, verdicts_path=verdicts, progress=progress)

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from widen.disk.inside import tree_inside
 from widen.sample import Engine, LocalEngine, Prompt, Samples, ServerEngine, Settings, collect, read_samples
 from widen.sample import Progress as Drawing
+from widen.sample.server_answer import listed_models
 from widen.sample.server_http import Refusal, request
 
 from .experiment import Experiment
@@ -100,8 +102,8 @@ def weights_of(experiment: Experiment, folder: RunFolder) -> Path | str:
     """Where the weights are: the run's checkpoint, or the model as it was named."""
     if not isinstance(experiment.model, str):
         return folder.checkpoint
-    inside = Path(experiment.model) / "checkpoint"  # a run folder stands for its checkpoint
-    return inside if (inside / "config.json").exists() else experiment.model
+    checkpoint = Path(experiment.model) / "checkpoint"  # a run folder stands for its checkpoint
+    return tree_inside(experiment.model, checkpoint) if (checkpoint / "config.json").exists() else experiment.model
 
 
 def served(url: str) -> set[str] | None:
@@ -110,7 +112,7 @@ def served(url: str) -> set[str] | None:
         answer = request(url.rstrip("/").removesuffix("/v1"), "/v1/models", timeout=60.0)
     except Refusal:
         return None
-    return {str(model.get("id")) for model in answer.get("data") or ()} or None
+    return {str(model.get("id")) for model in listed_models(answer, url)} or None
 
 
 def sample(
@@ -174,7 +176,7 @@ def _draw_locally(
 def _tokenizer(experiment: Experiment, folder: RunFolder) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(str(weights_of(experiment, folder)))
+    return AutoTokenizer.from_pretrained(str(weights_of(experiment, folder)), trust_remote_code=False)
 
 
 def rows_that_fit(model: Any, positions: int, *, guided: bool = False) -> int:

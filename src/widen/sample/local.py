@@ -8,12 +8,15 @@ Shapes: B rows of a batch, L positions of a sample, V vocabulary.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+
+from widen.disk.checksums import check_files
+from widen.disk.digest import weights_digest
 
 from .decoding import Settings
 from .engine import Drawn, Have, Identity, Sample, nothing
@@ -54,9 +57,13 @@ class LocalEngine:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
+        check_files(path)
+        try:
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=False).to(device)
+        except SafetensorError as error:
+            raise ValueError(f"{path}: its weights are not a whole safetensors file: {error}") from None
         rows = batch or (2048 if device.startswith("cuda") else 256)
-        return cls(model, AutoTokenizer.from_pretrained(path), batch=rows, name=path)
+        return cls(model, AutoTokenizer.from_pretrained(path, trust_remote_code=False), batch=rows, name=path)
 
     def identity(self) -> Identity:
         """Name and fingerprint of the weights; two checkpoints under one path are two models."""
@@ -66,7 +73,9 @@ class LocalEngine:
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "torch": torch.__version__,
         }
-        return Identity(engine="local", name=self.name, model={"weights": _fingerprint(self.model)}, details=details)
+        return Identity(
+            engine="local", name=self.name, model={"weights": weights_digest(self.model)[:12]}, details=details
+        )
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
         """Every method works here; a prompt may still be too long, or lack the text that KL guidance needs."""
@@ -182,13 +191,3 @@ def _end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
     if found is None:
         return ()
     return tuple(found) if isinstance(found, (list, tuple)) else (int(found),)
-
-
-def _fingerprint(model: Any) -> str:
-    """Twelve hex digits of the weights' names, shapes and 64 values of each: another checkpoint has another."""
-    total = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        flat = parameter.detach().reshape(-1)
-        some = flat[:: max(1, flat.numel() // 64)][:64].to("cpu", torch.float64)
-        total.update(f"{name}{tuple(parameter.shape)}".encode() + some.numpy().tobytes())
-    return total.hexdigest()[:12]

@@ -1,8 +1,7 @@
 """Samples of the paper's small Llama on the integer task: sequences of a fixed length, a hundred thousand in seconds on a CPU.
 
 Samples that begin alike have the same next-token law, so it is computed once for each distinct prefix
-(:mod:`widen.sample.prefix_tree`); each sample then draws from it with its own uniform. :func:`widen.models.sample` draws at a plain
-temperature in one call; this engine adds the filters, the log-probabilities, the random numbers of every other engine, and so the files.
+(:mod:`widen.sample.prefix_tree`); each sample then draws from it with its own uniform, as in every other engine.
 
 Shapes: B samples, U distinct prefixes, V vocabulary.
 """

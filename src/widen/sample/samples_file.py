@@ -60,6 +60,12 @@ def decode(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
+def damaged(line: bytes) -> bool:
+    """Whether a line carries a check and fails it."""
+    line = line.rstrip(b"\n")
+    return line[-_TAIL : -_TAIL + len(_MARK)] == _MARK and decode(line) is None
+
+
 def scan(path: Path) -> tuple[list[Line], int]:
     """All good lines, and how many bytes at the end belong to none (a torn tail).
 

@@ -16,8 +16,9 @@ from .decoding import Settings
 from .engine import Drawn, Have, Identity, Sample, nothing
 from .philox import key
 from .prompts import Prompt
-from .server_dialect import Choice, body, choices, unsupported
-from .server_http import Lines, Refusal, ServerFault
+from .server_answer import Choice, choices
+from .server_dialect import body, unsupported
+from .server_http import LIMIT, Lines, Refusal, ServerFault
 from .server_pool import AllServersDown, Notice, Pool
 from .server_probe import Capabilities, probe, recognise
 
@@ -38,9 +39,9 @@ class ServerEngine:
     Args:
       urls: base URLs, with or without ``/v1``.
       model: the name to ask for; by default what the server lists first.
-      in_flight: requests under way at a time, over all servers.
-      per_request: samples a request asks for, where the server honours `n`.
-      timeout: seconds without an answer after which a request is given up and sent again.
+      in_flight: number of requests at a time, over all servers.
+      per_request: number of samples per request, if the server honours `n`.
+      timeout: seconds after which a request without a complete answer is given up and sent again.
       max_failures, back_off, notice: see :class:`widen.sample.server_pool.Pool`.
     """
 
@@ -132,9 +133,9 @@ class ServerEngine:
                         tasks.put(_Task(setting, prompt, tuple(block)))
                         count += 1
         done: queue.SimpleQueue[Drawn | BaseException] = queue.SimpleQueue()
-        stop = threading.Event()
+        stop, cancel = threading.Event(), threading.Event()  # take no more tasks; give up the requests under way
         workers = [
-            threading.Thread(target=self._work, args=(tasks, done, stop), daemon=True)
+            threading.Thread(target=self._work, args=(tasks, done, stop, cancel), daemon=True)
             for _ in range(min(self.in_flight, count))
         ]
         for worker in workers:
@@ -143,9 +144,11 @@ class ServerEngine:
             yield from self._results(done, count, stop, workers)
         finally:
             stop.set()
+            cancel.set()
             self.pool.stop()
+            patience = time.monotonic() + 1.0  # a thread that still connects is a daemon and may be left alone
             for worker in workers:
-                worker.join()
+                worker.join(max(0.0, patience - time.monotonic()))
 
     def _results(
         self,
@@ -155,12 +158,16 @@ class ServerEngine:
         workers: list[threading.Thread],
     ) -> Iterator[Drawn]:
         for _ in range(count):
-            result = done.get()
+            try:
+                result = done.get()
+                if isinstance(result, BaseException):
+                    stop.set()
+                    self.pool.stop()  # nobody waits for a server any more; answers under way are still worth having
+                    for worker in workers:
+                        worker.join()
+            except KeyboardInterrupt as interrupt:
+                result = interrupt
             if isinstance(result, BaseException):
-                stop.set()
-                self.pool.stop()  # nobody waits for a server any more; what is under way is still worth having
-                for worker in workers:
-                    worker.join()
                 while not done.empty():
                     if isinstance(late := done.get(), Drawn):
                         yield late
@@ -168,9 +175,13 @@ class ServerEngine:
             yield result
 
     def _work(
-        self, tasks: queue.SimpleQueue[_Task], done: queue.SimpleQueue[Drawn | BaseException], stop: threading.Event
+        self,
+        tasks: queue.SimpleQueue[_Task],
+        done: queue.SimpleQueue[Drawn | BaseException],
+        stop: threading.Event,
+        cancel: threading.Event,
     ) -> None:
-        with Lines(timeout=self.timeout) as lines:
+        with Lines(timeout=self.timeout, cancel=cancel) as lines:
             while not stop.is_set():
                 try:
                     task = tasks.get_nowait()
@@ -220,7 +231,10 @@ class ServerEngine:
             model=found.model,
             logprobs=found.logprobs,
         )
-        return choices(lines.request(url, "/v1/completions", sent), url)
+        limit = (
+            LIMIT + 4096 * len(indices) * task.settings.max_tokens
+        )  # a token with its log-probability takes far less
+        return choices(lines.request(url, "/v1/completions", sent, limit=limit), url)
 
     def _sample(self, task: _Task, index: int, choice: Choice, prompt_tokens: int | None) -> Sample:
         raw = any(found.raw for found in self.capabilities.values())

@@ -1,21 +1,19 @@
-"""What a completions request looks like to each kind of server, and what its answer holds.
+"""The completions request that each kind of server understands.
 
-They agree on `prompt`, `max_tokens`, `temperature`, `top_p`, `n`, `seed`; beyond that each has its own words. `transformers serve`
-needs its settings as a generation config: by itself it stays greedy at every temperature unless the model's own config says `do_sample`
-(seen with 5.22). What a server makes of them is asked in :mod:`widen.sample.server_probe`, not assumed.
+All servers know `prompt`, `max_tokens`, `temperature`, `top_p`, `n` and `seed`; other settings have different names. `transformers serve`
+takes its settings as a generation config: without one it decodes greedily at every temperature, unless the model's own config says
+`do_sample` (seen with 5.22). :mod:`widen.sample.server_probe` tests which settings a server honours.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from .decoding import ORDERS, Decoding
 from .prompts import Prompt
-from .server_http import ServerFault
 
-__all__ = ["Choice", "Dialect", "body", "choices", "unsupported"]
+__all__ = ["Dialect", "body", "unsupported"]
 
 Dialect = Literal["vllm", "transformers", "openai"]
 
@@ -82,38 +80,3 @@ def body(
         if "top_n_sigma" in filters:
             sent["vllm_xargs"] = {"top_n_sigma": filters.pop("top_n_sigma")}
     return sent | filters
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One completion as the server gave it."""
-
-    text: str
-    finish: Literal["stop", "length"]
-    num_tokens: int | None
-    logprob: float | None
-    ids: tuple[int, ...] | None
-
-
-def choices(answer: dict[str, Any], url: str) -> tuple[list[Choice], int | None]:
-    """The completions of an answer, however many came, and the prompt's length; an answer without any is a fault."""
-    given = answer.get("choices")
-    if not isinstance(given, list) or not given:
-        raise ServerFault(f"{url}: the answer has no choices")
-    usage = answer.get("usage") or {}
-    alone = usage.get("completion_tokens") if len(given) == 1 else None
-    found = []
-    for choice in sorted(given, key=lambda choice: choice.get("index", 0)):
-        text, finish = choice.get("text"), choice.get("finish_reason")
-        if not isinstance(text, str) or finish not in ("stop", "length"):
-            raise ServerFault(f"{url}: a choice ended with {finish!r} and text of type {type(text).__name__}")
-        ids = tuple(choice["token_ids"]) if choice.get("token_ids") else None
-        scores = (choice.get("logprobs") or {}).get("token_logprobs")
-        known = isinstance(scores, list) and scores and all(isinstance(s, (int, float)) for s in scores)
-        count = (
-            len(ids)
-            if ids is not None
-            else (alone if alone is not None else (len(scores) if known and scores else None))
-        )
-        found.append(Choice(text, finish, count, float(sum(scores)) if known and scores else None, ids))
-    return found, usage.get("prompt_tokens")

@@ -1,8 +1,8 @@
 """Many servers, one queue: each request goes to the least loaded one that is well; one that stays ill is dropped with a sentence.
 
-A server that fails is left alone for a while, twice as long each time, and then gets a single request to show whether it is back. After
-`max_failures` such trials in a row it is dropped, and its work goes to the others. Failures of requests that were under way together
-count once: sixty-four requests that die with one server are one death.
+A server that fails gets no requests for a while, twice as long each time and at most a minute, and then a single request to show whether
+it is back. After `max_failures` such trials in a row it is dropped, and the other servers do its work. Failures of requests that were
+under way together count once: sixty-four requests that die with one server are one death.
 """
 
 from __future__ import annotations

@@ -6,13 +6,15 @@ must agree, where without the filter they do not. That shows that the filter is 
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .decoding import Decoding
 from .prompts import Prompt
-from .server_dialect import Choice, Dialect, body, choices, unsupported
+from .server_answer import Choice, choices, listed_models
+from .server_dialect import Dialect, body, unsupported
 from .server_http import Refusal, ServerFault, request
 
 __all__ = ["Capabilities", "probe", "recognise"]
@@ -101,6 +103,7 @@ class _Asker:
 
     def __init__(self, url: str, prompt: Prompt, found: Capabilities, timeout: float) -> None:
         self.url, self.prompt, self.found, self.timeout = url, prompt, found, timeout
+        self.cancel = threading.Event()
 
     def named(self, decoding: Decoding, *, seed: int, n: int = 1, logprobs: bool = False) -> tuple[list[Choice], str]:
         sent = body(
@@ -113,13 +116,17 @@ class _Asker:
             model=self.found.model,
             logprobs=logprobs,
         )
-        answer = request(self.url, "/v1/completions", sent, timeout=self.timeout)
-        return choices(answer, self.url)[0], str(answer.get("model", ""))
+        answer = request(self.url, "/v1/completions", sent, timeout=self.timeout, cancel=self.cancel)
+        return choices(answer, self.url)[0], answer.get("model") or ""
 
     def many(self, decoding: Decoding, *, seeds: tuple[int, ...]) -> list[Choice]:
-        """One request a seed, all at once: a seed that holds only while nobody else asks is worth little."""
+        """One request per seed, all at once: a seed that holds only while nobody else asks is worth little."""
         with ThreadPoolExecutor(len(seeds)) as pool:
-            return [found[0] for found, _ in pool.map(lambda seed: self.named(decoding, seed=seed), seeds)]
+            try:
+                return [found[0] for found, _ in pool.map(lambda seed: self.named(decoding, seed=seed), seeds)]
+            except KeyboardInterrupt:
+                self.cancel.set()  # or else the pool would wait for the answers
+                raise
 
     def agrees(self, decoding: Decoding) -> bool:
         """Whether nothing is left to chance; a server that does not know the setting may also say so."""
@@ -138,10 +145,11 @@ def recognise(url: str, prompt: Prompt, *, model: str = "", timeout: float = 60.
     except (Refusal, ServerFault):
         version = {}
     try:
-        listed = request(url, "/v1/models", timeout=timeout).get("data") or [{}]
+        answer = request(url, "/v1/models", timeout=timeout)
     except (Refusal, ServerFault):  # `transformers serve` cannot list its models without a network, and needs no name
-        listed = [{}]
-    name = model or str(listed[0].get("id", ""))
+        answer = {}
+    listed = listed_models(answer, url) or [{}]
+    name = model or listed[0].get("id") or ""
     if "version" in version or listed[0].get("owned_by") == "vllm":
         return "vllm", name
     # One word that no server knows: `transformers serve` names the words it does not take.

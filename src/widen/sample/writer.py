@@ -40,7 +40,9 @@ class SamplesWriter:
         self._written: set[str] = set()
         self._have: dict[str, set[int]] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if path.is_symlink():
+            raise ValueError(f"{path} is a symbolic link; widen does not write through links: remove it first")
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             self._lock()
             self._end = self._recover(identity)

@@ -90,7 +90,7 @@ def as_decodings(decodings: Decodings) -> tuple[tuple[int, ...], list[tuple[tupl
         raise ValueError(
             f"decodings = {decodings!r}: this is one decoding; write [{decodings!r}] for a sequence of one"
         )
-    t = as_non_negative(decodings, name="decodings")
+    t = as_non_negative(np.asarray(decodings, float), name="decodings")
     return t.shape, [as_steps(float(x)) for x in t.flat]
 
 

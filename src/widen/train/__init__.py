@@ -1,7 +1,8 @@
-"""Where data, models, kernels and losses meet. Read ``step.py`` first: one optimizer step on one page.
+"""Where data, models, head and losses meet. Read ``step.py`` first: one optimizer step on one page.
 
-``loop.py`` does it often, with a schedule, a log and an exact resume; ``side_by_side.py`` for many small models at once; ``distributed.py``
-on several machines. ``settings.py`` has the values that say how.
+``objective.py`` is the part of a step that every trainer shares, the Hugging Face hosts included. ``loop.py`` repeats the step with a
+schedule, a log and an exact resume; ``small.py`` trains many small models, on a GPU stacked by ``stacked.py``; ``distributed.py`` asks
+the other ranks. ``settings.py`` has the values that say how.
 """
 
 from __future__ import annotations
@@ -10,46 +11,46 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .alone import train_alone
-    from .engine import Engine
+    from .figures import Figures
+    from .guard import NonFiniteLossError
     from .loop import Loop
-    from .many import train_many
+    from .objective import Objective
     from .progress import Progress, bar
     from .settings import AdamW, Configuration, Schedule, Train
-    from .side_by_side import SideBySide, StepLog
+    from .small import train_models, train_one
     from .step import StepFigures, train_step
 
 _HOME = {
     "AdamW": "settings",
     "Configuration": "settings",
-    "Engine": "engine",
+    "Figures": "figures",
     "Loop": "loop",
+    "NonFiniteLossError": "guard",
+    "Objective": "objective",
     "Progress": "progress",
     "Schedule": "settings",
-    "SideBySide": "side_by_side",
     "StepFigures": "step",
-    "StepLog": "side_by_side",
     "Train": "settings",
     "bar": "progress",
-    "train_alone": "alone",
-    "train_many": "many",
+    "train_models": "small",
+    "train_one": "small",
     "train_step": "step",
 }
 
 __all__ = [
     "AdamW",
     "Configuration",
-    "Engine",
+    "Figures",
     "Loop",
+    "NonFiniteLossError",
+    "Objective",
     "Progress",
     "Schedule",
-    "SideBySide",
     "StepFigures",
-    "StepLog",
     "Train",
     "bar",
-    "train_alone",
-    "train_many",
+    "train_models",
+    "train_one",
     "train_step",
 ]
 

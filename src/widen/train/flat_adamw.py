@@ -1,8 +1,7 @@
 """AdamW and the running average of the weights for M models at once, on flat buffers [M, P].
 
-The same numbers as `torch.optim.AdamW` on each model alone. Everything that changes from step to step (rate, bias corrections, the
-average's decay) is one small table [4, M], made on the host and copied to the device: the step itself has no branch, so a CUDA
-graph can hold it.
+`torch.optim.AdamW` cannot give each row of a tensor its own rate, decay and betas. This gives the same numbers as one
+`torch.optim.AdamW` per model.
 
 Shapes: M models, P parameters.
 """
@@ -25,7 +24,7 @@ class FlatAdamW:
 
     Args:
       flat_MP: parameters, changed in place.
-      trains: one `Train` a model.
+      trains: one `Train` per model.
     """
 
     def __init__(self, flat_MP: Float[Tensor, "M P"], trains: Sequence[Train]) -> None:
@@ -43,7 +42,7 @@ class FlatAdamW:
         self.clips = any(train.optimizer.max_grad_norm < torch.inf for train in trains)
 
     def table(self, step: int) -> Float[Tensor, "4 M"]:
-        """The numbers of step `step` (from 0), in float64 on the host: step size, root of the second bias correction, decay, average."""
+        """Step size, root of the second bias correction, decay and average factor of step `step` (from 0), in float64."""
         rows = []
         for train in self.trains:
             (beta1, beta2), lr = train.optimizer.betas, train.lr(step)
@@ -53,12 +52,11 @@ class FlatAdamW:
             )
         return torch.tensor(rows, dtype=torch.float64).t().contiguous()
 
-    def step(self, grad_MP: Float[Tensor, "M P"], table_4M: Float[Tensor, "4 M"]) -> Float[Tensor, " M"]:
-        """One step for all models; gives each gradient's norm, before it is shortened."""
+    def step(self, grad_MP: Float[Tensor, "M P"], norm_M: Float[Tensor, " M"], table_4M: Float[Tensor, "4 M"]) -> None:
+        """One step for all models; ``norm_M`` are the norms of their gradients."""
         size, root, keep, follow = table_4M[:, :, None]
-        norm_M1: Tensor = torch.linalg.vector_norm(grad_MP, dim=1, keepdim=True)
         if self.clips:
-            grad_MP.mul_((self.max_norm / (norm_M1 + 1e-6)).clamp_(max=1))  # 1e-6: as torch.nn.utils.clip_grad_norm_
+            grad_MP.mul_((self.max_norm / (norm_M[:, None] + 1e-6)).clamp_(max=1))  # 1e-6: as torch's clip_grad_norm_
         self.flat_MP.mul_(keep)
         self.first_MP.lerp_(grad_MP, self.beta1)
         self.second_MP.lerp_(grad_MP.square(), self.beta2)
@@ -66,8 +64,3 @@ class FlatAdamW:
         self.flat_MP.addcmul_(self.first_MP / change, size, value=-1)
         if self.ema_MP is not None:
             self.ema_MP.lerp_(self.flat_MP, follow)
-        return norm_M1[:, 0]
-
-    def average(self, index: int) -> Float[Tensor, " P"] | None:
-        """The averaged weights of one model, where it asked for them."""
-        return self.ema_MP[index] if self.ema_MP is not None and self.trains[index].ema else None

@@ -1,32 +1,35 @@
-"""``log.jsonl``: one JSON line a logged step, whole after any kill, and without a step twice after a resume."""
+"""``log.jsonl``: one JSON line per logged step. A kill loses no line, and a resumed run writes no step twice."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+from widen.disk.atomic import write_text
+from widen.disk.lock import hold
 
 __all__ = ["Log", "read_log"]
 
 
 class Log:
-    """A log open for appending.
+    """A log open for appending. It holds its folder against other processes until it is closed.
 
     Args:
       path: the file.
-      step: the step that comes next. Lines of this step and later ones, left by a run that was killed after its last checkpoint, are
-        dropped, and so is a torn last line.
+      step: the step that comes next. Lines of this step and later ones are dropped: a run that was killed after its last checkpoint left
+        them. A torn last line is dropped too.
     """
 
     def __init__(self, path: str | Path, *, step: int) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._hold = ExitStack()
+        self._hold.enter_context(hold(self.path.parent))
         kept = [record for record in read_log(self.path) if record["step"] < step]
-        part = self.path.with_name(self.path.name + ".part")
-        part.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        part.replace(self.path)
+        write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = self.path.open("a", encoding="utf-8")
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -39,8 +42,9 @@ class Log:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file and release the folder."""
         self._file.close()
+        self._hold.close()
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
@@ -52,7 +56,10 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines[:-1]):  # what follows the last newline is torn, or empty
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
+            record = json.loads(line)
+        except ValueError as error:
             raise ValueError(f"{path}, line {number + 1}: not JSON ({error})") from None
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise ValueError(f"{path}, line {number + 1}: not an object with a step")
+        records.append(record)
     return records

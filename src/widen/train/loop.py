@@ -1,7 +1,7 @@
-"""Training one model: steps, schedule, running average, log, and a resume that ends with the same bits as a run never stopped.
+"""Train one model: steps, schedule, running average, log, and a resume that ends with the same bits as an uninterrupted run.
 
-Nothing is drawn from a random state: the batches of a step are a function of the step. What changes from step to step (weights, average,
-optimizer, loss state) is in the checkpoint, so `kill -9` at any moment costs the steps since the last checkpoint and nothing else.
+The batches of a step are a function of the step alone. Everything that changes from step to step (weights, average, optimizer, loss
+state) is in the checkpoint, so `kill -9` at any moment costs the steps since the last checkpoint and nothing else.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from widen.data.batch import Batch
-from widen.losses import State, Weight, starvation
+from widen.losses import Weight
 from widen.models import checkpoint
 from widen.models.checkpoint import Checkpoint
 
 from . import distributed
 from .log import Log
+from .objective import Objective
 from .progress import OnProgress, Timer
 from .settings import Train
 from .step import StepFigures, train_step
@@ -39,7 +40,7 @@ class Loop:
       weight: the loss.
       train: steps, optimizer, schedule, average.
       folder: where ``log.jsonl`` and ``resume/`` go; None keeps everything in memory. A folder with a checkpoint is resumed.
-      save_every, log_every: steps between checkpoints and between lines of the log.
+      save_every, log_every: steps between checkpoints, and between lines of the log.
     """
 
     def __init__(
@@ -59,15 +60,15 @@ class Loop:
         self.folder = Path(folder) if folder is not None else None
         self.save_every, self.log_every = save_every, log_every
         self.optimizer = train.optimizer.build(model.parameters())
-        self.state: State = weight.init()
+        self.objective = Objective(weight)
         self.average = {name: p.detach().clone() for name, p in model.named_parameters()} if train.ema else None
-        self.step, self._starved = 0, False
+        self.step = 0
         found = checkpoint.latest(self.folder / "resume") if self.folder else None
         if found:
             self.restore(checkpoint.load(found))
 
     def run(self, *, progress: OnProgress | None = None) -> nn.Module:
-        """Train to the end; gives the model."""
+        """Train to the end and return the model."""
         main = self.folder is not None and distributed.rank() == 0
         log = Log(self.folder / "log.jsonl", step=self.step) if main and self.folder else None
         timer = Timer(self.step, self.train.steps)
@@ -75,8 +76,7 @@ class Loop:
             while self.step < self.train.steps:
                 figures = self.advance()
                 if log and (self.step % self.log_every == 0 or self.step in (1, self.train.steps)):
-                    log.write(_record(self.step - 1, self.train.lr(self.step - 1), figures))
-                    self._say_if_starved(figures)
+                    log.write(self.record(figures))
                 if progress:
                     progress(timer.at(self.step, figures.loss, figures.nll))
                 if log and self.folder and (self.step % self.save_every == 0 or self.step == self.train.steps):
@@ -87,26 +87,16 @@ class Loop:
                 log.close()
         return self.model
 
-    def _say_if_starved(self, figures: StepFigures) -> None:
-        """Warn once on the logger ``widen.train`` when the loss leaves almost no token to train."""
-        if self._starved or figures.weights is None:
-            return
-        rows = sum(len(batch.mask_BL) for batch in self.batches(self.step - 1))
-        message = starvation(self.weight, figures.weights, mean_length=float(figures.weights.tokens) / max(rows, 1))
-        if message:
-            self._starved = True
-            _log.warning("step %d: %s", self.step - 1, message)
-
     def advance(self) -> StepFigures:
         """One step."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.train.lr(self.step)
-        figures, self.state = train_step(
+        figures = train_step(
             self.model,
             self.optimizer,
             self.batches(self.step),
-            self.weight,
-            self.state,
+            self.objective,
+            step=self.step + 1,
             max_grad_norm=self.train.optimizer.max_grad_norm,
         )
         if self.average is not None:
@@ -116,12 +106,19 @@ class Loop:
         self.step += 1
         return figures
 
+    def record(self, figures: StepFigures) -> dict[str, float]:
+        """The line of the log for the step just made; also warns, once, on the logger ``widen.train``."""
+        if (text := self.objective.warning(figures.sums)) is not None:
+            _log.warning("step %d: %s", self.step - 1, text)
+        line = {"step": self.step - 1, "loss": figures.loss, "grad_norm": figures.grad_norm}
+        return line | {"lr": self.train.lr(self.step - 1)} | self.objective.logged(figures.sums)
+
     def checkpoint(self) -> Checkpoint:
         """Everything that the next step depends on."""
         groups = {
             "weights": dict(self.model.state_dict()),
             "optimizer": _optimizer_tensors(self.optimizer, self.model),
-            "loss": checkpoint.state_tensors(self.state),
+            "loss": checkpoint.state_tensors(self.objective.state),
             "random": checkpoint.random_state(),
         }
         if self.average is not None:
@@ -129,7 +126,7 @@ class Loop:
         return Checkpoint(self.step, groups, {"loss": str(self.weight), "train": repr(self.train)})
 
     def restore(self, saved: Checkpoint) -> None:
-        """Go on from a checkpoint of the same loss and settings; another one is refused."""
+        """Continue from a checkpoint of the same loss and settings; refuse any other."""
         for name, mine in (("loss", str(self.weight)), ("train", repr(self.train))):
             if saved.numbers[name] != mine:
                 raise ValueError(
@@ -137,7 +134,7 @@ class Loop:
                 )
         self.model.load_state_dict(dict(saved.groups["weights"]))
         _load_optimizer(self.optimizer, self.model, dict(saved.groups["optimizer"]))
-        self.state = checkpoint.state_from(self.state, saved.groups["loss"])
+        self.objective.state = checkpoint.state_from(self.objective.state, saved.groups["loss"])
         checkpoint.restore_random_state(saved.groups["random"])
         if self.average is not None:
             for name, tensor in saved.groups["average"].items():
@@ -145,17 +142,9 @@ class Loop:
         self.step = saved.step
 
     def forget(self) -> None:
-        """Drop the checkpoint of a run that is over."""
+        """Delete the checkpoint of a finished run."""
         if self.folder:
             shutil.rmtree(self.folder / "resume", ignore_errors=True)
-
-
-def _record(step: int, lr: float, figures: StepFigures) -> dict[str, float]:
-    record = {"step": step, "loss": figures.loss, "nll": figures.nll, "grad_norm": figures.grad_norm, "lr": lr}
-    if figures.weights is not None:
-        w = figures.weights
-        record |= {"weight_mean": w.mean, "weight_max": w.max, "ess": w.ess, "zero_share": w.zero_share}
-    return record
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

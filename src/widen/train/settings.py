@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
+from widen.data.batch import Batch
 from widen.data.mulmod import MulMod
 from widen.losses import Weight, parse
 from widen.models.tiny_llama import LlamaShape
@@ -127,9 +128,23 @@ class Train:
         return min(self.ema, (1 + step) / (10 + step)) if self.ema else 0.0
 
 
+@runtime_checkable
+class TrainingData(Protocol):
+    """What a small model trains on: a frozen dataclass such as `MulMod`, so that it goes to JSON."""
+
+    @property
+    def vocab(self) -> int:
+        """Size of the vocabulary."""
+        ...
+
+    def train_batch(self) -> Batch:
+        """All training sequences with their targets; a function of the fields alone."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """One model of the integer task: what it is trained on, for what, how, and from which seed.
+    """One small model: what it is trained on, with which loss, how, and from which seed.
 
     `seed` sets the initial weights and the order of the data; the training sample has its own, `data.seed`.
 
@@ -138,7 +153,7 @@ class Configuration:
       CDiv(floor=0.0, cap=10000.0, alpha=1.4)
     """
 
-    data: Any = field(default_factory=MulMod)  # a `widen.data.ListedTask`; MulMod has one problem
+    data: Any = field(default_factory=MulMod)  # a `TrainingData`; Any, since a protocol is no dataclass to `replace`
     model: LlamaShape = field(default_factory=LlamaShape)
     loss: str | Weight = "nll"
     train: Train = field(default_factory=Train)
@@ -147,6 +162,8 @@ class Configuration:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: must not be negative")
+        if not isinstance(self.data, TrainingData):
+            raise ValueError(f"data={self.data!r}: must have vocab and train_batch(), as MulMod has")
         parse(self.loss)  # a misspelt loss is refused here, not after an hour
 
     @property

@@ -1,9 +1,8 @@
-"""The last steps before hostile code runs, in the order that matters: limits, then capabilities, then seccomp.
+"""The last steps before hostile code runs, in this order: limits, capabilities, seccomp.
 
-The zygote lives in a user namespace that bubblewrap made and then closed to further ones; the one capability it
-keeps, CAP_SYS_ADMIN *of that namespace*, lets it mount a fresh /tmp in a mount namespace of its own and nothing else:
-what bubblewrap mounted is locked (umount: EINVAL, remount rw: EPERM, both measured). Every process it forks gives
-that capability up for good.
+The zygote runs in a user namespace that allows no further user namespace. It keeps one capability, CAP_SYS_ADMIN of
+that namespace, to mount a fresh /tmp in its own mount namespace. It cannot change what bubblewrap mounted: umount
+fails with EINVAL, remount with EPERM. Every process that it forks drops the capability for good.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _TMP = b"/tmp"
 _libc = ctypes.CDLL(None, use_errno=True)
 _CAPABILITY_HEADER = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
 _NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
-_fork = ctypes.PyDLL(None).fork  # PyDLL: the interpreter's lock stays held across the call
+_fork = ctypes.PyDLL(None).fork  # PyDLL keeps the interpreter's lock during the call
 
 
-class Bounds(NamedTuple):  # not a dataclass: that module brings `inspect` along, and every fork would carry it
+class Bounds(NamedTuple):  # not a dataclass: that module imports `inspect`, which every fork would copy
     """The limits of one sandbox, as the zygote received them."""
 
     memory_bytes: int
@@ -38,16 +37,17 @@ class Bounds(NamedTuple):  # not a dataclass: that module brings `inspect` along
     open_files: int
     tasks: int
     stack_bytes: int
+    thread_stack_bytes: int
 
 
 class Filter(ctypes.Structure):
-    """struct sock_fprog; made once in the zygote, installed by each child."""
+    """struct sock_fprog: built once in the zygote, installed by each child."""
 
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
     @classmethod
     def of(cls, instructions: bytes) -> Filter:
-        """The structure for packed instructions."""
+        """Build the structure from packed instructions."""
         return cls(len(instructions) // 8, instructions)
 
 
@@ -58,15 +58,13 @@ def _check(name: str, result: int) -> None:
 
 
 def become_zygote() -> None:
-    """A mount namespace of its own, and a memory that no process of the same user may read or trace."""
+    """Enter a new mount namespace; forbid processes of the same user to read or trace this one."""
     _check("unshare", _libc.unshare(_CLONE_NEWNS))
     _check("prctl", _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
 def fresh_tmp(bounds: Bounds, *, replace: bool) -> None:
-    """An empty /tmp for the next program: the old file system is detached whole, so not even a time stamp survives
-    (68 µs measured).
-    """
+    """Mount an empty /tmp for the next program; the old file system is detached as a whole (68 µs)."""
     if replace:
         _check("umount", _libc.umount2(_TMP, _MNT_DETACH))
     options = f"size={bounds.tmp_bytes},nr_inodes={bounds.tmp_files},mode=700".encode()
@@ -74,8 +72,9 @@ def fresh_tmp(bounds: Bounds, *, replace: bool) -> None:
 
 
 def set_limits(bounds: Bounds, *, cpu_seconds: int) -> None:
-    """Per-process limits; soft equals hard, so that the program cannot raise what it can reach (CPU: a second between
-    signal and kill).
+    """Set limits of this process. Soft equals hard, so a program cannot raise them.
+
+    Only the processor limit differs: a signal comes first, and a second later the kill.
     """
     for what, value in (
         (resource.RLIMIT_AS, bounds.memory_bytes),
@@ -92,29 +91,28 @@ def set_limits(bounds: Bounds, *, cpu_seconds: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Empty effective, permitted and inheritable sets; the ambient set follows."""
+    """Empty the effective, permitted and inheritable sets; this empties the ambient set too."""
     _check("capset", _libc.capset(_CAPABILITY_HEADER, _NO_CAPABILITIES))
 
 
 def install_filter(allowed: Filter) -> None:
-    """Give this process a seccomp filter, for good."""
+    """Install a seccomp filter; it cannot be removed."""
     _check("prctl", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _check("prctl", _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(allowed), 0, 0))
 
 
 def confine(bounds: Bounds, *, cpu_seconds: int, allowed: Filter) -> None:
-    """All of it; nothing hostile may have run in this process before."""
+    """Apply all three steps; call it before any hostile code runs in this process."""
     set_limits(bounds, cpu_seconds=cpu_seconds)
     drop_capabilities()
     install_filter(allowed)
 
 
 def fork() -> int:
-    """fork(2) without the interpreter's own ceremony, a quarter of a millisecond a program.
+    """Call fork(2) without the interpreter's fork hooks, which cost 0.25 ms per program.
 
-    That ceremony mends locks and thread tables that other threads may have held. The zygote has one thread, holds the
-    interpreter's lock while it forks, and imports no module with a fork hook but `random`, whose reseeding `zygote`
-    does itself.
+    The hooks repair locks and thread tables that other threads may hold. The zygote has one thread, holds the
+    interpreter's lock while it forks, and reseeds `random`, the only imported module with a fork hook, itself.
     """
     pid = int(_fork())
     if pid < 0:

@@ -1,37 +1,40 @@
-"""The process that examines one program: it alone holds the tests, and it alone writes what was seen to the judge
-outside.
+"""The process that examines programs. Only it holds the tests, and only it reports to the judge outside.
 
-It runs no line of the judged program. What the program sends is decoded as plain data (`wire`), and a message that no
-honest program sends ends the examination.
+It runs no line of the judged program. It decodes what the program sends as plain data (`wire`), and a message that
+no honest program sends ends the examination. A report is short and has a fixed shape, whatever the program sent.
 """
 
 from __future__ import annotations
 
 import builtins
 import json
+import math
 import os
+import reprlib
 import struct
 import types
 from functools import lru_cache
 from importlib import import_module
+from numbers import Number
 from typing import Any
 
 from . import wire
 from .remote import HARMLESS, Link, ProgramFailure
 
-# A program that defines its own `abs` or `math` must not lend it to the test that checks it.
+# Names that a test never takes from the program, even if the program defines its own `abs` or `math`.
 PROTECTED = frozenset(dir(builtins)) | HARMLESS
-_DETAIL = 600
+_KIND, _DETAIL = 100, 600  # longest texts in a report
+_TOTAL = 64 << 20  # most output for all inputs of one run: the judge keeps it in memory
 _BEGIN = struct.Struct(">II")
-# Words to the zygote: the program has its job; then the last one: ready for the next program, better replaced, or the
-# pipes to the judge may be out of step.
+# Words to the zygote. First: the program has read its job. Last: this examiner is fit for the next program, should be
+# replaced, or lost step with the judge's pipes.
 STARTED, FIT, WORN, LOST = b"s", b"f", b"w", b"l"
 
 
 def attend(
     reader: int, writer: int, stdout: int, begin: int, done: int, exams: int, findings: int, *, limit: int
 ) -> None:
-    """Examine program after program, as the zygote announces them by process and mode."""
+    """Examine one program after the other; the zygote announces each by process id and mode."""
     report = wire.Channel(-1, findings)
     while len(announced := os.read(begin, _BEGIN.size)) == _BEGIN.size:
         pid, converse = _BEGIN.unpack(announced)
@@ -49,38 +52,81 @@ def attend(
         os.write(done, word)
 
 
-def examine(channel: wire.Channel, tests: dict[str, Any], report: wire.Channel) -> bool:
-    """Run the tests in order until one fails; report how many held and why the next did not. True if nothing odd
-    happened to this process.
+def examine(channel: wire.Channel, exam: dict[str, Any], report: wire.Channel) -> bool:
+    """Run the tests in order until one fails; report how many passed and why the next one did not.
 
-    `tests`: {"trusted": code of the problem, whose names are never the program's; "setup": code before the tests;
-    "tests": [code, ...]; "shadows": names of builtins that the tests mean as the program's; "value": a global's name
-    or None}. With "value" no test runs here: the global is passed on, as data.
+    `exam`: {"trusted": code of the problem, whose names are never the program's; "setup": code that runs before the
+    tests; "tests": [code, ...]; "shadows": builtin names that the tests mean as the program's; "value": a global's name
+    or None}. With "value" no test runs here: the report holds that global as a number.
+
+    Returns whether this process is fit to examine another program.
     """
-    seen: dict[str, Any] = {"passed": 0, "status": "passed", "kind": "", "detail": "", "serial": tests["serial"]}
+    seen: dict[str, Any] = {"serial": exam["serial"], "passed": 0, "status": "passed", "kind": "", "detail": ""}
     try:
-        hello = channel.receive()
-        if hello[0] == "failed":
-            seen.update(status="raised", kind=str(hello[1][0]), detail=str(hello[1][1])[:_DETAIL])
-        elif tests["value"] is not None:
-            seen["value"] = _fetch(channel, tests["value"])
+        word, *failure = channel.receive()
+        if word == "failed":
+            seen["status"], (seen["kind"], seen["detail"]) = "raised", _texts(*failure)
+        elif word != "ready":
+            raise wire.WireError("a message of unknown kind")
+        elif exam["value"] is not None:
+            seen["number"], seen["detail"] = _fetch(channel, exam["value"])
         else:
-            _run_tests(Link(channel), tests, seen)
+            _run_tests(Link(channel), exam, seen)
     except wire.Closed:
         seen["status"] = "gone"
-    except Exception as error:  # whatever a hostile message can provoke, the examination ends without a pass
-        seen.update(status="broken", kind=type(error).__name__, detail=str(error)[:_DETAIL])
+    except Exception as error:  # no message may end this process, and no malformed message may pass
+        seen.update(status="broken", kind=type(error).__name__, detail=str(error))
+    seen.update(kind=seen["kind"][:_KIND], detail=seen["detail"][:_DETAIL])
     report.send(seen)
     return seen["status"] != "broken" and seen["kind"] not in ("MemoryError", "RecursionError")
 
 
-def _fetch(channel: wire.Channel, name: str) -> Any:
-    """A global of the program as the data it sent; None where there is none."""
+def _texts(described: Any) -> tuple[str, str]:
+    """Check a description of an exception: its class and its message."""
+    kind, message = described
+    if type(kind) is not str or type(message) is not str:
+        raise wire.WireError("an exception that is not described by two texts")
+    return kind[:_KIND], message[:_DETAIL]
+
+
+def _fetch(channel: wire.Channel, name: str) -> tuple[float | None, str]:
+    """Ask for a global; return it as a number, or None and a short text that says what it is instead."""
     channel.send(["names", [name]])
-    reply = channel.receive()
-    if reply[0] == "raised":
+    kind, found, *_ = channel.receive()
+    if kind == "raised":
+        return None, ": ".join(_texts(found))
+    if type(found) is not dict or kind != "value":
+        raise wire.WireError("an answer of unknown kind")
+    if name not in found:
+        return None, "not defined"
+    value = wire.decode(found[name], lambda tag, body: _Object())
+    number = as_number(value)
+    return number, _shown(value) if number is None else ""
+
+
+class _Object:
+    """Stands for an object that is not plain data."""
+
+    def __repr__(self) -> str:
+        return "an object"
+
+
+def as_number(value: Any) -> float | None:
+    """Convert a finite real number of any type to a float; return None for everything else."""
+    if not isinstance(value, Number) or getattr(value, "imag", 0) != 0:
         return None
-    return reply[1].get(name)
+    try:
+        number = float(getattr(value, "real", value))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _shown(value: Any) -> str:
+    try:
+        return reprlib.repr(value)
+    except Exception:  # e.g. an integer of more than 4,300 digits
+        return f"a value of type {type(value).__name__}"
 
 
 def _run_tests(link: Link, exam: dict[str, Any], seen: dict[str, Any]) -> None:
@@ -100,11 +146,11 @@ def _run_tests(link: Link, exam: dict[str, Any], seen: dict[str, Any]) -> None:
     except (wire.Closed, wire.WireError):
         raise
     except AssertionError as error:
-        seen.update(status="failed", kind="AssertionError", detail=str(error)[:_DETAIL])
+        seen.update(status="failed", kind="AssertionError", detail=str(error))
     except ProgramFailure as error:
-        seen.update(status="raised", kind=error.kind, detail=str(error)[:_DETAIL])
+        seen.update(status="raised", kind=error.kind, detail=str(error))
     except BaseException as error:
-        seen.update(status="raised", kind=type(error).__name__, detail=str(error)[:_DETAIL])
+        seen.update(status="raised", kind=type(error).__name__, detail=str(error))
 
 
 @lru_cache(maxsize=128)  # the samples of one problem come one after the other, with the same tests
@@ -113,37 +159,41 @@ def _compiled(code: str) -> types.CodeType:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Every global name that the code may look up, its inner functions included."""
+    """Return every global name that the code or one of its inner functions may look up."""
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
     return set(code.co_names).union(*[_names(const) for const in inner])
 
 
 def listen(channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int, report: wire.Channel) -> bool:
-    """Let the program run once an input and pass on, for each, what it wrote: a JSON header and the bytes.
+    """Let the program run once per input; report each time a JSON header and the bytes that it wrote.
 
-    The program waits for our word between two inputs, so whatever lies in the pipe when it says "done" belongs to the
-    input before.
+    The program waits for "go" before each input. So when it says "done", everything in the pipe belongs to this input.
     """
+    left = _TOTAL
     for index in range(exam["rounds"]):
+        output, done, failure = b"", False, None
+        most = min(limit, left)
         try:
             channel.send(["go"])
-            output, done = _collect(channel, stdout, limit)
-            header = {"index": index, "over": len(output) > limit, **done}
+            output, done, failure = _collect(channel, stdout, most)
         except wire.Closed:
-            output, header = b"", {"index": index, "over": False, "done": False, "failure": None}
+            pass
         except Exception as error:
-            output, header = (
-                b"",
-                {"index": index, "over": False, "done": False, "failure": ["broken", str(error)[:_DETAIL]]},
-            )
-        report.send_bytes(json.dumps({**header, "serial": exam["serial"]}).encode() + b"\n" + output[: limit + 1])
-        if header["over"] or not header["done"]:
+            failure = ("broken", str(error)[:_DETAIL])
+        over = len(output) > most
+        left -= len(output)
+        header = {"serial": exam["serial"], "index": index, "over": over, "done": done, "failure": failure}
+        report.send_bytes(json.dumps(header).encode() + b"\n" + output[: most + 1])
+        if over or not done:
             return False
     return True
 
 
-def _collect(channel: wire.Channel, stdout: int, limit: int) -> tuple[bytes, dict[str, Any]]:
-    """Output until the program says "done", dies, or has written more than `limit` bytes."""
+def _collect(channel: wire.Channel, stdout: int, limit: int) -> tuple[bytes, bool, tuple[str, str] | None]:
+    """Read output until the program says "done", dies, or has written more than `limit` bytes.
+
+    Returns the output, whether the program said "done", and the exception that it named.
+    """
     assert channel.alive is not None
     output = bytearray()
     sources = [stdout, channel.reader, channel.alive]
@@ -155,23 +205,25 @@ def _collect(channel: wire.Channel, stdout: int, limit: int) -> tuple[bytes, dic
             if not chunk:  # the program closed its stdout: polling it further would spin
                 sources.remove(stdout)
         elif channel.reader in ready:
-            ending = _ending(channel)
-            return bytes(_drain(stdout, output, limit)), ending
+            done, failure = _ending(channel)
+            return bytes(_drain(stdout, output, limit)), done, failure
         else:
-            return bytes(_drain(stdout, output, limit)), {"done": False, "failure": None}
-    return bytes(output), {"done": False, "failure": None}
+            return bytes(_drain(stdout, output, limit)), False, None
+    return bytes(output), False, None
 
 
-def _ending(channel: wire.Channel) -> dict[str, Any]:
+def _ending(channel: wire.Channel) -> tuple[bool, tuple[str, str] | None]:
     try:
-        failure = channel.receive()[1]
+        word, failure = channel.receive()
     except wire.Closed:
-        return {"done": False, "failure": None}
-    return {"done": True, "failure": None if failure is None else [str(part)[:_DETAIL] for part in failure[:2]]}
+        return False, None
+    if word != "done":
+        raise wire.WireError("a message of unknown kind")
+    return True, None if failure is None else _texts(failure)
 
 
 def _drain(stdout: int, output: bytearray, limit: int) -> bytearray:
-    """What was written before the last word and not yet read: the pipe's two ends are polled one after the other."""
+    """Read what was written before the last message: the two pipes are polled one after the other."""
     os.set_blocking(stdout, False)
     try:
         while len(output) <= limit and (chunk := os.read(stdout, 65536)):

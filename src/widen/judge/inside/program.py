@@ -1,8 +1,8 @@
-"""The process that runs the judged program: hostile from its first line on.
+"""The process that runs the judged program. Treat it as hostile once the program has started.
 
-It is told the program and, for a contest, the inputs. It is never told a test, an expected answer or where a verdict
-goes; what it sends are the values of its own functions and the bytes of its own output, and the comparison is made
-elsewhere. So a program that takes over this process has gained nothing but the right to answer.
+It receives the program and, for a contest, the inputs. It never receives a test, an expected answer or a pipe for
+verdicts. It sends values of the program's functions and bytes of its output; the comparison happens elsewhere. A
+program that takes over this process gains nothing: it could choose its answers anyway.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DETAIL = 400
 
 
 def serve(channel: wire.Channel, source: str, name: str = "program") -> None:
-    """Run the program once, then answer the examiner until it hangs up."""
+    """Run the program once, then answer the examiner's requests until the pipe closes."""
     module = _module(name)
     failure = _attempt(
         lambda: exec(compile(source, "<program>", "exec", dont_inherit=True), module.__dict__), may_exit=False
@@ -42,10 +42,9 @@ def serve(channel: wire.Channel, source: str, name: str = "program") -> None:
 
 
 def converse(channel: wire.Channel, source: str, inputs: list[str], stdin: int) -> None:
-    """Run the program once an input, stdin and stdout being real files; the examiner says when to go on.
+    """Run the program once per input, each time when the examiner says so.
 
-    `stdin` is a descriptor of an anonymous file: a program may read it by input(), sys.stdin.buffer, open(0) or
-    os.read(0).
+    `stdin` is the descriptor of an anonymous file, so input(), sys.stdin.buffer, open(0) and os.read(0) all work.
     """
     code: list[types.CodeType] = []
     failure = _attempt(lambda: code.append(compile(source, "<program>", "exec", dont_inherit=True)))
@@ -78,8 +77,8 @@ def _text(raw: io.BufferedReader | io.BufferedWriter) -> io.TextIOWrapper:
 
 
 def _finish(stdout: io.TextIOWrapper) -> None:
-    """What the interpreter does at its end, in its order: wait for threads, exit functions, flush."""
-    threading: Any = sys.modules.get("threading")  # not imported here: every fork would carry it
+    """Do what the interpreter does at exit, in its order: join threads, call exit functions, flush."""
+    threading: Any = sys.modules.get("threading")  # not imported here: every fork would copy it
     for thread in threading.enumerate() if threading is not None else ():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
@@ -90,14 +89,15 @@ def _finish(stdout: io.TextIOWrapper) -> None:
 
 
 def _module(name: str) -> types.ModuleType:
-    """A fresh module under `name`: dataclasses and typing look their module up in sys.modules."""
+    """Register a fresh module: dataclasses and typing look up their module in sys.modules."""
     module = sys.modules[name] = types.ModuleType(name)
     return module
 
 
 def _attempt(action: Callable[[], object], *, may_exit: bool = True) -> list[str] | None:
-    """None if `action` ran through, else what it raised; a contest program may end by sys.exit(), a program with
-    tests to come may not.
+    """Run `action`; return None, or a description of what it raised.
+
+    With `may_exit`, sys.exit() with success is not a failure: a contest program may end that way.
     """
     try:
         action()
@@ -111,7 +111,7 @@ def _attempt(action: Callable[[], object], *, may_exit: bool = True) -> list[str
 
 
 def _describe(error: BaseException) -> list[str]:
-    """[type, message with the program's line]; a hostile __str__ or __name__ must not escape."""
+    """Return [type, message with the program's line], even if `__str__` or `__name__` raises."""
     try:
         line, trace = None, error.__traceback__
         while trace is not None:
@@ -125,7 +125,7 @@ def _describe(error: BaseException) -> list[str]:
 
 
 class Objects:
-    """The program's side of every stand-in: a table of objects, and the few things an examiner may ask of them."""
+    """The table of objects behind the examiner's stand-ins, and the operations that it may request on them."""
 
     def __init__(self, channel: wire.Channel) -> None:
         self.channel = channel
@@ -133,7 +133,7 @@ class Objects:
         self.known: dict[int, int] = {}
 
     def answer(self, namespace: dict[str, Any], request: list[Any]) -> list[Any]:
-        """["value", v, changed arguments] or ["raised", [type, message], class handle]."""
+        """Return ["value", v, changed arguments] or ["raised", [type, message], class handle]."""
         try:
             verb, *rest = request
             if verb == "names":
@@ -152,18 +152,18 @@ class Objects:
         args = [self.decode(item) for item in raw_args]
         kwargs = {key: self.decode(item) for key, item in raw_kwargs.items()}
         result = self.encode(function(*args, **kwargs))
-        # A function may sort or fill its argument in place: what changed goes back, by position.
+        # A function may change an argument in place: send the changed ones back, by position.
         changed = [
             [i, now] for i, arg in enumerate(args) if type(arg) in _MUTABLE and (now := self.encode(arg)) != raw_args[i]
         ]
         return ["value", result, changed]
 
     def encode(self, value: Any) -> Any:
-        """Plain values as data, everything else as a handle."""
+        """Encode plain values as data, everything else as a handle."""
         return wire.encode(value, self._handle)
 
     def decode(self, data: Any) -> Any:
-        """The examiner's arguments: plain values, our own objects coming home, and functions of the test."""
+        """Decode the examiner's arguments: plain values, handles of our objects, functions of the test."""
         return wire.decode(data, self._resolve)
 
     def _handle(self, value: Any) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Stand-ins, in the examiner, for objects that live in the judged program's process.
 
 A test such as `root.left = Node(2); assert depth(root) == 2` runs here unchanged: `Node`, `root` and `depth` are
-stand-ins whose every use is a request. One rule keeps the verdict out of the program's hands: **a comparison with a
-plain value is made here, on plain values**. An object whose `__eq__` says yes to everything is not equal to 4.
-Operators between two of the program's own objects are the program's own business, and go to it.
+stand-ins, and every use of one is a request to the program. Two rules keep the verdict out of the program's hands:
+
+- The examiner compares with a plain value itself. An object whose `__eq__` always says yes is not equal to 4.
+  Only an operator between two of the program's own objects is answered by the program.
+- The examiner takes only what it asked for, in the exact shape it asked for. Anything else is a `WireError`.
 """
 
 from __future__ import annotations
@@ -18,11 +20,19 @@ from . import wire
 from .program import ARITHMETIC, COMPARISONS
 
 _MODULES = "bisect cmath collections copy functools heapq itertools json math operator random re statistics string"
-HARMLESS = frozenset(_MODULES.split())  # modules in which no call is dangerous, whatever its arguments
+HARMLESS = frozenset(_MODULES.split())  # no call into these modules is dangerous, whatever its arguments
+_MUTABLE = (list, dict, set, bytearray)
+# Exceptions that cannot be built from a message alone.
+_COMPLEX = {"UnicodeDecodeError", "UnicodeEncodeError", "UnicodeTranslateError", "ExceptionGroup"}
+# A library may trust the special attributes of an object: numpy reads memory at the address that
+# `__array_interface__` names. The program may therefore answer for these only.
+_SPECIAL = frozenset(
+    ["__annotations__", "__dict__", "__enter__", "__exit__", "__name__", "__qualname__", "__wrapped__"]
+)
 
 
 class ProgramFailure(Exception):
-    """The program raised something that has no built-in class; `kind` is its name."""
+    """The program raised an exception whose class is not a builtin; `kind` is the name of that class."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
@@ -30,54 +40,75 @@ class ProgramFailure(Exception):
 
 
 class Link:
-    """Requests to the program, and what its answers mean."""
+    """Sends requests to the program and decodes its answers."""
 
     def __init__(self, channel: wire.Channel) -> None:
         self.channel = channel
         self.functions: list[Callable[..., Any]] = []
-        self.exceptions: dict[int, type[BaseException]] = {}
-        self.fault: Exception | None = None  # kept, because a test's own `except:` may swallow it when it is raised
+        self.exceptions: dict[int, type[Exception]] = {}
+        self.fault: Exception | None = None  # recorded because a bare `except:` in a test would swallow it
 
     def names(self, wanted: list[str]) -> dict[str, Any]:
-        """The program's globals among `wanted`, plain ones by value, the rest as stand-ins."""
-        found = self.ask(["names", wanted])[0]
-        if type(found) is not dict:
-            raise wire.WireError("names came back as something else")
-        return {str(name): self.decode(data) for name, data in found.items()}
+        """Return those of the program's globals that are in `wanted`, and no others."""
 
-    def operate(self, verb: str, *args: Any, target: int = -1, **kwargs: Any) -> Any:
-        """Apply `verb` in the program; containers that it changed in place are changed here too."""
-        raw = [self.encode(arg) for arg in args]
-        result, changed = self.ask([verb, target, raw, {key: self.encode(item) for key, item in kwargs.items()}])
-        for position, data in changed:
-            _overwrite(args[position], self.decode(data))
-        return self.decode(result)
+        def read(found: Any, changed: Any) -> dict[str, Any]:
+            return {name: self.decode(found[name]) for name in wanted if name in _exactly(dict, found)}
+
+        found: dict[str, Any] = self._ask(["names", wanted], read)
+        return found
+
+    def operate(self, verb: str, *args: Any) -> Any:
+        """Apply `verb` to `args` in the program."""
+        return self.call(verb, -1, args, {})
+
+    def call(self, verb: str, target: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Apply `verb` in the program; copy its in-place changes of mutable arguments back to `args`."""
+
+        def read(result: Any, changed: Any) -> Any:
+            value = self.decode(result)
+            new_values = {_exactly(int, position): self.decode(data) for position, data in _exactly(list, changed)}
+            for position, new in new_values.items():
+                if (
+                    not 0 <= position < len(args)
+                    or type(new) not in _MUTABLE
+                    or not isinstance(args[position], type(new))
+                ):
+                    raise wire.WireError("a change of an argument that cannot change so")
+            for position, new in new_values.items():
+                _overwrite(args[position], new)
+            return value
+
+        encoded = {key: self.encode(item) for key, item in kwargs.items()}
+        return self._ask([verb, target, [self.encode(arg) for arg in args], encoded], read)
 
     def plain(self, number: int) -> Any:
-        """The plain value of one of the program's objects (a namedtuple's tuple, say), or a stand-in again."""
-        return self.decode(self.ask(["plain", number])[0])
+        """Return the plain value of one of the program's objects, e.g. a namedtuple's tuple, or a stand-in again."""
+        return self._ask(["plain", number], lambda result, changed: self.decode(result))
 
-    def ask(self, request: list[Any]) -> list[Any]:
-        """One request, one answer; calls that the program makes into the test's own functions are served in between."""
+    def _ask(self, request: list[Any], read: Callable[[Any, Any], Any]) -> Any:
+        """Send one request and `read` its answer; meanwhile serve the program's calls of the test's functions.
+
+        Whatever is wrong with the answer becomes a recorded WireError.
+        """
         try:
-            return self._ask(request)
+            self.channel.send(request)
+            while True:
+                kind, *body = _exactly(list, self.channel.receive())
+                if kind == "value":
+                    return read(*body)
+                if kind == "raised":
+                    error = self._exception(*body)
+                    break
+                if kind != "callback":
+                    raise wire.WireError("an answer of unknown kind")
+                self._serve(*body)
         except (wire.Closed, wire.WireError) as fault:
             self.fault = fault
             raise
-
-    def _ask(self, request: list[Any]) -> list[Any]:
-        self.channel.send(request)
-        while True:
-            reply = self.channel.receive()
-            if type(reply) is not list or not reply:
-                raise wire.WireError("an answer that is no answer")
-            if reply[0] == "value" and len(reply) == 3:
-                return reply[1:]
-            if reply[0] == "raised" and len(reply) == 3:
-                raise self._exception(*reply[1:])
-            if reply[0] != "callback" or len(reply) != 4:
-                raise wire.WireError("an answer of unknown kind")
-            self._serve(*reply[1:])
+        except Exception as cause:
+            self.fault = wire.WireError(f"an answer that cannot be read: {type(cause).__name__}")
+            raise self.fault from None
+        raise error
 
     def _serve(self, number: int, args: list[Any], kwargs: dict[str, Any]) -> None:
         try:
@@ -90,22 +121,17 @@ class Link:
             reply = ["threw", type(error).__name__]
         self.channel.send(reply)
 
-    def _exception(self, described: list[str], class_handle: int) -> BaseException:
-        kind, message = (str(part) for part in described)
-        known = self.exceptions.get(class_handle)
-        if known is not None:
-            return known(message)
-        built_in = getattr(builtins, kind, None)
-        if isinstance(built_in, type) and issubclass(built_in, Exception) and not issubclass(built_in, UnicodeError):
-            return built_in(message)
-        return ProgramFailure(kind, message)
+    def _exception(self, described: Any, class_handle: Any) -> Exception:
+        kind, message = (_exactly(str, part) for part in described)
+        known = self.exceptions.get(class_handle) or _builtin_exception(kind)
+        return ProgramFailure(kind, message) if known is None else known(message)
 
     def encode(self, value: Any) -> Any:
-        """Arguments for the program."""
+        """Encode an argument for the program."""
         return wire.encode(value, self._handle)
 
     def decode(self, data: Any) -> Any:
-        """A value from the program."""
+        """Decode a value from the program."""
         return wire.decode(data, self._stand_in)
 
     def _handle(self, value: Any) -> dict[str, Any]:
@@ -123,42 +149,51 @@ class Link:
         raise TypeError(f"an object of type {type(value).__name__} cannot be handed to the program")
 
     def _stand_in(self, tag: str, body: Any) -> Any:
+        number = _exactly(int, body[0])
         if tag == "h":
-            return Remote(self, int(body[0]))
+            return Remote(self, number)
         if tag == "x":
-            return self._exception_class(int(body[0]), str(body[1]), body[2])
+            return self._exception_class(number, _exactly(str, body[1]), _exactly(list, body[2]))
         if tag == "module":
-            # The examiner's own copy, of modules in which no call is dangerous; any other module stays where it is,
-            # behind a stand-in.
-            return (sys.modules.get(body[1]) if body[1] in HARMLESS else None) or Remote(self, int(body[0]))
-        raise wire.WireError(f"no value of kind {tag!r}")
+            # The examiner's own copy of a harmless module; any other module stays in the program.
+            return (sys.modules.get(body[1]) if body[1] in HARMLESS else None) or Remote(self, number)
+        raise wire.WireError("a value of unknown kind")
 
-    def _exception_class(self, number: int, name: str, bases: list[str]) -> type[BaseException]:
-        """A local class for the program's exception class, so that `except Name:` in a test works."""
+    def _exception_class(self, number: int, name: str, bases: list[Any]) -> type[Exception]:
+        """Return a local class for the program's exception class, so that `except Name:` in a test works."""
         if number not in self.exceptions:
-            found = [getattr(builtins, str(base), None) for base in bases]
-            base = next((b for b in found if isinstance(b, type) and issubclass(b, Exception)), Exception)
+            base = next(filter(None, map(_builtin_exception, bases)), Exception)
             self.exceptions[number] = base if base.__name__ == name else type(name, (base,), {})
         return self.exceptions[number]
 
 
-class Remote:
-    """One object of the program."""
+def _exactly(kind: type[Any], value: Any) -> Any:
+    if type(value) is not kind:
+        raise wire.WireError(f"{type(value).__name__} where {kind.__name__} was expected")
+    return value
 
-    __slots__ = (
-        "remote_link",
-        "remote_number",
-    )  # long names: a program's own attribute of the same name would be hidden
+
+def _builtin_exception(name: Any) -> type[Exception] | None:
+    found = None if name in _COMPLEX else getattr(builtins, _exactly(str, name), None)
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+class Remote:
+    """Stands for one object of the program."""
+
+    __slots__ = ("remote_link", "remote_number")  # long names, because they hide the program's attributes
 
     def __init__(self, link: Link, number: int) -> None:
         object.__setattr__(self, "remote_link", link)
         object.__setattr__(self, "remote_number", number)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the program's object."""
-        return self.remote_link.operate("call", *args, target=self.remote_number, **kwargs)
+        return self.remote_link.call("call", self.remote_number, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in _SPECIAL:
+            raise AttributeError(f"{name!r} of a program's object is not available to tests")
         return self.remote_link.operate("attr", self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -199,8 +234,6 @@ def _comparison(name: str) -> Callable[[Remote, Any], Any]:
 
 def _overwrite(target: Any, value: Any) -> None:
     """Give a mutable argument the content that the program left in its copy."""
-    if type(target) is not type(value):
-        raise wire.WireError("an argument came back as another type")
     if isinstance(target, (list, bytearray)):
         target[:] = value
     else:
@@ -209,9 +242,9 @@ def _overwrite(target: Any, value: Any) -> None:
 
 
 def _arithmetic(name: str, *, reflected: bool) -> Callable[[Remote, Any], Any]:
-    """Between two objects of the program, in the program; with a plain value, here, on plain values.
+    """Compute in the program if both operands are its objects; otherwise here, on plain values.
 
-    `abs(f(x) - 3.5) < 1e-6` would otherwise hand 3.5 to the program, and take its word for the difference.
+    `abs(f(x) - 3.5) < 1e-6` would otherwise hand 3.5 to the program and believe the difference that it returns.
     """
 
     def method(self: Remote, other: Any) -> Any:

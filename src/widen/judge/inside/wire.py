@@ -1,15 +1,16 @@
-"""How the judged program and its examiner speak: frames on a pipe, and plain values written as JSON.
+"""The protocol between the judged program and its examiner: frames on a pipe, values as JSON.
 
-The program's end of the pipe is in hostile hands, so nothing here can run code: a frame is a length and JSON, and
-`decode` builds plain values only (numbers, strings, containers, a few exact types of the standard library, numpy
-arrays of numbers). No pickle, no marshal. Whatever is not plain travels as a *handle*, a number that only the
-program's own process can follow.
+The program controls its end of the pipe, so decoding must never run code. A frame is a length followed by JSON, and
+`decode` builds plain values only: numbers, strings, containers, a few standard library types, numpy arrays of
+numbers. No pickle, no marshal. Any other object travels as a *handle*, a number that means something only in the
+program's own process. Whatever is wrong with a message, the reader sees `WireError` and nothing else.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import struct
 import sys
@@ -22,6 +23,7 @@ FRAME_LIMIT = 16 << 20
 _LENGTH = struct.Struct(">I")
 _DIRECT = frozenset([type(None), bool, str, float])
 _SMALL = 1 << 62  # larger integers travel as hexadecimal: decimal conversion is quadratic and stops at 4,300 digits
+_DTYPE = re.compile(r"[<>|=]?[biufcSU][0-9]{1,6}", re.ASCII)  # a numpy dtype of numbers or text
 
 
 class WireError(Exception):
@@ -33,8 +35,9 @@ class Closed(Exception):
 
 
 class Channel:
-    """Frames over two pipes; with `alive`, a pidfd, the peer's death ends the wait even if another process holds the
-    pipe open.
+    """Frames over two pipes.
+
+    `alive` is a pidfd of the peer: its death ends every wait, even if another process holds the pipe open.
     """
 
     def __init__(self, reader: int, writer: int, *, alive: int | None = None) -> None:
@@ -59,7 +62,7 @@ class Channel:
                 raise Closed from None
 
     def _wait_writable(self) -> None:
-        """A full pipe: until the peer reads, or dies."""
+        """Wait until the peer has read from the full pipe; raise Closed if it dies."""
         poller = select.poll()
         poller.register(self.writer, select.POLLOUT)
         if self.alive is not None:
@@ -122,7 +125,7 @@ def _exactly(fd: int, count: int) -> bytes:
 
 
 def wait_readable(*fds: int) -> list[int]:
-    """Block until one of `fds` has something to say; the fds that have."""
+    """Block until at least one of `fds` is readable; return those that are."""
     poller = select.poll()
     for fd in fds:
         poller.register(fd, select.POLLIN)
@@ -130,8 +133,10 @@ def wait_readable(*fds: int) -> list[int]:
 
 
 def encode(value: Any, opaque: Callable[[Any], dict[str, Any]]) -> Any:
-    """A value as JSON-able data: lists are arrays, every other non-scalar is an object with one tag; `opaque` makes
-    the handle of what is not plain.
+    """Turn a value into JSON data.
+
+    A list becomes an array, every other non-scalar an object with one tag. `opaque` makes the handle of a value that
+    is not plain.
     """
     kind = type(value)
     if kind in _DIRECT:
@@ -152,27 +157,35 @@ def encode(value: Any, opaque: Callable[[Any], dict[str, Any]]) -> Any:
 
 
 def decode(data: Any, handle: Callable[[str, Any], Any]) -> Any:
-    """The value that `encode` wrote; `handle(tag, body)` answers for tags that are not plain data."""
+    """Rebuild the value that `encode` wrote; `handle(tag, body)` decodes tags that are not plain data.
+
+    Every failure is a WireError: the data may come from a hostile program.
+    """
+    try:
+        return _decode(data, handle)
+    except WireError:
+        raise
+    except Exception as error:
+        raise WireError(f"a value that cannot be decoded: {type(error).__name__}") from None
+
+
+def _decode(data: Any, handle: Callable[[str, Any], Any]) -> Any:
     kind = type(data)
     if kind is list:
-        return [decode(item, handle) for item in data]
+        return [_decode(item, handle) for item in data]
     if kind is not dict:
         return data
     if len(data) != 1:
         raise WireError(f"an object with {len(data)} keys is no value")
     ((tag, body),) = data.items()
     reader = _READERS.get(tag)
-    if reader is None:
-        return handle(tag, body)
-    try:
-        return reader(body, lambda item: decode(item, handle))
-    except (TypeError, ValueError, ArithmeticError, AttributeError, KeyError) as error:
-        raise WireError(f"a broken value of kind {tag!r}: {type(error).__name__}") from None
+    return handle(tag, body) if reader is None else reader(body, lambda item: _decode(item, handle))
 
 
 def base_value(value: Any) -> Any:
-    """The plain value inside an instance of a subclass of a plain type, e.g. a namedtuple or an IntEnum; the object
-    itself where there is none.
+    """Return the plain value of an instance of a plain type's subclass, e.g. a namedtuple or an IntEnum.
+
+    Any other object is returned unchanged.
     """
     if isinstance(value, (type({}.keys()), type({}.items()))):
         return set(value)
@@ -193,7 +206,7 @@ def _pairs(value: Any, enc: _Pairs) -> list[Any]:
     return [[enc(key), enc(item)] for key, item in value.items()]
 
 
-# Types that a test may pass or get; no function of the builtins travels by name: `eval` in a test's hands would run
+# Types that a test may pass or receive. No builtin function travels by name: a test that received `eval` could run
 # what the program returned.
 _TYPES = {
     kind.__name__: kind
@@ -219,7 +232,7 @@ _WRITERS: dict[type, _Writer] = {
     Counter: lambda v, enc: {"C": _pairs(v, enc)},
     OrderedDict: lambda v, enc: {"o": _pairs(v, enc)},
 }
-# By name, so that a program that uses none of them does not carry their modules through its fork.
+# Looked up by name, so that the zygote need not import these modules for every program.
 _WRITERS_BY_NAME: dict[str, _Writer] = {
     "decimal.Decimal": lambda v, enc: {"D": str(v)},
     "fractions.Fraction": lambda v, enc: {"F": [enc(v.numerator), enc(v.denominator)]},
@@ -266,8 +279,7 @@ def _decode_numpy(body: Any) -> Any:
     import numpy
 
     name, shape, raw, is_array = body
-    dtype = numpy.dtype(str(name))
-    if dtype.kind not in "biufcSU":
-        raise ValueError(f"dtype {name!r}")
-    array = numpy.frombuffer(raw.encode("latin-1"), dtype=dtype).reshape([int(n) for n in shape]).copy()
+    if not _DTYPE.fullmatch(name):
+        raise WireError("a numpy array of another type")
+    array = numpy.frombuffer(raw.encode("latin-1"), dtype=name).reshape([int(n) for n in shape]).copy()
     return array if is_array else array[()]

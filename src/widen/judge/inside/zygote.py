@@ -1,8 +1,8 @@
-"""Pid 1 of the sandbox: forks one process a program, keeps the clock, and sweeps up.
+"""Pid 1 of the sandbox: forks one process per program, keeps the clock and cleans up.
 
-It reads fixed-size commands and nothing else. The program's text goes from the judge straight to the child that runs
-it, the tests straight to the examiner (forked once and kept), and the findings straight back; so the memory that the
-next program inherits by fork has never held a program, a test, an answer or an output.
+The zygote itself reads fixed-size commands only. A program's text goes from the judge straight to the child that runs
+it, the tests go straight to the examiner, and the examiner's reports go straight back. So the memory that the next
+program inherits by fork has never held a program, a test, an answer or an output.
 
     stdin    commands from the judge          stdout   how each program ended
     jobs     programs and inputs              exams    tests            findings  the examiner's reports
@@ -10,10 +10,12 @@ next program inherits by fork has never held a program, a test, an answer or an 
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import fcntl
 import gc
 import os
+import resource
 import select
 import signal
 import struct
@@ -30,44 +32,28 @@ from . import confine, examiner, program, wire
 COMMAND = struct.Struct(">BBHI")  # mode, packages wanted (bits), CPU seconds, wall milliseconds
 SERVE, CONVERSE = 0, 1
 GRACE_SECONDS = 1.0  # for the examiner to write its report once the program is dead
-FEED_SECONDS = 30.0  # for a busy judge to write a large job: not counted as the program's time
+FEED_SECONDS = 30.0  # for a busy judge to write a large job; not counted as the program's time
+_OWN_FILES = 64  # descriptors that the zygote needs; it uses about 20
 _tried: set[str] = set()
-_TERM = 256  # an examiner is replaced after so many programs, whatever it says
-_PRELOADED = (
-    "bisect",
-    "collections",
-    "copy",
-    "functools",
-    "heapq",
-    "itertools",
-    "json",
-    "math",
-    "operator",
-    "random",
-    "re",
-    "string",
-    "time",
-    "typing",
-)
+_TERM = 256  # programs per examiner
+_PRELOADED = "bisect collections copy functools heapq itertools json math operator random re string time typing"
 
 
 class Setup(NamedTuple):
-    """What the judge tells the zygote once."""
+    """What the judge sends once, at the start."""
 
     bounds: confine.Bounds
     program_filter: confine.Filter
     examiner_filter: confine.Filter
     packages: tuple[str, ...]
-    alone: bool  # a program is one process, so that killing it kills all of it
+    alone: bool  # a program is a single process: killing that process ends the program
     jobs: int
     exams: int
     findings: int
 
 
 class Lines(NamedTuple):
-    """Pipes between program, examiner and zygote; they outlive the program, and are replaced if it leaves a byte in
-    them.
-    """
+    """Pipes between program, examiner and zygote; they are replaced when a program leaves bytes in them."""
 
     to_program: tuple[int, int]
     to_examiner: tuple[int, int]
@@ -77,14 +63,14 @@ class Lines(NamedTuple):
 
 
 class Examiner(NamedTuple):
-    """The examiner at work."""
+    """The current examiner."""
 
     pid: int
     lines: Lines
 
 
 def main() -> NoReturn:
-    """Set up, say "ready", then serve commands until the judge hangs up."""
+    """Set up, report "ready", then serve commands until the judge closes the pipe."""
     setup = _read_setup()
     confine.become_zygote()
     confine.fresh_tmp(setup.bounds, replace=False)
@@ -93,17 +79,17 @@ def main() -> NoReturn:
     status.send({"ready": True, "version": sys.version.split()[0]})
     current, used = _hire(setup), 0
     while True:
-        raw = os.read(0, COMMAND.size)  # written in one piece, and far below the size up to which pipes do not split
+        raw = os.read(0, COMMAND.size)  # a pipe never splits so short a write
         if len(raw) != COMMAND.size:
             os._exit(0)
         mode, wanted, cpu_seconds, wall_ms = COMMAND.unpack(raw)
         if _preload(setup, wanted):
             _dismiss(current)
-            current, used = _hire(setup), 0  # with the package in its memory too
+            current, used = _hire(setup), 0  # the new one has the package in memory too
         ending, healthy = _run(setup, current, mode, cpu_seconds, wall_ms)
         status.send(ending)
         if ending["examiner"] != 0:
-            os._exit(3)  # a report may be cut short or a job half read: the judge starts a fresh sandbox
+            os._exit(3)  # a report may be cut off, a job half read: the judge starts a fresh sandbox
         confine.fresh_tmp(setup.bounds, replace=True)
         used += 1
         if not healthy or used == _TERM:
@@ -116,25 +102,31 @@ def _read_setup() -> Setup:
     sys.path[:] = [path for path in sys.path if path not in ("", os.environ.get("PYTHONPATH"))] + raw["path"]
     os.environ.pop("PYTHONPATH", None)
     sys.argv[:] = ["program"]
-    for name in _PRELOADED:
+    for name in _PRELOADED.split():
         import_module(name)
     quitter = import_module("_sitebuiltins").Quitter
     for name in ("exit", "quit"):  # what `site` would have added
         setattr(builtins, name, quitter(name, "Ctrl-D"))
+    bounds = confine.Bounds(**raw["bounds"])
+    # Descriptors arrive under whatever numbers the judge had. Move them to 3, 4, 5, close all others, and forbid large
+    # numbers: from here on, closing up to the limit closes everything.
+    jobs, exams, findings = _keep([raw["jobs"], raw["exams"], raw["findings"]], [0, 1, 2])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(_OWN_FILES, bounds.open_files),) * 2)
+    _thread.stack_size(bounds.thread_stack_bytes)
     return Setup(
-        bounds=confine.Bounds(**raw["bounds"]),
+        bounds=bounds,
         program_filter=confine.Filter.of(bytes.fromhex(raw["program_filter"])),
         examiner_filter=confine.Filter.of(bytes.fromhex(raw["examiner_filter"])),
         packages=tuple(raw["packages"]),
         alone=raw["alone"],
-        jobs=raw["jobs"],
-        exams=raw["exams"],
-        findings=raw["findings"],
+        jobs=jobs,
+        exams=exams,
+        findings=findings,
     )
 
 
 def _tidy() -> None:
-    """Collected and set aside: a collection in a child would write to, and so copy, every page it walks."""
+    """Collect garbage, then freeze what is left: a collection in a child would copy every page that it touches."""
     gc.enable()
     gc.collect()
     gc.freeze()
@@ -147,7 +139,7 @@ def _hire(setup: Setup) -> Examiner:
     if pid == 0:
         _child(lambda: _be_examiner(setup, lines))
     os.close(lines.begin[0])
-    os.close(lines.done[1])  # the examiner's only: its death reads as an end of file
+    os.close(lines.done[1])  # only the examiner holds it: its death reads as an end of file
     return Examiner(pid, lines)
 
 
@@ -161,7 +153,7 @@ def _dismiss(current: Examiner) -> None:
 
 
 def _run(setup: Setup, current: Examiner, mode: int, cpu_seconds: int, wall_ms: int) -> tuple[dict[str, Any], bool]:
-    """One program: one child, one clock, no survivor; and whether the examiner and its pipes are fit for the next."""
+    """Run one program; return how it ended and whether the examiner and its pipes are fit for the next one."""
     pid = confine.fork()
     if pid == 0:
         _child(lambda: _be_program(setup, current.lines, mode, cpu_seconds))
@@ -181,11 +173,11 @@ def _run(setup: Setup, current: Examiner, mode: int, cpu_seconds: int, wall_ms: 
 
 
 def _preload(setup: Setup, wanted: int) -> bool:
-    """Import a heavy package here, once, when the first program asks for it: every later child then has it for free."""
+    """Import a heavy package when the first program asks for it, so that every later child inherits it."""
     names = [name for bit, name in enumerate(setup.packages) if wanted >> bit & 1 and name not in _tried]
     for name in names:
         _tried.add(name)
-        with suppress(Exception):  # the program that asked for it is the one to see why it does not load
+        with suppress(Exception):  # the program imports it again and sees the error
             import_module(name)
     if names:
         _tidy()
@@ -193,14 +185,14 @@ def _preload(setup: Setup, wanted: int) -> bool:
 
 
 def _wait(pid: int, current: Examiner, wall_seconds: float) -> tuple[bytes, bool, float]:
-    """The examiner's last word, whether time ran out, and the seconds since the program had its job.
+    """Return the examiner's last word, whether time ran out, and the seconds since the program had its job.
 
-    At the deadline the program is killed, and the examiner has a moment to say how far it came.
+    The program is killed at the deadline. The examiner then has GRACE_SECONDS to report before it is killed too.
     """
     done = current.lines.done[0]
     poller = select.poll()
     poller.register(done, select.POLLIN)
-    poller.register(0, 0)  # only the judge's hanging up wakes us: commands that wait their turn do not
+    poller.register(0, 0)  # wake when the judge hangs up, not when a command waits
     started, timed_out = time.monotonic(), False
     deadline = started + FEED_SECONDS
     while True:
@@ -219,8 +211,9 @@ def _wait(pid: int, current: Examiner, wall_seconds: float) -> tuple[bytes, bool
 
 
 def _sweep(pid: int, alone: bool) -> tuple[int, Any, int]:
-    """Kill and reap the program; where it may have had children, everything in the namespace: pid 1 inherits every
-    orphan, so none can hide.
+    """Kill and reap the program; if it may have had children, kill and reap everything in the pid namespace.
+
+    Pid 1 inherits every orphan, so no process can hide.
     """
     usage: Any = None
     if alone:
@@ -241,7 +234,7 @@ def _sweep(pid: int, alone: bool) -> tuple[int, Any, int]:
 
 
 def _empty(lines: Lines) -> bool:
-    """Whether the program left nothing in the pipes (asked, not read: its bytes must not enter this memory)."""
+    """Return whether the pipes are empty, without reading: the program's bytes must not enter this memory."""
     return not any(
         any(fcntl.ioctl(line[0], termios.FIONREAD, b"\0\0\0\0"))
         for line in (lines.to_program, lines.to_examiner, lines.output)
@@ -249,7 +242,7 @@ def _empty(lines: Lines) -> bool:
 
 
 def _child(body: Callable[[], None]) -> NoReturn:
-    """Never return into the zygote's loop, whatever happens."""
+    """Run `body` and exit: a child never returns into the zygote's loop."""
     code = 70
     try:
         body()
@@ -260,14 +253,16 @@ def _child(body: Callable[[], None]) -> NoReturn:
 
 def _be_program(setup: Setup, lines: Lines, mode: int, cpu_seconds: int) -> None:
     job = wire.read_frame(setup.jobs)
-    os.chdir("/tmp")  # here, not in the zygote: a working folder outlives the mount over it
-    stdin = os.memfd_create("stdin") if mode == CONVERSE else -1
-    kept = _keep([lines.to_program[0], lines.to_examiner[1], stdin], lines.output[1] if mode == CONVERSE else -1)
+    os.chdir("/tmp")  # in the child: the zygote's own working folder would keep an old /tmp alive
+    nowhere = os.open("/dev/null", os.O_RDWR)
+    stdout = lines.output[1] if mode == CONVERSE else nowhere
+    wanted = [lines.to_program[0], lines.to_examiner[1], *([os.memfd_create("stdin")] if mode == CONVERSE else [])]
+    kept = _keep(wanted, [nowhere, stdout, nowhere])
     for fd in (*kept[:2], 1):
-        fcntl.fcntl(fd, fcntl.F_SETFL, 0)  # the program before may have left a flag on a pipe that it shared with us
+        fcntl.fcntl(fd, fcntl.F_SETFL, 0)  # the previous program may have set a flag on a shared pipe
     confine.confine(setup.bounds, cpu_seconds=cpu_seconds, allowed=setup.program_filter)
     channel = wire.Channel(kept[0], kept[1])
-    channel.send(["here"])  # the job is read to its end: whatever happens now, the next child finds the next job
+    channel.send(["here"])  # the job is read completely: the next child will find the next job
     gc.enable()
     if "random" in job["source"]:
         _reseed()
@@ -294,21 +289,24 @@ def _be_examiner(setup: Setup, lines: Lines) -> None:
         setup.exams,
         setup.findings,
     )
-    kept = _keep(list(ends), -1)
+    kept = _keep(list(ends), [os.open("/dev/null", os.O_RDWR)] * 3)
     os.set_blocking(kept[1], False)
     confine.confine(setup.bounds, cpu_seconds=3600, allowed=setup.examiner_filter)
     examiner.attend(*kept, limit=setup.bounds.output_bytes)
 
 
-def _keep(keep: list[int], stdout: int) -> list[int]:
-    """Descriptors 0, 1, 2 to nowhere (or stdout to its pipe), the kept ones to 3, 4, ..., every other closed."""
-    nowhere = os.open("/dev/null", os.O_RDWR)
-    high = [os.dup2(fd, 100 + i) if fd >= 0 else -1 for i, fd in enumerate(keep)]
-    for fd in range(3):
-        os.dup2(stdout if fd == 1 and stdout >= 0 else nowhere, fd)
-    low = [os.dup2(fd, 3 + i) if fd >= 0 else -1 for i, fd in enumerate(high)]
-    os.closerange(3 + sum(fd >= 0 for fd in low), 256)
-    return low
+def _keep(keep: list[int], standard: list[int]) -> list[int]:
+    """Make `standard` descriptors 0, 1, 2 and `keep` descriptors 3, 4, ...; close every other one."""
+    wanted = [*standard, *keep]
+    # First copy them all above the final numbers, so that no copy overwrites a descriptor that is still needed.
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, len(wanted)) for fd in wanted]
+    for number, fd in enumerate(high):
+        os.dup2(fd, number)
+    for fd in {*wanted, *high}:
+        if fd >= len(wanted):
+            os.close(fd)
+    os.closerange(len(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    return list(range(3, len(wanted)))
 
 
 if __name__ == "__main__":

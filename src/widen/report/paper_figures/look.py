@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from widen.disk.atomic import write_bytes
 
 from ..style import line_style
 
@@ -14,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LONG = 80
+"""Letters of a name that a figure shows."""
 FORMATS = ("pdf", "svg", "png")
 LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 MARKS = {
@@ -81,10 +87,25 @@ def unit_square(ax: Axes) -> None:
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="recall", ylabel="precision", aspect="equal")
 
 
+def shown(text: str) -> str:
+    """A text from outside as a figure shows it: letter by letter, without formulas.
+
+    Matplotlib reads text between dollar signs as a formula, hides labels that begin with an underscore, and cannot write control
+    characters or halves of surrogate pairs. Long names are cut.
+
+    >>> shown("_a"), shown("")
+    (' _a', '(no name)')
+    """
+    line = " ".join(text.splitlines()) or "(no name)"
+    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
+    line = line if len(line) <= LONG else line[: LONG - 1] + "…"
+    return (" " if line.startswith("_") else "") + line.replace("$", r"\$")
+
+
 def caption(figure: Figure, text: str) -> None:
     """Wrapped text under the panels; the figure grows by what it needs."""
     width, height = figure.get_size_inches()
-    lines = textwrap.wrap(text, int(width * 15.5), break_on_hyphens=False)
+    lines = [shown(line) for line in textwrap.wrap(text, int(width * 15.5), break_on_hyphens=False)]
     room = 0.16 * len(lines) + 0.12
     figure.set_size_inches(width, height + room)
     engine = figure.get_layout_engine()
@@ -103,13 +124,13 @@ def caption(figure: Figure, text: str) -> None:
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write ``stem.pdf``, ``stem.svg``, ``stem.png``, each in one move."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in formats:
         metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
-        path = stem.with_name(f"{stem.name}.{kind}")
-        part = path.with_name(path.name + ".part")
-        figure.savefig(part, format=kind, metadata=metadata)
-        part.replace(path)
-        written.append(path)
+        drawn = io.BytesIO()
+        with warnings.catch_warnings():
+            # A letter that no font here has is drawn as a box.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            figure.savefig(drawn, format=kind, metadata=metadata)
+        written.append(write_bytes(stem.with_name(f"{stem.name}.{kind}"), drawn.getvalue()))
     return written

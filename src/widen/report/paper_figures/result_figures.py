@@ -16,7 +16,7 @@ from widen.losses import LOSSES, CDiv
 from widen.run.compare import last_loss
 from widen.run.table import Row, read_cells, read_row
 
-from .look import look, panels
+from .look import look, panels, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -170,7 +170,7 @@ def _line(ax: Axes, line: Sequence[Row], name: str, index: int) -> None:
         ax.errorbar(x, y, xerr=xerr, yerr=yerr, fmt="none", ecolor=style["color"], elinewidth=0.6)
     ax.plot(x, y, color=style["color"], linestyle=style["linestyle"], linewidth=1.3)
     sizes = np.linspace(9, 46, len(line)) if len(line) > 1 else np.array([30.0])
-    ax.scatter(x, y, s=sizes, color=style["color"], marker=style["marker"], label=name, linewidths=0, zorder=3)
+    ax.scatter(x, y, s=sizes, color=style["color"], marker=style["marker"], label=shown(name), linewidths=0, zorder=3)
 
 
 def _axes(ax: Axes) -> None:

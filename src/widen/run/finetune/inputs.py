@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from widen.disk.digest import source_digest
+
 from ..folder import RunFolder, folder_of
-from ..source_digest import source_digest
 from ..value import from_json, to_json
 from .config import FineTune, Source
 from .model_files import first_token, load_tokenizer, settings_of

@@ -1,17 +1,16 @@
-"""The model of a fine-tuning: loaded by transformers, adapted by peft, written as safetensors.
-
-Writes are atomic: a folder is filled under another name and renamed at the end.
-"""
+"""The model of a fine-tuning: loaded by transformers, adapted by peft, written as safetensors."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+
+from widen.disk.checksums import check_files
+from widen.disk.inside import tree_inside
 
 from .config import Lora
 
@@ -24,7 +23,7 @@ def resolved(model: str) -> str:
         return model
     if of_run and not (Path(model) / "checkpoint" / "config.json").is_file():
         raise FileNotFoundError(f"{model} has no trained model yet: it is the folder of a run that has not finished")
-    return str(Path(model) / "checkpoint") if of_run else model
+    return str(tree_inside(model, Path(model) / "checkpoint")) if of_run else model
 
 
 def load_tokenizer(model: str) -> Any:
@@ -33,14 +32,18 @@ def load_tokenizer(model: str) -> Any:
         from transformers import AutoTokenizer
     except ImportError:
         raise ImportError("fine-tuning needs transformers and accelerate: pip install 'widen[hf]'") from None
-    return _loaded(lambda: AutoTokenizer.from_pretrained(resolved(model)), what="tokenizer", model=model)
+    return _loaded(
+        lambda: AutoTokenizer.from_pretrained(resolved(model), trust_remote_code=False), what="tokenizer", model=model
+    )
 
 
 def settings_of(model: str) -> Any:
     """The model's config: its sizes, without loading its weights."""
     from transformers import AutoConfig
 
-    return _loaded(lambda: AutoConfig.from_pretrained(resolved(model)), what="settings", model=model)
+    return _loaded(
+        lambda: AutoConfig.from_pretrained(resolved(model), trust_remote_code=False), what="settings", model=model
+    )
 
 
 def first_token(settings: Any) -> int | None:
@@ -56,9 +59,12 @@ def load_model(model: str, *, precision: str) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    check_files(resolved(model))
     dtype = torch.bfloat16 if precision == "pure_bf16" else torch.float32
     loaded = _loaded(
-        lambda: AutoModelForCausalLM.from_pretrained(resolved(model), dtype=dtype), what="weights", model=model
+        lambda: AutoModelForCausalLM.from_pretrained(resolved(model), dtype=dtype, trust_remote_code=False),
+        what="weights",
+        model=model,
     )
     _can_be_saved(loaded, model)
     return loaded
@@ -84,7 +90,7 @@ def _loaded(load: Callable[[], Any], *, what: str, model: str) -> Any:
     """Load, and turn the long errors of transformers into one sentence."""
     try:
         return load()
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         folder = Path(resolved(model))
         place = "" if folder.exists() else " (there is no folder of that name here)"
@@ -120,28 +126,6 @@ def merged(start: str, adapter: str | Path, *, precision: str) -> Any:
     return PeftModel.from_pretrained(load_model(start, precision=precision), str(adapter)).merge_and_unload()
 
 
-def save_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Fill a folder by ``write`` and rename it to ``path`` at the end."""
-    part = path.with_name(path.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    write(part)
-    settle(part)
-    if path.exists():
-        shutil.rmtree(path)
-    part.rename(path)
-
-
-def settle(folder: Path) -> None:
-    """Flush every file of a folder to disk."""
-    for file in [*(p for p in folder.rglob("*") if p.is_file()), folder]:
-        handle = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def write_model(model: Any, tokenizer: Any, state: dict[str, Any] | None = None) -> Callable[[Path], None]:
     """A function that saves model and tokenizer. The tokenizer's end token is added to those that end a sample."""
 
@@ -163,15 +147,3 @@ def _once(model: Any, state: dict[str, Any] | None) -> dict[str, Any] | None:
     """A state without the second name of tied weights. Gathered from several devices, both copies would be saved."""
     tied = getattr(model, "all_tied_weights_keys", None) or {}
     return None if state is None else {k: v for k, v in state.items() if not (k in tied and tied[k] in state)}
-
-
-def weights_digest(model: Any) -> str:
-    """A digest of the names, the shapes and 64 values of each weight: it tells one start from another."""
-    import torch
-
-    total = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        flat = parameter.detach().reshape(-1)
-        some = flat[:: max(1, flat.numel() // 64)][:64].to("cpu", torch.float64)
-        total.update(f"{name}{tuple(parameter.shape)}".encode() + some.numpy().tobytes())
-    return total.hexdigest()[:16]

@@ -16,6 +16,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from widen.disk.checksums import check_files
+from widen.disk.digest import weights_digest
+from widen.disk.folder import write_folder
+from widen.disk.inside import tree_inside
+from widen.disk.lock import hold
 from widen.train.log import Log
 
 from ..environment import environment
@@ -24,11 +29,11 @@ from ..value import to_json
 from .config import FineTune, decisive
 from .host_trainer import arguments, is_spread, loading_once, trainer_of
 from .inputs import inputs, same_data, same_inputs
-from .model_files import adapted, load_model, merged, save_whole, weights_digest, write_model
+from .model_files import adapted, load_model, merged, write_model
 from .packing import refuse_mixing
 from .prepare import Prepared, Process, chain, prepare, process_of
 from .token_data import DataFacts
-from .watch import alone, drop_others, newest_whole, same_spread, step_after, watcher
+from .watch import drop_others, newest_whole, same_spread, step_after, watcher
 
 __all__ = ["OnData", "fine_tune", "inputs"]
 
@@ -77,7 +82,7 @@ def fine_tune(
         what = f"{Path(one.config.model).name}, {one.config.loss}" + ("" if one.config is config else ", first")
         if on_data is not None and process.main:
             on_data(what, one.train.facts)
-        with alone(one.folder.path / "resume") if process.main else nullcontext(), loading_once(one.config):
+        with hold(one.folder.path) if process.main else nullcontext(), loading_once(one.config):
             _train(one, process, what, progress)
     return folder
 
@@ -85,7 +90,7 @@ def fine_tune(
 def _train(one: Prepared, process: Process, what: str, progress: StageProgress | None) -> None:
     """Train one model, from its newest whole checkpoint if there is one, and save it."""
     config, folder = one.config, one.folder
-    resume = folder.path / "resume"
+    resume = tree_inside(folder.path, folder.path / "resume")
     args = arguments(one, process, resume)
     model = _start(one, args)
     if process.main:
@@ -100,6 +105,8 @@ def _train(one: Prepared, process: Process, what: str, progress: StageProgress |
     same_spread(checkpoint, spread=spread)
     log = None
     if process.main:
+        if checkpoint is not None:
+            check_files(checkpoint)
         drop_others(resume, checkpoint)
         log = Log(folder.log, step=step_after(checkpoint))
     watch = watcher(
@@ -147,8 +154,8 @@ def _write(one: Prepared, trainer: Any, process: Process) -> None:
     if process.main:
         adapter = one.folder.path / "adapter"
         if one.config.lora is not None:
-            save_whole(adapter, lambda folder: model.save_pretrained(folder, state_dict=state))
+            write_folder(adapter, lambda folder: model.save_pretrained(folder, state_dict=state))
             model, state = merged(one.start, adapter, precision=one.config.precision), None
-        save_whole(one.folder.checkpoint, write_model(model, one.tokenizer, state))
+        write_folder(one.folder.checkpoint, write_model(model, one.tokenizer, state))
         shutil.rmtree(one.folder.path / "resume", ignore_errors=True)
     PartialState().wait_for_everyone()

@@ -5,22 +5,20 @@ A checkpoint counts once it holds ``whole.json``, which is written last; until t
 
 from __future__ import annotations
 
-import fcntl
-import json
 import math
-import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from widen.disk.checksums import write_checksums
+from widen.disk.folder import flush
+from widen.disk.json_file import read_json, write_sealed
 from widen.train.log import Log
 
 from ..folder import StageProgress
-from .model_files import settle
 
-__all__ = ["alone", "drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
+__all__ = ["drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
 
 WHOLE = "whole.json"
 RENAMED = {
@@ -33,27 +31,6 @@ RENAMED = {
 TIMES = ("runtime", "per_second", "total_flos", "train_loss")
 
 
-@contextmanager
-def alone(resume: Path) -> Iterator[None]:
-    """Lock the folder of the checkpoints; the system releases the lock when the process ends, however it ends.
-
-    Several losses that start at once may share a first training; the second process is told to wait.
-    """
-    resume.mkdir(parents=True, exist_ok=True)
-    held = os.open(resume, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(held)
-        raise ValueError(
-            f"{resume.parent} is being trained by another process; run this again when that one has finished"
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(held)
-
-
 def newest_whole(resume: Path) -> Path | None:
     """The newest checkpoint that was finished, or None."""
     whole = [path for path in resume.glob("checkpoint-*") if (path / WHOLE).is_file()]
@@ -62,7 +39,7 @@ def newest_whole(resume: Path) -> Path | None:
 
 def same_spread(checkpoint: Path | None, *, spread: bool) -> None:
     """Refuse to resume without FSDP from a checkpoint written with it, and the other way round: their formats differ."""
-    if checkpoint is None or json.loads((checkpoint / WHOLE).read_text(encoding="utf-8")).get("fsdp", spread) == spread:
+    if checkpoint is None or read_json(checkpoint / WHOLE).get("fsdp", spread) == spread:
         return
     before, now = ("without", "with") if spread else ("with", "without")
     raise ValueError(
@@ -150,11 +127,9 @@ def watcher(
                 checkpoint = resume / f"checkpoint-{state.global_step}"
                 if log is not None:
                     log.sync()
-                settle(checkpoint)
-                (checkpoint / WHOLE).write_text(
-                    json.dumps({"step": state.global_step, "fsdp": spread}), encoding="utf-8"
-                )
-                settle(checkpoint)
+                write_checksums(checkpoint)
+                flush(checkpoint)
+                write_sealed(checkpoint / WHOLE, {"step": state.global_step, "fsdp": spread})
                 drop_others(resume, checkpoint)
 
     return Watcher()

@@ -17,7 +17,7 @@ import numpy as np
 from widen.data.listed import Problem
 from widen.metrics.exact import VERSION, ExactPoint, exact_points
 from widen.models.convert import load_pretrained
-from widen.models.decoded_likelihood import decoded_log_likelihood
+from widen.models.likelihood import log_likelihood
 from widen.models.tiny_llama import TinyLlama
 from widen.sample.decoding import Decoding
 from widen.train.settings import Configuration
@@ -41,7 +41,7 @@ def score_exactly(folder: RunFolder, experiment: Experiment, *, device: str) -> 
     assert isinstance(experiment.score, ExactScore)
     assert isinstance(experiment.model, Configuration)
     problems = experiment.model.data.problems()
-    model = load_pretrained(folder.checkpoint).to(device).double()
+    model = load_pretrained(folder.checkpoint).to(device)
     points = _points(model, problems, [setting.decoding for setting in experiment.settings], experiment.score)
     return [
         record for number, point in enumerate(points) for record in _records(experiment, number, point, len(problems))
@@ -56,13 +56,8 @@ def _points(
     each = []
     for problem in problems:
         batch = problem.answers
-        log_q_TS = decoded_log_likelihood(
-            model.logits,
-            batch.tokens_BL.numpy(),
-            [decoding.exact_steps for decoding in decodings],
-            mask=batch.target_mask.numpy(),
-            device=model.head.device,
-        )
+        steps = [decoding.exact_steps for decoding in decodings]
+        log_q_TS = log_likelihood(model, batch.tokens_BL.numpy(), steps, mask=batch.target_mask.numpy())
         log_p_S = np.full(log_q_TS.shape[1], -np.log(log_q_TS.shape[1]))
         each.append(
             exact_points(log_p_S, log_q_TS, temperatures=temperatures, lams=score.lams, num_samples=score.num_samples)

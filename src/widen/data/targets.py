@@ -1,10 +1,11 @@
-"""Which target token belongs to which sequence, under padding, completion-only masks and packing.
+"""Which tokens are targets, and where each one stands in its sequence: decided once for every trainer.
 
-A packed row holds several sequences; position l and length L of the paper count within each of them, never within the row. The
-sequences are read from what the collator already says: ``cu_seq_lens_q``, ``seq_idx``, or ``position_ids`` that start anew.
+A *target* is a token that the model is trained to predict. Position l and length L count the targets of one sequence; prompt,
+padding and the other sequences of a packed row never count. Packed rows are read from what the collator already provides:
+``cu_seq_lens_q``, ``seq_idx``, or ``position_ids`` that restart.
 
-Shapes: B rows, C columns, N = B C places (the hidden state at a place predicts the token after it), S sequences with a target,
-L targets of the longest of them.
+Shapes: B rows, C columns, N = B C places (the hidden state at a place predicts the next token), S sequences with a target,
+L targets of the longest sequence.
 """
 
 from __future__ import annotations
@@ -21,22 +22,19 @@ from torch import Tensor
 __all__ = ["IGNORE", "Sequences", "read_sequences", "shifted_targets"]
 
 IGNORE = -100
-"""The label of a token that is no target, as everywhere in transformers."""
+"""The label of a token that is not a target, as everywhere in transformers."""
 
-_PACKED = (
-    "cu_seq_lens_q",
-    "seq_idx",
-    "position_ids",
-)  # what a collator says of packed rows, the first that it says counts
+_PACKED = ("cu_seq_lens_q", "seq_idx", "position_ids")
+"""How collators describe packed rows; the first key that is present counts."""
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """The targets of one micro-batch, place by place, and how they stand in their sequences.
+    """The targets of one micro-batch, place by place, and the sequence that each belongs to.
 
     Args:
       target_BC: the token after each place, or -100.
-      start_BC: True at the first token of each sequence, column 0 included; None where every row is one sequence.
+      start_BC: True at the first token of each sequence, column 0 included; None if every row is one sequence.
     """
 
     target_BC: Int[Tensor, "B C"]
@@ -49,7 +47,7 @@ class Sequences:
 
     @cached_property
     def sequence_N(self) -> Int[Tensor, " N"]:
-        """Number of the sequence of each target; it only ever grows."""
+        """The number of each target's sequence; it never decreases."""
         rows, columns = self.target_BC.shape
         if self.start_BC is None:
             return torch.arange(rows, device=self.target_BC.device).repeat_interleave(columns)
@@ -67,19 +65,19 @@ class Sequences:
 
     @cached_property
     def _count_N(self) -> Int[Tensor, " N"]:
-        """Targets of sequence 0, 1, 2, ...; as long as N, since their number would have to be fetched from the device."""
+        """Targets of sequence 0, 1, 2, ...; padded to length N, because the number of sequences is only known on the device."""
         return torch.zeros_like(self.target_N).scatter_add_(0, self.sequence_N, self.mask_N.to(self.target_N.dtype))
 
     @cached_property
     def length_N(self) -> Int[Tensor, " N"]:
-        """L: targets of the sequence."""
+        """L: the number of targets of the sequence."""
         if self.start_BC is None:
             return self._mask_BC.sum(1, keepdim=True).expand_as(self._mask_BC).flatten()
         return self._count_N[self.sequence_N]
 
     @cached_property
     def position_N(self) -> Int[Tensor, " N"]:
-        """l = 1..L at the targets; elsewhere that of the target before, and nothing reads it."""
+        """l = 1..L at the targets; undefined elsewhere."""
         if self.start_BC is None:
             return self._mask_BC.cumsum(1).flatten()
         before_N = (self._count_N.cumsum(0) - self._count_N)[self.sequence_N]
@@ -87,7 +85,7 @@ class Sequences:
 
     @cached_property
     def _slots(self) -> tuple[Tensor, Tensor, int, int]:
-        """Places of the targets, where each goes in a table of one sequence a row, and the size of that table."""
+        """The places of the targets, their slots in a table with one sequence per row, and the size of that table."""
         place_T = self.mask_N.nonzero()[:, 0]
         kept, row_T = torch.unique_consecutive(self.sequence_N[place_T], return_inverse=True)
         longest = int(self.length_N[place_T].max()) if len(place_T) else 1
@@ -99,25 +97,24 @@ class Sequences:
         return self._mask_BC.any(1).sum() if self.start_BC is None else (self._count_N > 0).sum()
 
     def rows(self, x_N: Float[Tensor, " N"]) -> tuple[Float[Tensor, "S L"], Bool[Tensor, "S L"]]:
-        """The targets' values, one sequence a row from its first target on, and where a row holds one."""
+        """The targets' values with one sequence per row, from its first target on, and a mask of the filled entries."""
         place_T, slot_T, count, longest = self._slots
-        x_SL, mask_SL = x_N.new_zeros(count * longest), self.mask_N.new_zeros(count * longest)
-        return x_SL.index_copy(0, slot_T, x_N[place_T]).view(count, longest), mask_SL.index_fill(0, slot_T, True).view(
-            count, longest
-        )
+        x_SL = x_N.new_zeros(count * longest).index_copy(0, slot_T, x_N[place_T])
+        mask_SL = self.mask_N.new_zeros(count * longest).index_fill(0, slot_T, True)
+        return x_SL.view(count, longest), mask_SL.view(count, longest)
 
     def places(self, x_SL: Float[Tensor, "S L"]) -> Float[Tensor, " N"]:
-        """Back from one sequence a row to one entry a place; 0 where no target follows."""
+        """The inverse of `rows`: one entry per place, 0 where no target follows."""
         place_T, slot_T, *_ = self._slots
         return x_SL.new_zeros(len(self.target_N)).index_copy(0, place_T, x_SL.reshape(-1)[slot_T])
 
 
 def read_sequences(inputs: Mapping[str, Any]) -> Sequences:
-    """Targets and sequences of a batch as the collator made it.
+    """Targets and sequences of a batch as a Hugging Face collator made it.
 
     Args:
-      inputs: ``labels`` (or ``shift_labels``, already moved by one) of shape [B, C], -100 where a token is no target; if rows are packed,
-        one of ``cu_seq_lens_q``, ``seq_idx`` and ``position_ids``.
+      inputs: ``labels`` (or ``shift_labels``, already shifted by one) of shape [B, C], -100 where a token is not a target; for packed
+        rows also one of ``cu_seq_lens_q``, ``seq_idx`` and ``position_ids``.
 
     Examples:
       >>> packed = {"labels": torch.tensor([[-100, 5, 6, -100, 7]]), "position_ids": torch.tensor([[0, 1, 2, 0, 1]])}
@@ -135,22 +132,23 @@ def read_sequences(inputs: Mapping[str, Any]) -> Sequences:
 
 
 def shifted_targets(inputs: Mapping[str, Any]) -> Int[Tensor, "B C"]:
-    """The token that each place predicts: ``shift_labels`` as they are, or ``labels`` moved one to the left."""
+    """The token that each place predicts: ``shift_labels`` as they are, or ``labels`` shifted one to the left."""
     if inputs.get("shift_labels") is not None:
         given: Tensor = inputs["shift_labels"]
         return given.long()
     labels = inputs.get("labels")
     if labels is None:
         raise ValueError(
-            f"the batch has no 'labels' (it has {', '.join(sorted(inputs))}): the collator must give them, -100 for what is no target"
+            f"the batch has no 'labels' (it has {', '.join(sorted(inputs))}): the collator must provide them, with -100 for every token "
+            "that is not a target"
         )
     return torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE).long()
 
 
 def _starts(inputs: Mapping[str, Any], like_BC: Tensor) -> Bool[Tensor, "B C"] | None:
-    """True at the first token of each sequence (column 0 is added by the caller); None where nothing says that rows are packed."""
+    """True at the first token of each sequence (the caller adds column 0); None if nothing says that rows are packed."""
     cu_seq_lens, seq_idx, position_ids = (inputs.get(k) for k in _PACKED)
-    if cu_seq_lens is not None:  # boundaries in the row that holds everything
+    if cu_seq_lens is not None:  # boundaries in the one row that holds everything
         start_BC = torch.zeros_like(like_BC, dtype=torch.bool)
         inner = cu_seq_lens[:-1].long()
         start_BC.view(-1)[inner[inner < start_BC.numel()]] = True
@@ -158,22 +156,20 @@ def _starts(inputs: Mapping[str, Any], like_BC: Tensor) -> Bool[Tensor, "B C"] |
     if seq_idx is not None and seq_idx.shape == like_BC.shape:
         return torch.nn.functional.pad(seq_idx.diff(dim=1) != 0, (1, 0))
     if position_ids is not None and position_ids.shape == like_BC.shape:
-        # The rule by which transformers' attention tells packed sequences apart.
+        # transformers' attention uses the same rule to tell packed sequences apart.
         return torch.nn.functional.pad(position_ids.diff(dim=1) != 1, (1, 0))
     return None
 
 
 def _refuse_targets_across_sequences(inputs: Mapping[str, Any], target_BC: Tensor, start_BC: Tensor) -> None:
-    """The first token of a packed sequence would be predicted from another sequence's last."""
+    """Refuse a target that would be predicted from the last token of another sequence."""
     leak_BC = start_BC[:, 1:] & (target_BC[:, :-1] != IGNORE)
     attention_mask = inputs.get("attention_mask")
     if attention_mask is not None and attention_mask.shape == target_BC.shape:
-        leak_BC &= (
-            attention_mask[:, :-1] != 0
-        )  # after padding it is the host's own habit, and no other sequence is read
+        leak_BC &= attention_mask[:, :-1] != 0  # after padding no other sequence is read; hosts do this themselves
     if bool(leak_BC.any()):
         row, column = (int(x) for x in leak_BC.nonzero()[0])
         raise ValueError(
-            f"labels: the token at row {row}, column {column + 1} begins a packed sequence and is a target, though nothing of its own "
-            "sequence precedes it; set its label to -100 (DataCollatorWithFlattening and TRL's collator do)"
+            f"labels: the token at row {row}, column {column + 1} begins a packed sequence and is a target, but nothing of its own "
+            "sequence precedes it. Set its label to -100 (DataCollatorWithFlattening and TRL's collator do)"
         )

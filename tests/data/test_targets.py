@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.hosts.sequences import read_sequences
+from widen.data.targets import read_sequences
 
 LENGTHS = st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=6)
 
@@ -110,7 +110,7 @@ def test_a_batch_without_targets_gives_no_rows():
 
 def test_a_target_that_another_sequence_would_predict_is_refused():
     inputs = {"labels": torch.tensor([[-100, 5, 6, 7]]), "position_ids": torch.tensor([[0, 1, 0, 1]])}
-    with pytest.raises(ValueError, match=r"row 0, column 2 begins a packed sequence.*set its label to -100"):
+    with pytest.raises(ValueError, match=r"row 0, column 2 begins a packed sequence.*Set its label to -100"):
         read_sequences(inputs)
     with pytest.raises(ValueError, match="the batch has no 'labels'"):
         read_sequences({"input_ids": torch.zeros(1, 2)})

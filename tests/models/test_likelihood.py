@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from widen.data.mulmod import BOS, MulMod
-from widen.models.decoded_likelihood import decoded_log_likelihood, decoded_log_probabilities
+from widen.models.likelihood import decoded_log_likelihood, decoded_log_probabilities
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.sample.decoding import Decoding, Settings
 from widen.sample.mulmod import UNPROMPTED, MulModEngine

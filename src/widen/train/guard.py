@@ -1,4 +1,4 @@
-"""Stops a run whose loss is not a finite number, before the optimizer step spreads it over every weight, and says where it came from."""
+"""Stop a run whose loss is not finite before the optimizer spreads it over every weight, and name the rows that it came from."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from widen.train import distributed
+from . import distributed
 
 if TYPE_CHECKING:
-    from .ledger import Micro
+    from .objective import MicroBatch
 
 __all__ = ["NonFiniteLossError", "refuse_non_finite"]
 
 _SHOWN = 3  # sequences named in the message
 _TOKENS = 24  # token ids shown of each
-_SCANNED = 200_000  # rows of the dataset that are compared; more would take minutes
+_SCANNED = 200_000  # dataset rows that are compared; more would take minutes
 
 
 class NonFiniteLossError(ArithmeticError):
-    """A loss was nan or infinite; the weights are those of the step before."""
+    """A loss was nan or infinite. The weights are those of the step before."""
 
 
-def refuse_non_finite(pending: Sequence[Micro], bad_R: Sequence[float], *, step: int, dataset: Any, loss: Any) -> None:
-    """Raise on *every* rank if a micro-batch of any rank was not finite, so that no rank waits for one that has stopped.
+def refuse_non_finite(
+    pending: Sequence[MicroBatch], bad_R: Sequence[float], *, step: int, dataset: Any, loss: Any
+) -> None:
+    """Raise on *every* rank if a micro-batch of any rank was not finite, so that no rank waits for a stopped one.
 
     Args:
       pending: this rank's micro-batches.
-      bad_R: a rank's first bad micro-batch, counted from 1; 0 for none.
+      bad_R: the first bad micro-batch of each rank, counted from 1; 0 for none.
       step: the optimizer step that is not made.
       dataset: searched for the rows that hold the bad sequences.
-      loss: the weight, which is shown.
+      loss: the loss, for the message.
     """
     ranks = [rank for rank, bad in enumerate(bad_R) if bad]
     if not ranks:
@@ -43,9 +45,9 @@ def refuse_non_finite(pending: Sequence[Micro], bad_R: Sequence[float], *, step:
         raise NonFiniteLossError(f"{head} on rank {ranks[0]}, which names the batch")
     micro = pending[here - 1]
     if bool(micro.logq_N.isnan().any()) and bool(micro.loss.isfinite()):
-        left_out = ": it leaves out tokens whose probability is a nan, and so is their gradient"
+        left_out = ": it drops tokens whose probability is nan, but their gradient is nan too"
     elif bool(micro.loss.isfinite()):
-        left_out = ", but its sum over the tokens lies beyond float32"
+        left_out = ", but its sum over the tokens overflows float32"
     where = f" on rank {distributed.rank()}" if len(bad_R) > 1 else ""
     found = "; ".join(_named(tokens, dataset) for tokens in _bad_sequences(micro))
     raise NonFiniteLossError(
@@ -55,15 +57,15 @@ def refuse_non_finite(pending: Sequence[Micro], bad_R: Sequence[float], *, step:
     )
 
 
-def _bad_sequences(micro: Micro) -> Iterator[list[int]]:
+def _bad_sequences(micro: MicroBatch) -> Iterator[list[int]]:
     """Token ids, up to the last target, of the first sequences with a log-probability or a weight that is not finite.
 
-    Of all sequences where every token is finite and their sum alone is not.
+    If every token is finite and only their sum is not, all sequences qualify.
     """
     at = micro.sequences
     bad_N = at.mask_N & ~(micro.logq_N.isfinite() & micro.w_N.isfinite())
     numbers = at.sequence_N[bad_N if bool(bad_N.any()) else at.mask_N].unique()[:_SHOWN]
-    # sequence_N names the sequence of the next token; here that of the token itself. A row begins a new one.
+    # sequence_N belongs to the next token; own_N belongs to the token itself. Each row begins a new sequence.
     own_N = torch.cat([torch.zeros_like(at.sequence_N[:1]), at.sequence_N[:-1]])
     columns = micro.tokens_BC.shape[1]
     own_N[columns::columns] += 1
@@ -81,7 +83,7 @@ def _named(tokens: list[int], dataset: Any) -> str:
 
 
 def _row_of(tokens: list[int], dataset: Any) -> int | None:
-    """Index of the first row whose ``input_ids`` hold the tokens one after the other; a row may hold other sequences too."""
+    """Index of the first row whose ``input_ids`` contain the tokens in a row; it may contain other sequences too."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         return None
     wanted = _joined(tokens)

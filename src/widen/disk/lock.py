@@ -1,0 +1,105 @@
+"""One process per folder: whoever writes into a run folder or a root of runs holds its lock.
+
+The lock is ``flock`` on the file ``.lock`` in the folder. The system releases it when the process ends, however it ends, so a killed
+process leaves no stale lock. The file says who holds it, and is empty otherwise.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import fcntl
+import json
+import os
+import shlex
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+
+__all__ = ["hold"]
+
+_NAME = ".lock"
+_held: dict[
+    tuple[int, int], list[int]
+] = {}  # (device, inode) of a lock file -> its descriptor, and how often we hold it
+_change = RLock()
+
+
+@contextmanager
+def hold(folder: str | Path) -> Iterator[None]:
+    """Hold ``folder``, which is created if missing. A process may hold the same folder several times.
+
+    Raises ValueError at once, naming the other process, if another process holds it.
+    """
+    path = Path(folder) / _NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _change:
+        descriptor = _open(path)
+        about = os.fstat(descriptor)
+        key = about.st_dev, about.st_ino
+        if key in _held:
+            os.close(descriptor)
+        else:
+            _lock(descriptor, path)
+            _held[key] = [descriptor, 0]
+        _held[key][1] += 1
+    try:
+        yield
+    finally:
+        with _change:
+            _held[key][1] -= 1
+            if not _held[key][1]:
+                descriptor = _held.pop(key)[0]
+                os.ftruncate(descriptor, 0)
+                os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError(
+                f"{path} is a symbolic link; widen does not write through links: remove it first"
+            ) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path} is not a regular file; remove it first")
+    return descriptor
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _holder(descriptor)
+        os.close(descriptor)
+        raise ValueError(f"{path.parent} is in use by {holder}: wait until it has finished, or stop it") from None
+    except OSError:
+        os.close(descriptor)
+        raise
+    about = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "command": shlex.join(sys.argv),
+        "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+    }
+    with suppress(OSError):  # on a full disk the lock holds all the same, without a name
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps(about).encode())
+
+
+def _holder(descriptor: int) -> str:
+    """Who holds the lock, as its file says; the holder may not have written it yet."""
+    try:
+        about = json.loads(os.pread(descriptor, 1 << 16, 0))
+        where = "" if about["host"] == socket.gethostname() else f" on {about['host']}"
+        text = f"process {about['pid']}{where} ({about['command'][:200]}), started {about['started']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

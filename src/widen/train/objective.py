@@ -1,0 +1,257 @@
+"""A loss in training: its state, its weights, and what the micro-batches and ranks of one optimizer step add up to.
+
+Every trainer uses it the same way: the plain loop (`step.py`), many small models at once (`stacked.py`), and the Hugging Face
+hosts, which own forward, backward and optimizer themselves.
+
+    loss = objective.through_head(...)  or  w = objective.weigh(...)      for each micro-batch
+    objective.add(...)                                                    for each micro-batch
+    objective.finish()                                                    when all gradients of the step are in, before the optimizer
+
+Shapes: B rows, C columns, N = B C places, D hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from widen.data.targets import IGNORE, Sequences
+from widen.head import HeadLoss, linear_logprob, target_sums, weighted_linear_nll
+from widen.head.answer import Answer
+from widen.losses import NLL, State, Weight, staleness, starvation
+from widen.losses.stats import STALE
+
+from . import distributed
+from .figures import Figures, threshold
+from .guard import refuse_non_finite
+
+__all__ = ["SCALES", "MicroBatch", "Objective"]
+
+SCALES = ("raw", "mean_one")
+"""Weights as the loss gives them, or divided by the mean weight of the previous optimizer step."""
+
+_NO_SCORES = torch.empty(0, 0)
+_FLOAT32_MAX = torch.finfo(torch.float32).max
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """Numbers that may still be on their way from the device, such as `widen.head.answer.Answer`."""
+
+    def read(self) -> Any:
+        """Wait for the numbers and return them."""
+        ...
+
+
+class MicroBatch(NamedTuple):
+    """What the step keeps of one micro-batch."""
+
+    sums: Readable
+    """The head's sums over targets, requested when they were launched and read when the step ends."""
+    divided_by: Readable | float
+    """What the loss was divided by."""
+    number: Readable | None
+    """Sequences with a target; None for a loss that does not look at positions."""
+    loss: Tensor
+    logq_N: Tensor
+    w_N: Tensor
+    sequences: Sequences
+    tokens_BC: Tensor
+
+
+class Objective:
+    """A loss, its state, the scale of its weights, and the micro-batches of the current step.
+
+    Args:
+      weight: the loss.
+      weight_scale: ``raw``, or ``mean_one``, which divides every weight by the mean weight of the *previous* optimizer step over all
+        micro-batches and ranks. One number holds for the whole step, so accumulation and ranks change nothing. The first step divides
+        by 1.
+    """
+
+    def __init__(self, weight: Weight, *, weight_scale: str = "raw") -> None:
+        if weight_scale not in SCALES:
+            raise ValueError(f"weight_scale={weight_scale!r}; legal: {' or '.join(map(repr, SCALES))}")
+        self.weight, self.weight_scale = weight, weight_scale
+        self.reset()
+
+    def reset(self) -> None:
+        """Return to the state before the first step."""
+        self.state: State = self.weight.init()
+        self.mean_weight = 1.0
+        self.pending: list[MicroBatch] = []
+        self._warned = False
+
+    @property
+    def divisor(self) -> float:
+        """What the weights of this step are divided by."""
+        return self.mean_weight if self.weight_scale == "mean_one" else 1.0
+
+    # ---- one micro-batch
+
+    def through_head(
+        self,
+        hidden_ND: Float[Tensor, "N D"],
+        head_VD: Float[Tensor, "V D"],
+        sequences: Sequences,
+        *,
+        num_tokens: float,
+        bias: Tensor | None = None,
+        softcap: float | None = None,
+    ) -> HeadLoss:
+        """Hidden states to the weighted loss, without the logits; ``num_tokens`` counts the targets of the whole step."""
+        now = self.weight.now(self.state)
+        options: dict[str, Any] = {"bias": bias, "softcap": softcap}
+        if now.token_local:
+            out = _one_pass(hidden_ND, head_VD, sequences, now, num_tokens, **options)
+            if self.weight.score_columns:  # during its warm-up a Trunc already fills its window
+                self.weigh(out.logq_N, sequences)
+            return out
+        return self._by_sequence(hidden_ND, head_VD, sequences, num_tokens, **options)
+
+    def _by_sequence(
+        self,
+        hidden_ND: Tensor,
+        head_VD: Tensor,
+        sequences: Sequences,
+        num_tokens: float,
+        *,
+        bias: Tensor | None,
+        softcap: float | None,
+    ) -> HeadLoss:
+        """A pass without gradient gives the weights; a second one computes the gradient of the active tokens.
+
+        With a fraction a of active tokens this takes 1 + 3a matrix products if one chunk holds all tokens, else up to 1 + 4a.
+        """
+        plain = None if bias is None else bias.detach()
+        look = _one_pass(hidden_ND.detach(), head_VD.detach(), sequences, NLL(), 1.0, bias=plain, softcap=softcap)
+        w_N = self.weigh(look.logq_N, sequences)
+        target_N = sequences.target_N.masked_fill(w_N == 0, IGNORE)
+        # linear_logprob gives 0 for a dropped token, even where its log-probability is -inf.
+        logq_N = linear_logprob(hidden_ND, head_VD, target_N, bias=bias, softcap=softcap)
+        # num_tokens is 0 only for a step without targets; values below 1 come from the scale of the weights.
+        loss = -(w_N * logq_N).sum() / (num_tokens or 1.0)
+        sums = target_sums(look.logq_N, w_N, look.entropy_N, look.is_top1_N, tokens=look.num_targets)
+        return look._replace(loss=loss, w_N=w_N, sums=sums)
+
+    def weigh(self, logq_N: Float[Tensor, " N"], sequences: Sequences) -> Float[Tensor, " N"]:
+        """The weight of each target from log-probabilities alone, padded or packed; 0 elsewhere. Advances the state."""
+        if sequences.start_BC is None:  # every row is one sequence already; nothing waits for the device
+            logq_BC, mask_BC = (
+                logq_N.detach().view_as(sequences.target_BC),
+                sequences.mask_N.view_as(sequences.target_BC),
+            )
+            w_BC, self.state = self.weight.apply(logq_BC, mask_BC, self.state)
+            return torch.where(mask_BC, w_BC, 0.0).flatten()
+        logq_SL, mask_SL = sequences.rows(logq_N.detach())
+        w_SL, self.state = self.weight.apply(logq_SL, mask_SL, self.state)
+        return sequences.places(w_SL)
+
+    def add(self, out: HeadLoss, sequences: Sequences, tokens_BC: Tensor, *, divided_by: float | Tensor) -> None:
+        """Note one micro-batch. Nothing here waits for the device."""
+        number = Answer(sequences.number) if getattr(self.weight, "uses_position", True) else None
+        told = Answer(divided_by) if isinstance(divided_by, Tensor) else divided_by
+        self.pending.append(
+            MicroBatch(Answer(out.sums), told, number, out.loss.detach(), out.logq_N, out.w_N, sequences, tokens_BC)
+        )
+
+    # ---- one optimizer step
+
+    def finish(self, *, step: int, dataset: Any = None) -> Figures:
+        """End the step before the optimizer moves: refuse a loss that is not finite, let the loss observe, add up the figures.
+
+        Args:
+          step: number of the optimizer step that is about to be made, from 1.
+          dataset: where an error message looks up the rows of a bad batch.
+
+        Raises:
+          NonFiniteLossError: on every rank, if a micro-batch of any rank was not finite.
+        """
+        table = self._gather()
+        refuse_non_finite(self.pending, [line[0] for line in table], step=step, dataset=dataset, loss=self.weight)
+        scores = _NO_SCORES
+        if self.weight.score_columns:  # the same on every rank, so that all ranks gather or none
+            rows = int(max(line[1] for line in table))
+            scores = distributed.gather_scores(self.weight.seen(self.state), rows=rows)
+        self.state = self.weight.observe(scores, self.state)
+        made = sum((Figures(*line[2:]) for line in table), Figures())
+        if made.tokens and made.weight:  # a step without active tokens says nothing about the scale
+            self.mean_weight = made.weight_mean
+        self.pending = []
+        return made
+
+    def logged(self, seen: Figures) -> dict[str, float]:
+        """The figures of a step or a logging window under their names in the log, with the loss's threshold if it has one."""
+        figures = seen.logged()
+        if figures and (delta := threshold(self.weight, self.state, seen.mean_length)) is not None:
+            figures["threshold"] = delta
+        return figures
+
+    def warning(self, seen: Figures) -> str | None:
+        """One sentence, once, if the loss trains on almost nothing, or on much less than was asked for."""
+        if self._warned or seen.weight_zero_share <= STALE:
+            return None
+        text = starvation(self.weight, seen, mean_length=seen.mean_length) or staleness(self.weight, seen)
+        self._warned |= text is not None
+        return text
+
+    def _gather(self) -> list[list[float]]:
+        """One line per rank: its first bad micro-batch (0: none), its number of scores, its figures.
+
+        The sums were requested before the backward pass, so reading them does not wait for it.
+        """
+        found = [Figures(*micro.sums.read()) for micro in self.pending]
+        told = [
+            float(m.divided_by if isinstance(m.divided_by, float | int) else m.divided_by.read()) for m in self.pending
+        ]
+        bad = next((at for at, pair in enumerate(zip(found, told, strict=True), 1) if not _is_finite(*pair)), 0)
+        numbers = (0.0 if micro.number is None else float(micro.number.read()) for micro in self.pending)
+        sums = sum((one._replace(sequences=n) for one, n in zip(found, numbers, strict=True)), Figures())
+        rows = len(self.weight.seen(self.state)) if self.weight.score_columns else 0
+        line = [float(bad), float(rows), *sums]
+        if distributed.world_size() == 1:
+            return [line]
+        device = self.pending[0].loss.device if self.pending else torch.device("cpu")
+        here = torch.tensor([line], dtype=torch.float64, device=device)
+        gathered: list[list[float]] = distributed.gather_scores(here, rows=1).tolist()
+        return gathered
+
+
+def _one_pass(
+    hidden_ND: Tensor,
+    head_VD: Tensor,
+    sequences: Sequences,
+    weight: Weight,
+    num_tokens: float,
+    *,
+    bias: Tensor | None,
+    softcap: float | None,
+) -> HeadLoss:
+    """Loss and gradient of a token-local loss in one pass over the vocabulary."""
+    needed = getattr(weight, "uses_position", True)
+    return weighted_linear_nll(
+        hidden_ND,
+        head_VD,
+        sequences.target_N,
+        weight,
+        position_N=sequences.position_N if needed else None,
+        length_N=sequences.length_N if needed else None,
+        num_tokens=num_tokens,
+        bias=bias,
+        softcap=softcap,
+        ignore_index=IGNORE,
+    )
+
+
+def _is_finite(found: Figures, count: float) -> bool:
+    """Whether loss and gradient of a micro-batch are finite in float32, as a sum over tokens and divided by ``count``.
+
+    The NLL counts too: Trunc and TruncR give weight 0 to a sequence whose score is nan, so the loss is finite and the gradient is
+    nan. An infinite NLL is no such sign: a dropped token may have probability 0.
+    """
+    most = max(abs(found.weighted), abs(found.weighted) / (count or 1.0))
+    return most <= _FLOAT32_MAX and not math.isnan(found.logq)
