@@ -14,8 +14,8 @@ from torch import Tensor
 
 from widen.head import TargetSums
 from widen.head.answer import Answer
-from widen.losses import State, Weight, staleness, starvation
-from widen.losses.stats import STALE
+from widen.losses import State, Weight, concentration, fitted, staleness, starvation
+from widen.losses.stats import CONCENTRATED, STALE
 from widen.train import distributed
 
 from .figures import Sums, threshold
@@ -59,16 +59,22 @@ class Ledger:
     def __init__(self, weight: Weight, *, weight_scale: str = "raw") -> None:
         if weight_scale not in SCALES:
             raise ValueError(f"weight_scale={weight_scale!r}; legal: {' or '.join(map(repr, SCALES))}")
-        self.weight, self.weight_scale = weight, weight_scale
+        self.asked, self.weight_scale = weight, weight_scale
         self.reset()
 
     def reset(self) -> None:
-        """As before the first step."""
+        """As before the first step, with the loss as it was given."""
+        self.weight = self.asked
         self.state: State = self.weight.init()
         self.mean_weight = 1.0
         self.pending: list[Micro] = []
         self.window = Sums()
-        self._starved = False
+        self._said: set[str] = set()
+
+    def fit(self, sequences: int) -> None:
+        """Choose every window that was left open, for a run over so many sequences. Only before the first step."""
+        self.weight = fitted(self.asked, sequences)
+        self.state = self.weight.init()
 
     @property
     def divisor(self) -> float:
@@ -112,13 +118,20 @@ class Ledger:
         return figures
 
     def warning(self) -> str | None:
-        """A sentence, once, when almost nothing is trained, or much less than was asked for."""
+        """A sentence when almost nothing is trained, much less than was asked for, or a few tokens decide; each kind once."""
         window = self.window
-        if self._starved or window.zeros <= STALE * window.tokens:  # looked at on the host, at every step
-            return None
-        seen = window.weights
-        text = starvation(self.weight, seen, mean_length=window.mean_length) or staleness(self.weight, seen)
-        self._starved |= text is not None
+        active = window.tokens - window.zeros
+        # Plain numbers of the host, looked at at every step: most steps end here.
+        few = "few" not in self._said and window.zeros > STALE * window.tokens
+        uneven = "uneven" not in self._said and window.weight**2 < CONCENTRATED * active * window.squares
+        text = None
+        if few:
+            seen = window.weights
+            text = starvation(self.weight, seen, mean_length=window.mean_length) or staleness(self.weight, seen)
+            self._said |= {"few"} if text else set()
+        if uneven and text is None:
+            text = concentration(self.weight, window.weights)
+            self._said |= {"uneven"} if text else set()
         return text
 
     def _gather(self) -> list[list[float]]:

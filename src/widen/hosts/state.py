@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from safetensors.torch import load_file, save_file
 
-from widen.losses import Weight
+from widen.losses import Trunc, Weight, parse
+from widen.losses.fit import truncs, with_truncs
 from widen.models.checkpoint import state_from, state_tensors
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def save_state(folder: str | Path, ledger: Ledger, *, step: int) -> None:
     facts = {
         "schema": SCHEMA,
         "step": step,
-        "loss": name_of(ledger.weight),
+        "loss": name_of(ledger.asked),
+        "fitted": [str(one) for one in truncs(ledger.weight)],
         "weight_scale": ledger.weight_scale,
         "mean_weight": ledger.mean_weight,
     }
@@ -56,12 +58,14 @@ def load_state(folder: str | Path, ledger: Ledger) -> None:
         raise ValueError(
             f"{folder / _FACTS} has schema {facts.get('schema')!r}; this version of widen reads schema {SCHEMA}"
         )
-    for name, here in (("loss", name_of(ledger.weight)), ("weight_scale", ledger.weight_scale)):
+    for name, here in (("loss", name_of(ledger.asked)), ("weight_scale", ledger.weight_scale)):
         if facts[name] != here:
             raise ValueError(
                 f"{folder} was trained with {name}={facts[name]!r} and is resumed with {name}={here!r}; give the same, or load its weights "
                 "as the model of a new run"
             )
+    if facts.get("fitted"):  # the windows that the run began with, whatever its new number of steps
+        ledger.weight = with_truncs(ledger.asked, (cast(Trunc, parse(spec)) for spec in facts["fitted"]))
     ledger.state = state_from(ledger.weight.init(), load_file(folder / _TENSORS))
     ledger.mean_weight = float(facts["mean_weight"])
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.utils import logging
 
-from widen.losses import Weight, parse
+from widen.losses import Weight, idle, parse, refuse_late_start, was_idle
 
 from .evaluation import Evaluation
 from .fused_head import Request, add_fused_head, ask
@@ -159,11 +159,23 @@ class WeightedLoss(_Host):
             )
         self.ledger.settle(step=self.state.global_step + 1, dataset=self.train_dataset)
 
+    def _begin(self, steps: int) -> None:
+        """The host has counted its steps: fit the loss to them, refuse one that would never start, warn of one that cannot drop."""
+        refuse_late_start(self.ledger.asked, steps=steps)
+        batch_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        if not self._resumed:
+            self.ledger.fit(steps * batch_size)
+        self._warn(idle(self.ledger.weight, steps=steps, batch_size=batch_size))
+
+    def _warn(self, text: str | None) -> None:
+        """Log a sentence, in the first process only: what it says is the same in all."""
+        if text is not None and self.is_world_process_zero():
+            logger.warning(text)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """The host's, with our figures beside the training loss."""
         if "loss" in logs:
-            if (text := self.ledger.warning()) is not None and self.is_world_process_zero():
-                logger.warning(text)  # the window is that of all ranks, and so is the sentence
+            self._warn(self.ledger.warning())
             logs |= self._figures(self.ledger.logged())
         super().log(logs, start_time)
 
@@ -216,6 +228,7 @@ class WeightedLoss(_Host):
         """Where every run begins, resumed or not: the state of the loss is that of the checkpoint, or new."""
         refuse_arguments(self)
         self.ledger.reset()
+        self._resumed = resume_from_checkpoint is not None
         self._flops.clear()
         if resume_from_checkpoint is not None:
             load_state(resume_from_checkpoint, self.ledger)
@@ -237,10 +250,18 @@ def _half(args: Any) -> torch.dtype | None:
 
 
 class _Settle(TrainerCallback):
-    """The host says when a step's gradients are complete."""
+    """The host says when a run begins and ends, and when a step's gradients are complete."""
 
     def __init__(self, trainer: WeightedLoss) -> None:
         self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """The number of steps is known."""
+        self.trainer._begin(state.max_steps)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Say if the loss has had no effect."""
+        self.trainer._warn(was_idle(self.trainer.ledger.weight, self.trainer.ledger.state))
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """All micro-batches of this rank are through the backward."""

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from .cdiv import CDiv
 from .compose import Product, Warmup
 from .tailr import LambdaPR
 from .trunc import Trunc
@@ -20,8 +21,11 @@ STARVED = 0.01
 """Below this share of tokens with a weight above 0, training is called starved."""
 
 STALE = 0.5
-"""Beyond this share of the tokens that should count, those that Trunc or TruncR leaves out too many point to an old threshold. A wide
-margin: `drop` is a share of sequences, and long ones hold more tokens."""
+"""Warn if Trunc or TruncR leaves out this share of the tokens that should count: its threshold is stale. The margin is wide because `drop`
+is a share of sequences, and long ones hold more tokens."""
+
+CONCENTRATED = 0.1
+"""Warn if the effective sample size is below this share of the tokens that count. c-Div with its default cap of 10 stays above .33."""
 
 
 class WeightStats(NamedTuple):
@@ -69,6 +73,11 @@ class WeightStats(NamedTuple):
     def active_share(self) -> float:
         """Share of target tokens that count; 0 for a batch without targets."""
         return 1 - self.zero_share if float(self.tokens) else 0.0
+
+    @property
+    def ess_of_active(self) -> float:
+        """Effective sample size as a share of the tokens that count."""
+        return self.ess / self.active_share if self.active_share else 0.0
 
 
 def stats(w_BL: Float[Tensor, "*any"], mask_BL: Bool[Tensor, "*any"]) -> WeightStats:
@@ -120,7 +129,26 @@ def staleness(weight: Weight, seen: WeightStats) -> str | None:
         return None
     return (
         f"{weight}: {left_out:.0%} of the target tokens are left out where drop={one.drop:g} was asked for; the threshold comes from "
-        f"the last {one.window:,} sequences, most of them scored by an earlier model. Take a smaller window"
+        f"the last {one.size:,} sequences, most of them scored by an earlier model. Take a smaller window"
+    )
+
+
+def concentration(weight: Weight, seen: WeightStats) -> str | None:
+    """A sentence for the log when a few tokens carry the whole gradient (a low effective sample size), else None.
+
+    >>> from widen.losses import CDiv
+    >>> w = torch.tensor([[1.0] * 999 + [10_000.0]])
+    >>> concentration(CDiv(alpha=1.4, cap=1e4), stats(w, w > 0)).partition(", and")[0]
+    'cdiv:alpha=1.4,cap=10000.0: the effective sample size is 0.12% of the tokens that count'
+    """
+    if float(seen.tokens) == 0 or float(seen.total) == 0 or seen.ess_of_active >= CONCENTRATED:
+        return None
+    cdiv = _part(weight, CDiv)
+    remedy = "Lower the cap (cap=10), take an alpha nearer to 1, or " if cdiv is not None and cdiv.alpha > 1 else ""
+    remedy += "train with NLL first (--after-nll-epochs 1, or nll:steps=N then ...)"
+    return (
+        f"{weight}: the effective sample size is {seen.ess_of_active:.2%} of the tokens that count, and the largest weight is "
+        f"{seen.max:.3g}: a few tokens decide each step. {remedy[0].upper()}{remedy[1:]}"
     )
 
 

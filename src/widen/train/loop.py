@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from widen.data.batch import Batch
-from widen.losses import State, Weight, starvation
+from widen.losses import State, Weight, concentration, starvation
 from widen.models import checkpoint
 from widen.models.checkpoint import Checkpoint
 
@@ -88,11 +88,13 @@ class Loop:
         return self.model
 
     def _say_if_starved(self, figures: StepFigures) -> None:
-        """Warn once on the logger ``widen.train`` when the loss leaves almost no token to train."""
+        """Warn once on the logger ``widen.train`` when almost no token counts, or when a few decide everything."""
         if self._starved or figures.weights is None:
             return
         rows = sum(len(batch.mask_BL) for batch in self.batches(self.step - 1))
-        message = starvation(self.weight, figures.weights, mean_length=float(figures.weights.tokens) / max(rows, 1))
+        seen = figures.weights
+        message = starvation(self.weight, seen, mean_length=float(seen.tokens) / max(rows, 1))
+        message = message or concentration(self.weight, seen)
         if message:
             self._starved = True
             _log.warning("step %d: %s", self.step - 1, message)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from widen.data.mulmod import MulMod
-from widen.losses import Weight, parse
+from widen.losses import Weight, fitted, parse, refuse_late_start
 from widen.models.tiny_llama import LlamaShape
 
 __all__ = ["AdamW", "Configuration", "Schedule", "Train"]
@@ -135,7 +135,7 @@ class Configuration:
 
     Examples:
       >>> Configuration(loss="cdiv:alpha=1.4", data=MulMod(under_representation=0.1)).weight
-      CDiv(floor=0.0, cap=10000.0, alpha=1.4)
+      CDiv(floor=0.0, cap=10.0, alpha=1.4)
     """
 
     data: MulMod = field(default_factory=MulMod)
@@ -147,9 +147,14 @@ class Configuration:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: must not be negative")
-        parse(self.loss)  # a misspelt loss is refused here, not after an hour
+        refuse_late_start(parse(self.loss), steps=self.train.steps)  # here, and not after an hour
+        if self.train.steps and self.train.schedule.warmup_steps > self.train.steps:
+            raise ValueError(
+                f"schedule.warmup_steps={self.train.schedule.warmup_steps}: the run has {self.train.steps} steps, so that the rate would "
+                "never be reached. Take fewer steps of warm-up, or train longer"
+            )
 
     @property
     def weight(self) -> Weight:
-        """The loss as an object."""
-        return parse(self.loss)
+        """The loss as an object, with a window that fits the run (`widen.losses.fitted`)."""
+        return fitted(parse(self.loss), self.train.steps * self.train.batch_size)

@@ -32,7 +32,7 @@ class StackedTrunc:
         self.loss = losses[0]
         self.index = torch.tensor([m for m, _, _ in members], device=device)
         self.keep = torch.tensor([1 - loss.drop for loss in losses], dtype=torch.float64, device=device)
-        self.useful = torch.tensor([loss._useful() for loss in losses], device=device)
+        self.useful = torch.tensor([loss.first_drop for loss in losses], device=device)
         bounds = torch.tensor([[loss.floor, loss.cap] for loss in losses], dtype=torch.float64, device=device)
         self.floor, self.cap = bounds[:, :1], bounds[:, 1:]
         start = TruncState(*self.loss.init())
@@ -59,7 +59,7 @@ class StackedTrunc:
 
     def _observe(self, score_GB: Float[Tensor, "G B"]) -> None:
         """Push in sorted order, then take the quantile of the window, in place."""
-        W, B = self.loss.window, score_GB.shape[1]
+        W, B = self.loss.size, score_GB.shape[1]
         new = score_GB.sort(dim=1).values  # nan sorts last
         valid = ~new.isnan()
         count_G1 = valid.sum(1, keepdim=True)

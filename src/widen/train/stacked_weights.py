@@ -185,7 +185,7 @@ def _truncs(weights: Sequence[Weight], others: dict[int, State], device: torch.d
     for m, weight in enumerate(weights):
         for slot, factor in enumerate(() if m in others else factors(weight)):
             if isinstance(factor, _TRUNC):
-                groups.setdefault((factor.side, factor.window, factor.score), []).append((m, slot, factor))
+                groups.setdefault((factor.side, factor.size, factor.score), []).append((m, slot, factor))
     # A model with two Truncs of one kind in a product: one group each, as index_copy wants each model once.
     split = [[member for member in group if member[1] == slot] for group in groups.values() for slot in range(8)]
     return [StackedTrunc(group, device=device) for group in split if group]
