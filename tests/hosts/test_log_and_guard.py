@@ -158,11 +158,14 @@ def test_a_short_run_gets_a_window_that_it_fills_and_an_explicit_one_is_said_to_
     assert "has not dropped any sequence: it saw 18 scores and needs 100" in caplog.text
 
 
-def test_a_low_effective_sample_size_is_said_once(caplog):
-    with caplog.at_level("WARNING"):
-        train(Trainer, (2, 1, False), loss="cdiv:alpha=7,cap=1e30", changes={"learning_rate": 0.0})
-    (said,) = [record.message for record in caplog.records if "effective sample size" in record.message]
-    assert "Lower the cap (cap=10)" in said
+def test_a_low_effective_sample_size_is_said_once():
+    ledger = Ledger(parse("cdiv:alpha=1.4,cap=1e4"))
+    ledger.window = Sums(tokens=1000.0, weight=10_999.0, squares=1e8 + 999, largest=1e4)
+    assert "effective sample size is 0.12% of the tokens" in ledger.warning()
+    assert ledger.warning() is None
+    even = Ledger(parse("cdiv:alpha=1.4"))
+    even.window = Sums(tokens=1000.0, weight=1000.0, squares=1000.0, largest=1.0)
+    assert even.warning() is None
 
 
 def test_a_loss_that_would_start_after_the_last_step_is_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from widen.losses import parse, refuse_late_start
 from widen.models.convert import load_pretrained
 from widen.train.engine import Engine
 from widen.train.many import train_many
@@ -41,6 +42,8 @@ def train_all(
 
     A run that was killed goes on from its last common checkpoint: the group is named by its content, so the same call finds it.
     """
+    for experiment in experiments:
+        _refuse_endless_warmup(experiment)
     folders = [(folder_of(root, experiment), experiment) for experiment in experiments]
     waiting: dict[str, tuple[RunFolder, Experiment]] = {}
     for folder, experiment in folders:
@@ -66,6 +69,17 @@ def train_all(
             progress=None if progress is None else lambda now, what=what: progress(what, now),  # type: ignore[misc]
         )
     return folders
+
+
+def _refuse_endless_warmup(experiment: Experiment) -> None:
+    """Refuse a warm-up, of the loss or of the learning rate, that does not end inside the run."""
+    train = experiment.model.train
+    refuse_late_start(parse(experiment.model.loss), steps=train.steps)
+    if 0 < train.steps < train.schedule.warmup_steps:
+        raise ValueError(
+            f"schedule.warmup_steps={train.schedule.warmup_steps}: the run has {train.steps} steps, so that the learning rate would never "
+            "be reached. Take fewer steps of warm-up, or train longer"
+        )
 
 
 def _together(experiment: Experiment) -> str:

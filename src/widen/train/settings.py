@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from widen.data.mulmod import MulMod
-from widen.losses import Weight, fitted, parse, refuse_late_start
+from widen.losses import Weight, fitted, parse
 from widen.models.tiny_llama import LlamaShape
 
 __all__ = ["AdamW", "Configuration", "Schedule", "Train"]
@@ -147,12 +147,7 @@ class Configuration:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: must not be negative")
-        refuse_late_start(parse(self.loss), steps=self.train.steps)  # here, and not after an hour
-        if self.train.steps and self.train.schedule.warmup_steps > self.train.steps:
-            raise ValueError(
-                f"schedule.warmup_steps={self.train.schedule.warmup_steps}: the run has {self.train.steps} steps, so that the rate would "
-                "never be reached. Take fewer steps of warm-up, or train longer"
-            )
+        parse(self.loss)  # a misspelt loss is refused here, not after an hour
 
     @property
     def weight(self) -> Weight:
