@@ -18,8 +18,8 @@ STEPS = 300
 LOSSES = {
     "NLL": "nll",
     "TruncR 0.5": "truncr:drop=0.5,window=4096",
-    "c-Div 1.25": "cdiv:alpha=1.25",
-    "c-Div 1.5": "cdiv:alpha=1.5",
+    "c-Div 1.25": "cdiv:alpha=1.25,cap=1e4",
+    "c-Div 1.5": "cdiv:alpha=1.5,cap=1e4",
 }
 
 

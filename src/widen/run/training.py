@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from widen.disk.lock import hold
+from widen.losses import parse, refuse_late_start
 from widen.models.convert import load_pretrained
 from widen.train.progress import Progress
 from widen.train.small import train_models
@@ -39,6 +40,8 @@ def train_all(
     save_every: int = 1000,
 ) -> list[tuple[RunFolder, Experiment]]:
     """Train what is not trained yet; a killed run continues from the checkpoint in each folder."""
+    for experiment in experiments:
+        _refuse_endless_warmup(experiment)
     folders = [(folder_of(root, experiment), experiment) for experiment in experiments]
     waiting: dict[str, tuple[RunFolder, Experiment]] = {}
     with ExitStack() as held:
@@ -60,3 +63,14 @@ def train_all(
                 progress=None if progress is None else lambda now: progress(what, now),
             )
     return folders
+
+
+def _refuse_endless_warmup(experiment: Experiment) -> None:
+    """Refuse a warm-up, of the loss or of the learning rate, that does not end inside the run."""
+    train = experiment.model.train
+    refuse_late_start(parse(experiment.model.loss), steps=train.steps)
+    if 0 < train.steps < train.schedule.warmup_steps:
+        raise ValueError(
+            f"schedule.warmup_steps={train.schedule.warmup_steps}: the run has {train.steps} steps, so that the learning rate would never "
+            "be reached. Take fewer steps of warm-up, or train longer"
+        )
