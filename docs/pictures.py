@@ -78,7 +78,7 @@ def gold(ax: Axes) -> None:
 
 def cdiv(ax: Axes) -> None:
     """c-Div on both sides of NLL, and the cap."""
-    token_picture(ax, ["cdiv:alpha=1.4", "cdiv:alpha=1.2", "cdiv:alpha=0.8", "cdiv:alpha=1.4,cap=100"])
+    token_picture(ax, ["cdiv:alpha=1.4,cap=inf", "cdiv:alpha=1.2,cap=inf", "cdiv:alpha=0.8", "cdiv:alpha=1.4"])
     ax.set_yscale("log")
 
 

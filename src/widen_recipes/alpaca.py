@@ -33,7 +33,7 @@ def stories() -> list[Experiment]:
     """Column WritingPrompts, Llama-Alpaca."""
     rows = {
         "NLL": ("nll", 0.833, 0.044),
-        "c-Div 1.4": ("cdiv:alpha=1.4", 0.822, 0.126),
+        "c-Div 1.4": ("cdiv:alpha=1.4,cap=1e4", 0.822, 0.126),
         "lambda-PR 0.5, 1e-7": ("lambda_pr:lam=0.5,gamma=1e-7", 0.571, 0.269),
     }
     return [
@@ -54,7 +54,7 @@ def mathqa() -> list[Experiment]:
     """Column MathQA-Python, Llama-Alpaca."""
     rows = {
         "NLL": ("nll", 0.088, 0.390),
-        "c-Div 1.4": ("cdiv:alpha=1.4", 0.082, 0.434),
+        "c-Div 1.4": ("cdiv:alpha=1.4,cap=1e4", 0.082, 0.434),
         "lambda-PR 0.1, 1e-5": ("lambda_pr:lam=0.1,gamma=1e-5", 0.083, 0.421),
     }
     return [

@@ -18,8 +18,8 @@ STEPS = 300
 LOSSES = {
     "NLL": "nll",
     "TruncR 0.5": "truncr:drop=0.5,window=4096",
-    "c-Div 1.25": "cdiv:alpha=1.25",
-    "c-Div 1.5": "cdiv:alpha=1.5",
+    "c-Div 1.25": "cdiv:alpha=1.25,cap=1e4",
+    "c-Div 1.5": "cdiv:alpha=1.5,cap=1e4",
 }
 
 
@@ -34,7 +34,7 @@ def fine_tune() -> list[Experiment]:
         steps=STEPS,
         batch_size=512,
         optimizer=AdamW(lr=2e-4, max_grad_norm=1.0),
-        schedule=Schedule(decay="linear", warmup_steps=20),
+        schedule=Schedule(decay="linear", warmup_steps=min(20, STEPS)),
     )
     model = LlamaShape(init_std=0.08)
     return [

@@ -34,7 +34,7 @@ def olmo1b() -> list[Experiment]:
     rows = {
         "NLL": ("nll", 0.420, 0.366),
         "TruncR 0.1": ("truncr:drop=0.1", 0.298, 0.433),
-        "c-Div 1.4": ("cdiv:alpha=1.4", 0.301, 0.461),
+        "c-Div 1.4": ("cdiv:alpha=1.4,cap=1e4", 0.301, 0.461),
         "lambda-PR 0.1, 1e-7": ("lambda_pr:lam=0.1,gamma=1e-7", 0.064, 0.481),
     }
     return [
@@ -83,7 +83,7 @@ def _over_temperature(model: str, train: Source, published: dict[str, Published]
             fenced=of_alpaca,
             choices={**(alpaca.CHOICES if of_alpaca else {}), **CHOICES},
         )
-        for name, loss in {"NLL": "nll", f"c-Div {ALPHA:g}": f"cdiv:alpha={ALPHA}"}.items()
+        for name, loss in {"NLL": "nll", f"c-Div {ALPHA:g}": f"cdiv:alpha={ALPHA},cap=1e4"}.items()
         for seed in SEEDS
     ]
 

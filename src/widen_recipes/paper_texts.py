@@ -31,7 +31,7 @@ NOT_IN_PAPER = {
     "epochs": "3 of each loss after the 1 of NLL that it starts from; whether that one is among the 3, the paper does not say",
     "max_length": "1,024 tokens; longer stories are cut at their end",
     "precision": "bfloat16 autocast on float32 weights, gradients shortened to norm 1",
-    "cap": "c-Div's weights end at 10,000, our default for alpha > 1; cap=inf is the paper's loss",
+    "cap": "c-Div's weights end at 10,000; the paper has no cap (cap=inf)",
     "window": "Trunc and TruncR take their quantile over the last 10,000 sequences, with a lag of one optimizer step",
     "length": "lambda-PR counts L by sequence: the target tokens of each, the end token included",
     "seeds": "three; the paper shows one number each. --seeds 1 runs one",

@@ -25,7 +25,7 @@ LOSSES = {
     "Trunc 0.25": "trunc:drop=0.25",
     "TruncR 0.25": "truncr:drop=0.25",
     "GOLD": "gold",
-    "c-Div 1.4": "cdiv:alpha=1.4",
+    "c-Div 1.4": "cdiv:alpha=1.4,cap=1e4",
     "TaiLr 1e-5": "tailr:gamma=1e-5",
     "lambda-PR 0.1, 1e-5": "lambda_pr:lam=0.1,gamma=1e-5",
 }
@@ -79,7 +79,7 @@ def llama3b() -> list[Experiment]:
     """Column Llama3.2-3B of table ``tab:pr-wp-mathqa``."""
     rows = {
         "NLL": ("nll", 0.774, 0.081),
-        "c-Div 1.3": ("cdiv:alpha=1.3", 0.725, 0.175),
+        "c-Div 1.3": ("cdiv:alpha=1.3,cap=1e4", 0.725, 0.175),
         "lambda-PR 0.9, 1e-5": ("lambda_pr:lam=0.9,gamma=1e-5", 0.599, 0.190),
     }
     return [

@@ -52,15 +52,19 @@ def test_every_flag_reaches_its_key(capsys):
     )
 
 
-def test_without_flags_it_is_the_papers_training(capsys):
+def test_without_flags_rate_and_warm_up_are_left_to_the_run(capsys):
     config = printed(capsys, "--model", "m", "--task", "writing_prompts")
-    assert (config.lr, config.schedule, config.warmup_steps, config.batch_size) == (
-        1e-6,
-        "constant_with_warmup",
-        1000,
-        8,
-    )
+    assert (config.lr, config.schedule, config.warmup_steps) == (None, "constant_with_warmup", None)
+    assert (config.batch_size, config.epochs, config.max_grad_norm) == (8, 1, 1)
     assert config.train == Source(task="writing_prompts")
+
+
+def test_the_papers_training_is_one_flag_and_other_flags_still_count(capsys):
+    flags = ("--model", "m", "--task", "writing_prompts", "--paper")
+    config = printed(capsys, *flags)
+    assert (config.lr, config.schedule, config.warmup_steps) == (1e-6, "constant_with_warmup", 1000)
+    assert (config.batch_size, config.epochs) == (8, 3)
+    assert printed(capsys, *flags, "--lr", "1e-5").lr == 1e-5
 
 
 @pytest.mark.parametrize(("size", "micro"), [(4, 4), (12, 6), (64, 8), (13, 1)])
@@ -99,6 +103,7 @@ def test_a_config_file_and_the_config_of_a_run_folder_give_the_same_model(capsys
     [
         (["--lora", "4"], "--lora is for real models: name one with --model"),
         (["--skip-bad"], "--skip-bad is for real models: name one with --model"),
+        (["--paper"], "--paper is for real models: name one with --model"),
         (["--after-nll-epochs", "1"], "--after-nll-epochs is for real models"),
         (["--model", "m", "--data", "a.jsonl", "--b", "0.2"], "--b is for the integer task"),
         (["--model", "m", "--data", "a.jsonl", "--split", "test"], "a.jsonl is a file, which is read whole"),
@@ -142,5 +147,9 @@ def test_help_teaches_both_kinds_and_the_launchers(capsys):
         "torchrun --nproc-per-node",
         "accelerate launch -m widen.cli train",
         "--after-nll-epochs",
+        "learning rate   1e-4 x sqrt(135M / parameters)",
+        "warm-up         3% of the steps",
+        "--paper         the paper's 1e-6",
+        "No loss has beaten NLL on a real model",
     ):
         assert piece in text

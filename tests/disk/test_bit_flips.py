@@ -97,17 +97,16 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_the_state_of_a_loss_in_another_trainers_checkpoint(tmp_path):
-    from widen.hosts.ledger import Ledger
-
     from widen.losses import parse
+    from widen.train.objective import Objective
 
-    def ledger():
-        return Ledger(parse("truncr:drop=0.2,window=8"), weight_scale="raw")
+    def objective():
+        return Objective(parse("truncr:drop=0.2,window=8"), weight_scale="raw")
 
-    host_state.save_state(tmp_path, ledger(), step=1)
+    host_state.save_state(tmp_path, objective(), step=1)
 
     def read():
-        found = ledger()
+        found = objective()
         host_state.load_state(tmp_path, found)
         return str(found.state), found.mean_weight  # as text: nan is not nan
 

@@ -116,6 +116,32 @@ def test_the_threshold_of_trunc_is_logged_once_there_is_one():
     assert lines[-1]["threshold"] == float(trainer.objective.state.threshold)
 
 
+def test_a_short_run_gets_a_window_that_it_fills_and_an_explicit_one_is_said_to_be_too_long(caplog):
+    with caplog.at_level("WARNING"):
+        trainer = train(Trainer, (2, 1, False), loss="truncr:drop=0.2")[1]
+    assert str(trainer.objective.weight) == "truncr:drop=0.2,window=25,start=5"
+    assert any(entry.get("weight_zero_share") for entry in trainer.state.log_history)
+    assert "drop any sequence" not in caplog.text
+    with caplog.at_level("WARNING"):
+        train(Trainer, (2, 1, False), loss="truncr:drop=0.2,window=10000")
+    assert "will not drop any sequence: it needs 100 scores first, and this run has 18 sequences" in caplog.text
+    assert "has not dropped any sequence: it saw 18 scores and needs 100" in caplog.text
+
+
+def test_a_low_effective_sample_size_is_said_once():
+    objective = Objective(parse("cdiv:alpha=1.4,cap=1e4"))
+    seen = Figures(tokens=1000.0, counted=1000.0, weight=10_999.0, squares=1e8 + 999, largest=1e4)
+    assert "effective sample size is 0.12% of the tokens" in objective.warning(seen)
+    assert objective.warning(seen) is None
+    even = Figures(tokens=1000.0, counted=1000.0, weight=1000.0, squares=1000.0, largest=1.0)
+    assert Objective(parse("cdiv:alpha=1.4")).warning(even) is None
+
+
+def test_a_loss_that_would_start_after_the_last_step_is_refused():
+    with pytest.raises(ValueError, match=r"the run has 9 steps, so that cdiv:alpha=0\.5 would never be used"):
+        train(Trainer, (2, 1, False), loss="nll:steps=9 then gold")
+
+
 def test_figures_reach_whatever_the_host_reports_to():
     lines = []
 
@@ -146,7 +172,7 @@ def test_a_starved_loss_says_so_once_and_on_the_first_rank_alone(first_rank, tim
     finally:
         transformers.utils.logging.disable_propagation()
     assert sum("target tokens count" in record.message for record in caplog.records) == times
-    assert trainer.objective._warned
+    assert "few" in trainer.objective._said
 
 
 def nll_per_token(data):

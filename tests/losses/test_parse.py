@@ -34,10 +34,10 @@ def test_every_loss_prints_as_a_spec_that_parses_back_to_it(weight):
 
 
 def test_the_cap_of_cdiv_is_shown_wherever_the_loss_is_shown():
-    assert str(parse("cdiv:alpha=1.4")) == "cdiv:alpha=1.4,cap=10000.0"
+    assert str(parse("cdiv:alpha=1.4")) == "cdiv:alpha=1.4,cap=10.0"
     assert str(parse("cdiv:alpha=1.4,cap=inf")) == "cdiv:alpha=1.4,cap=inf"
     assert str(parse("cdiv:alpha=0.8")) == "cdiv:alpha=0.8"
-    assert "cap=10000.0" in repr(parse("cdiv:alpha=1.4"))
+    assert "cap=10.0" in repr(parse("cdiv:alpha=1.4"))
 
 
 REFUSED = [
@@ -56,6 +56,7 @@ REFUSED = [
     ("trunc:drop=1", r"legal: 0 <= drop < 1"),
     ("trunc:drop=.1,window=0", r"window=0; legal: a whole number, at least 1"),
     ("trunc:drop=.1,window=1.5", r"window=1.5 is not a whole number"),
+    ("trunc:drop=.1,start=0", r"start=0; legal: a whole number, at least 1"),
     ("trunc:drop=.1,score=median", r"score='median'; legal: 'sum' or 'mean'"),
     ("nll:floor=2,cap=1", r"floor=2 is above cap=1"),
     ("cdiv:alpha=1.4,cap=0", r"cap=0 leaves no token any weight; legal: cap > 0"),

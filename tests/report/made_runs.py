@@ -80,7 +80,7 @@ def make_run(folder, name, seed, *, samples=(), num_samples=60, temperatures=TEM
     experiment = {
         "name": name,
         "model": {
-            "data": {"task": "mulmod", "modulus": 97, "under_representation": 0.2, "seed": seed},
+            "data": {"modulus": 97, "under_representation": 0.2, "seed": seed},
             "model": {"layers": 4},
             "loss": loss,
             "train": {"steps": 600},

@@ -264,5 +264,7 @@ def test_static_figures_of_a_report_survive_the_names_of_runs_and_scores(tmp_pat
     config["experiment"]["name"] = name
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     for scores in (tmp_path / "run" / "scores").iterdir():
-        scores.write_text(json.dumps(json.loads(scores.read_text()) | {"kind": name}))
-    assert len(static.write(group([load(tmp_path / "run")]), tmp_path / "figures", formats=["svg"])) == 2
+        content = json.loads(scores.read_text())
+        content["records"] = [record | {"task": name} for record in content["records"]]
+        scores.write_text(json.dumps(content))
+    assert len(static.write(group([load(tmp_path / "run")]), tmp_path / "figures", formats=["svg"])) == 3

@@ -63,6 +63,7 @@ def test_a_run_folder_holds_config_environment_inputs_log_and_model_and_nothing_
         "env.json",
         "inputs.json",
         "log.jsonl",
+        "summary.json",
     ]
     experiment = json.loads(folder.config.read_text())["experiment"]
     assert experiment["model"]["loss"] == "nll"

@@ -35,7 +35,7 @@ KEYS = {
     "gradient_checkpointing": "gradient_checkpointing",
     "fsdp": "fsdp",
 }
-"""Flags of real models alone, and the keys of a `FineTune` that they set; --after-nll-epochs and --skip-bad come on top."""
+"""Flags of real models alone, and the keys of a `FineTune` that they set; --paper, --after-nll-epochs and --skip-bad come on top."""
 SHARED = {"loss": "loss", "steps": "max_steps", "seed": "seed", "save_every": "save_steps"}
 
 
@@ -54,20 +54,36 @@ def add_arguments(group: Any) -> None:
     group.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used, and count them")
     group.add_argument("--lora", type=int, metavar="R", help="train an adapter of this rank (default: all weights)")
     group.add_argument("--precision", help="bf16, fp16, fp32 or pure_bf16 (default: bf16)")
-    group.add_argument("--epochs", type=float, help="passes over the data (default: 1; --steps decides instead)")
+    group.add_argument(
+        "--paper",
+        action="store_true",
+        help="the paper's training: 3 epochs, batches of 8, a constant learning rate of 1e-6 after 1,000 steps of warm-up; other flags "
+        "still count. Meant for runs of many thousand steps",
+    )
+    group.add_argument("--epochs", type=float, help="passes over the data (default: 1; --steps overrides it)")
     group.add_argument(
         "--after-nll-epochs",
         type=float,
         metavar="N",
         help="N epochs of NLL first, trained once for all losses (paper: 1)",
     )
-    group.add_argument("--batch-size", type=int, metavar="N", help="sequences a step, over all devices (default: 8)")
+    group.add_argument("--batch-size", type=int, metavar="N", help="sequences per step, over all devices (default: 8)")
+    group.add_argument("--micro-batch", type=int, metavar="N", help="sequences per device at once (default: 8 or less)")
     group.add_argument(
-        "--micro-batch", type=int, metavar="N", help="sequences that a device takes at once (default: 8 or less)"
+        "--lr",
+        type=float,
+        help="learning rate (default: 1e-4 x sqrt(135M / number of parameters), at most 1e-3; ten times that with --lora)",
     )
-    group.add_argument("--lr", type=float, help="learning rate (default: the paper's 1e-6)")
-    group.add_argument("--schedule", help="of the rate (default: constant_with_warmup)")
-    group.add_argument("--warmup-steps", type=int, metavar="N", help="of linear warm-up (default: 1000)")
+    group.add_argument(
+        "--schedule",
+        help="of the learning rate: constant_with_warmup (default), constant, linear, cosine, cosine_with_min_lr",
+    )
+    group.add_argument(
+        "--warmup-steps",
+        type=int,
+        metavar="N",
+        help="of linear warm-up; must end inside the run (default: 3%% of the steps)",
+    )
     group.add_argument("--max-length", type=int, metavar="N", help="tokens of an example at most (default: 1024)")
     for flag, text in (
         ("--packing", "sequences end to end without padding"),
@@ -91,15 +107,16 @@ def is_asked_for(options: argparse.Namespace) -> bool:
 
 
 def refuse_flags(options: argparse.Namespace) -> None:
-    """Refuse a flag of real models without a model: it would be ignored."""
+    """Refuse a flag of real models when no model is named: it would be ignored."""
     given = [name for name in (*KEYS, "after_nll_epochs") if getattr(options, name) is not None]
-    if given or options.skip_bad:
-        flag = "--" + (given[0] if given else "skip_bad").replace("_", "-")
+    given += [name for name in ("skip_bad", "paper") if getattr(options, name)]
+    if given:
+        flag = "--" + given[0].replace("_", "-")
         raise ValueError(f"{flag} is for real models: name one with --model")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Build the fine-tuning, train it, say where it is."""
+    """Build the fine-tuning, train it, print where it is."""
     from rich.console import Console
     from torch import OutOfMemoryError
 
@@ -116,6 +133,10 @@ def main(options: argparse.Namespace) -> int:
     before = folder_of(options.out, config).is_trained
     first = int(os.environ.get("RANK", 0)) == 0
     console = Console(quiet=not first)
+
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+
     with bars() if first else nullcontext(None) as progress:
         try:
             folder = fine_tune(
@@ -124,7 +145,8 @@ def main(options: argparse.Namespace) -> int:
                 device=options.device,
                 skip_bad=options.skip_bad,
                 progress=progress,
-                on_data=lambda what, facts: console.print(f"{what}: {facts}", soft_wrap=True, highlight=False),
+                on_data=lambda what, facts: say(f"{what}: {facts}"),
+                say=say,
                 about={"name": options.name} if options.name else None,
             )
         except (OutOfMemoryError, ArithmeticError) as error:
@@ -141,9 +163,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def make_config(options: argparse.Namespace) -> FineTune:
-    """The config file, if there is one, with the flags on top."""
+    """The config file, if there is one; then --paper; then the flags."""
     from widen.data.tasks.records import ENDINGS
     from widen.run.finetune.config import FineTune, load_finetune
+    from widen.run.finetune.defaults import PAPER
     from widen.run.value import from_json, set_key, to_json
 
     for flag in ("b", "start"):
@@ -151,6 +174,7 @@ def make_config(options: argparse.Namespace) -> FineTune:
             hint = " (--model takes the folder to start from)" if flag == "start" else ""
             raise ValueError(f"--{flag} is for the integer task{hint}")
     data = to_json(load_finetune(options.config)) if options.config else {"train": {}}
+    data |= PAPER if options.paper else {}
     flags = {key: getattr(options, name) for name, key in (KEYS | SHARED).items()}
     changes = {key: json.dumps(value) for key, value in flags.items() if value is not None}
     for key, text in (changes | pairs(options.set, example="lora.alpha=64")).items():

@@ -38,7 +38,6 @@ class MulMod:
     """The task as a value: its support, its reference law, its training sample and its rule.
 
     Args:
-      task: its name in a config.
       modulus: c = a b mod `modulus`.
       low, high: the integers a and b run over low..high, both included, written with the digits of `high`.
       under_representation: the paper's b, the training proportion of leading digits 0-4; None trains on P itself.
@@ -55,7 +54,6 @@ class MulMod:
       np.True_
     """
 
-    task: str = "mulmod"
     modulus: int = 97
     low: int = 1
     high: int = 99
@@ -64,8 +62,6 @@ class MulMod:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.task != "mulmod":
-            raise ValueError(f"task={self.task!r}: must be 'mulmod'")
         if self.modulus < 2:
             raise ValueError(f"modulus={self.modulus}: must be at least 2")
         if not 0 <= self.low <= self.high:
@@ -83,6 +79,11 @@ class MulMod:
             raise ValueError(
                 f"under_representation={b}: all leading digits of {self.low}..{self.high} fall in one half; use None"
             )
+
+    @property
+    def task(self) -> str:
+        """Its name in a config, where it is the default: configs without a task are of this one."""
+        return "mulmod"
 
     @property
     def vocab(self) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from safetensors.torch import save
 
 from widen.disk.atomic import write_bytes
 from widen.disk.digest import file_digest
 from widen.disk.json_file import read_json, write_sealed
-from widen.losses import Weight
+from widen.losses import Trunc, Weight, parse
+from widen.losses.fit import truncs, with_truncs
 from widen.models.checkpoint import load_tensors, state_from, state_tensors
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def save_state(folder: str | Path, objective: Objective, *, step: int) -> None:
     facts = {
         "schema": SCHEMA,
         "step": step,
-        "loss": name_of(objective.weight),
+        "loss": name_of(objective.asked),
+        "fitted": [str(one) for one in truncs(objective.weight)],
         "weight_scale": objective.weight_scale,
         "mean_weight": objective.mean_weight,
         "tensors": hashlib.sha256(data).hexdigest(),
@@ -60,7 +62,7 @@ def load_state(folder: str | Path, objective: Objective) -> None:
         raise ValueError(
             f"{folder / _FACTS} has schema {facts.get('schema')!r}; this version of widen reads schema {SCHEMA}"
         )
-    for name, here in (("loss", name_of(objective.weight)), ("weight_scale", objective.weight_scale)):
+    for name, here in (("loss", name_of(objective.asked)), ("weight_scale", objective.weight_scale)):
         if facts[name] != here:
             raise ValueError(
                 f"{folder} was trained with {name}={facts[name]!r} and is resumed with {name}={here!r}; give the same, or load its weights "
@@ -68,6 +70,8 @@ def load_state(folder: str | Path, objective: Objective) -> None:
             )
     if "tensors" in facts and file_digest(folder / _TENSORS) != facts["tensors"]:
         raise ValueError(f"{folder / _TENSORS} does not match its checksum in {_FACTS}: it is damaged; restore it")
+    if facts.get("fitted"):  # the windows that the run began with, whatever its new number of steps
+        objective.weight = with_truncs(objective.asked, (cast(Trunc, parse(spec)) for spec in facts["fitted"]))
     objective.state = state_from(objective.weight.init(), load_tensors(folder / _TENSORS))
     objective.mean_weight = float(facts["mean_weight"])
 

@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from widen.data.targets import read_sequences
-from widen.losses import Weight, parse
+from widen.losses import Weight, idle, parse, refuse_late_start, was_idle
 from widen.train.figures import Figures
 from widen.train.objective import Objective
 
@@ -142,11 +142,23 @@ class WeightedLoss(_Host):
             )
         self._window += self.objective.finish(step=self.state.global_step + 1, dataset=self.train_dataset)
 
+    def _begin(self, steps: int) -> None:
+        """The host has counted its steps: fit the loss to them, refuse one that would never start, warn of one that cannot drop."""
+        refuse_late_start(self.objective.asked, steps=steps)
+        batch_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        if not self._resumed:
+            self.objective.fit(steps * batch_size)
+        self._warn(idle(self.objective.weight, steps=steps, batch_size=batch_size))
+
+    def _warn(self, text: str | None) -> None:
+        """Log a sentence, in the first process only: what it says is the same in all."""
+        if text is not None and self.is_world_process_zero():
+            logger.warning(text)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """The host's, with our figures beside the training loss."""
         if "loss" in logs:
-            if (text := self.objective.warning(self._window)) is not None and self.is_world_process_zero():
-                logger.warning(text)  # the window holds the sums of all ranks
+            self._warn(self.objective.warning(self._window))
             logs |= self._figures(self.objective.logged(self._window))
             self._window = Figures()
         super().log(logs, start_time)
@@ -201,6 +213,7 @@ class WeightedLoss(_Host):
         refuse_arguments(self)
         self.objective.reset()
         self._window = Figures()
+        self._resumed = resume_from_checkpoint is not None
         if resume_from_checkpoint is not None:
             load_state(resume_from_checkpoint, self.objective)
         # The host looks at the loss of every micro-batch, to keep a nan out of its log, and waits for the whole backward to do so; then the
@@ -220,10 +233,18 @@ def _half(args: Any) -> torch.dtype | None:
 
 
 class _Settle(TrainerCallback):
-    """The host says when a step's gradients are complete."""
+    """The host says when a run begins and ends, and when a step's gradients are complete."""
 
     def __init__(self, trainer: WeightedLoss) -> None:
         self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """The number of steps is known."""
+        self.trainer._begin(state.max_steps)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Say if the loss has had no effect."""
+        self.trainer._warn(was_idle(self.trainer.objective.weight, self.trainer.objective.state))
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """All micro-batches of this rank are through the backward."""

@@ -6,9 +6,9 @@ reversal on one screen. ``weight.py`` is the contract, ``weighted.py`` the one r
 
 from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
+from .fit import fitted, idle, refuse_late_start, was_idle
 from .nll import NLL
 from .parse import LOSSES, parse, spec
-from .stats import staleness, starvation
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR, keep
 from .weight import Bounded, State, TokenWeight, Weight, position_and_length
@@ -29,12 +29,14 @@ __all__ = [
     "Warmup",
     "Weight",
     "dft",
+    "fitted",
     "gold",
+    "idle",
     "keep",
     "parse",
     "position_and_length",
+    "refuse_late_start",
     "spec",
-    "staleness",
-    "starvation",
+    "was_idle",
     "weighted_nll",
 ]

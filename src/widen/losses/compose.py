@@ -122,7 +122,7 @@ class Warmup:
       >>> from widen.losses import CDiv
       >>> loss = Warmup(steps=1000, then=CDiv(alpha=1.4))
       >>> print(loss)
-      nll:steps=1000 then cdiv:alpha=1.4,cap=10000.0
+      nll:steps=1000 then cdiv:alpha=1.4,cap=10.0
       >>> print(loss.now(loss.init()))
       nll
     """

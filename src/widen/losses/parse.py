@@ -1,9 +1,10 @@
 """A loss as a string: what the command line, a config file and Python agree on.
 
-    nll | gold | dft | cdiv:alpha= | tailr:gamma= | lambda_pr:lam=,gamma= | trunc:drop=,window=,score= | truncr:drop=,window=,score=
+    nll | gold | dft | cdiv:alpha= | tailr:gamma= | lambda_pr:lam=,gamma=
+    trunc:drop=,window=,score=,start= | truncr:drop=,window=,score=,start=
     module:Class(field=value, ...)                   a loss of your own, importable by that name
 
-each of the first line with ``floor=`` and ``cap=``; ``A * B`` is a product, ``nll:steps=1000 then A`` is NLL for 1000 optimizer steps
+each of the named ones with ``floor=`` and ``cap=``; ``A * B`` is a product, ``nll:steps=1000 then A`` is NLL for 1000 optimizer steps
 and then A. `parse` turns a string into the loss, `spec` turns a loss into its string.
 """
 
@@ -34,6 +35,8 @@ LOSSES: dict[str, Callable[..., Weight]] = {
     "lambda_pr": LambdaPR,
 }
 """The table of contents: every loss by the name it has on the command line."""
+WHOLE = ("window", "start", "steps")
+"""Options that take a whole number."""
 
 
 def parse(spec: str | Weight) -> Weight:
@@ -127,9 +130,9 @@ def _value(key: str, text: str, spec: str) -> Any:
     if key == "score":
         return text
     try:
-        return int(text) if key in ("window", "steps") else float(text)
+        return int(text) if key in WHOLE else float(text)
     except ValueError:
-        kind = "a whole number" if key in ("window", "steps") else "a number"
+        kind = "a whole number" if key in WHOLE else "a number"
         raise ValueError(f"{spec!r}: {key}={text} is not {kind}") from None
 
 

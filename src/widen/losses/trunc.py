@@ -10,7 +10,7 @@ Shapes: B sequences, L positions, W window, n scores of one optimizer step.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -20,7 +20,9 @@ from torch import Tensor
 from .weight import Bounded, State, check, spec_of
 
 USEFUL = 20
-"""A quantile is trusted once about this many scores lie on its thin side; until then every sequence counts."""
+"""A quantile is trusted once about this many scores are expected on its thin side. Until then every sequence counts."""
+LARGEST_WINDOW = 10_000
+"""Window of a long run, and of a loss that was not fitted to any run."""
 
 
 class TruncState(NamedTuple):
@@ -64,11 +66,14 @@ class Trunc(Bounded):
     .. math::  w(x) = 1[\log \bar Q(x) \ge \delta], \qquad \delta: \; P(\log \bar Q \ge \delta) = 1 - \Delta
 
     ``drop = 0`` is NLL. Favours Precision. From P it reaches the *minimum*-entropy law with Q <= P/(1 - drop)
-    (:func:`widen.theory.optima.trunc`). Nothing is dropped until the window holds about 20 scores on its thin side.
+    (:func:`widen.theory.optima.trunc`). Nothing is dropped before ``start`` scores have been seen.
 
     Args:
       drop: the paper's Delta, the share of sequences left out; 0 <= drop < 1.
-      window: how many scores the rolling list holds (the paper's K).
+      window: how many scores the rolling list holds (the paper's K). None lets the trainer choose (`fitted`): a quarter of the run's
+        sequences, at most 10,000. Without a trainer None means 10,000.
+      start: how many scores must be seen before anything is dropped. None waits for 20 scores on the thin side of the quantile,
+        20 / min(drop, 1 - drop), or for a full window if that is sooner.
       score: ``sum`` of log-probabilities, the paper's Q(x), which favours short sequences; or their ``mean``.
 
     Paper note: Algorithm 1 prints "delta x K" for the number kept; it is (1 - Delta) K. The threshold lags by one optimizer step.
@@ -79,13 +84,15 @@ class Trunc(Bounded):
     side: ClassVar[Literal["high", "low"]] = "high"
 
     drop: float
-    window: int = 10_000
+    window: int | None = None
     score: str = "sum"
+    start: int | None = None
 
     def __post_init__(self) -> None:
         check(self, "drop", 0.0, 1.0)
-        if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
-            raise ValueError(f"{type(self).__name__}: window={self.window!r}; legal: a whole number, at least 1")
+        for name, value in (("window", self.window), ("start", self.start)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(f"{type(self).__name__}: {name}={value!r}; legal: a whole number, at least 1")
         if self.score not in ("sum", "mean"):
             raise ValueError(f"{type(self).__name__}: score={self.score!r}; legal: 'sum' or 'mean'")
         super().__post_init__()
@@ -103,7 +110,7 @@ class Trunc(Bounded):
         # float64: the threshold *is* one of the scores, and rounding it would drop the very sequence that set it.
         everything = -math.inf if self.side == "high" else math.inf
         return TruncState(
-            ring=torch.full((self.window,), math.nan, dtype=torch.float64),
+            ring=torch.full((self.size,), math.nan, dtype=torch.float64),
             pushed=torch.zeros((), dtype=torch.int64),
             threshold=torch.tensor(everything, dtype=torch.float64),
             seen=torch.empty(0, 1, dtype=torch.float64),
@@ -144,13 +151,13 @@ class Trunc(Bounded):
         valid_n = ~new_n.isnan()
         n_valid = valid_n.sum()
         rank_n = torch.arange(new_n.numel(), device=device)
-        wanted_n = valid_n & (rank_n >= n_valid - self.window)  # more than a window at once: the last ones win
-        slot_n = torch.where(wanted_n, (state.pushed + rank_n) % self.window, self.window)
+        wanted_n = valid_n & (rank_n >= n_valid - self.size)  # more than a window at once: the last ones win
+        slot_n = torch.where(wanted_n, (state.pushed + rank_n) % self.size, self.size)
         ring = torch.cat([state.ring, state.ring.new_full((1,), math.nan)])  # one spare slot swallows the padding
-        ring = ring.index_copy(0, slot_n, torch.where(wanted_n, new_n, math.nan))[: self.window]
+        ring = ring.index_copy(0, slot_n, torch.where(wanted_n, new_n, math.nan))[: self.size]
         pushed = state.pushed + n_valid
         everything = self.init().threshold.to(device)
-        useful = pushed >= self._useful()
+        useful = pushed >= self.first_drop
         return TruncState(
             ring=ring,
             pushed=pushed,
@@ -158,10 +165,37 @@ class Trunc(Bounded):
             seen=state.seen[:0],
         )
 
-    def _useful(self) -> int:
-        """How many scores the list needs before its quantile is used."""
+    @property
+    def size(self) -> int:
+        """Length of the rolling list."""
+        return LARGEST_WINDOW if self.window is None else self.window
+
+    @property
+    def first_drop(self) -> int:
+        """How many scores must be seen before the quantile is used."""
+        if self.start is not None:
+            return self.start
         thin = min(self.drop, 1 - self.drop)
-        return self.window if thin == 0 else min(self.window, math.ceil(USEFUL / thin))
+        return self.size if thin == 0 else min(self.size, math.ceil(USEFUL / thin))
+
+    def fitted(self, sequences: int) -> Trunc:
+        """This loss with a window and a start for a run over so many sequences. What was given stays as it is.
+
+        The window is a quarter of the run, so that most of its scores come from recent weights. It is at most 10,000, and large enough
+        for 5 scores on the thin side of the quantile. Dropping starts once 20 scores are expected there, but no later than after an
+        eighth of the run, and not before one is expected.
+
+        >>> print(TruncR(drop=0.1).fitted(120))
+        truncr:drop=0.1,window=50,start=15
+        >>> print(TruncR(drop=0.1).fitted(1_000_000))
+        truncr:drop=0.1,window=10000,start=200
+        """
+        thin = min(self.drop, 1 - self.drop)
+        if self.window is not None or thin == 0:
+            return self
+        window = min(LARGEST_WINDOW, max(sequences // 4, math.ceil(5 / thin)))
+        start = min(math.ceil(USEFUL / thin), max(sequences // 8, math.ceil(1 / thin)))
+        return replace(self, window=window, start=min(start, window) if self.start is None else self.start)
 
     def now(self, state: State) -> Trunc:
         """Always itself."""

@@ -76,7 +76,7 @@ def _tiny_delta(line: Line) -> Iterator[str]:
     """delta of lambda-PR falls with gamma and with the length of a sequence: 8 target tokens in the integer task, 512 assumed elsewhere."""
     weight = last_loss(line.loss)
     factors = weight.factors if isinstance(weight, Product) else (weight,)
-    length = 8 if (line.experiment.get("model", {}).get("data") or {}).get("task") == "mulmod" else 512
+    length = 8 if "modulus" in (line.experiment.get("model", {}).get("data") or {}) else 512
     for factor in factors:
         if isinstance(factor, LambdaPR):
             delta = lambda_pr_threshold(factor.lam, length, factor.gamma)

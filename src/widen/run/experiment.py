@@ -159,7 +159,9 @@ class Experiment:
         """The trained model, by the content of what determines it."""
         if isinstance(self.model, FineTune):
             return self.model.key
-        return content_hash(self.model, _content(self.start)) if self.start else content_hash(self.model)
+        if isinstance(self.model, str):
+            return content_hash(self.model)
+        return content_hash(self.model, None if self.start is None else _content(self.start))
 
     @property
     def folder_name(self) -> str:
@@ -213,8 +215,11 @@ def _model_from(data: Any) -> Configuration | FineTune | str:
 
 
 def _task_from(data: Any) -> Any:
-    task = data.get("task", "mulmod") if isinstance(data, dict) else "mulmod"
-    return from_json(listed_task(task), data, where="model.data")
+    if not isinstance(data, dict):
+        raise ValueError(f"model.data: expected an object with the keys of a task, got {data!r}")
+    task = data.get("task", "mulmod")
+    fields = {key: value for key, value in data.items() if key != "task" or task != "mulmod"}
+    return from_json(listed_task(task), fields, where="model.data")
 
 
 def _score_from(data: Any) -> Score:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from widen.disk.inside import inside, tree_inside
 from widen.disk.json_file import read_json, write_sealed
@@ -91,16 +91,6 @@ class RunFolder:
         return content
 
 
-@runtime_checkable
-class Named(Protocol):
-    """Whatever has a run folder: an experiment, or a fine-tuning."""
-
-    @property
-    def folder_name(self) -> str:
-        """The folder's name."""
-        ...
-
-
-def folder_of(root: str | Path, owner: Named) -> RunFolder:
-    """The run folder of an experiment or a fine-tuning: one per trained model, whoever asks for it."""
+def folder_of(root: str | Path, owner: Any) -> RunFolder:
+    """The run folder of an experiment or a fine-tuning, by its ``folder_name``: one per trained model, whoever asks for it."""
     return RunFolder(Path(root) / owner.folder_name)

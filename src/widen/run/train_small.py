@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from widen.disk.lock import hold
+from widen.losses import parse, refuse_late_start
 from widen.models.convert import load_pretrained
 from widen.train.settings import Configuration
 from widen.train.small import train_models
@@ -26,6 +27,8 @@ def train_small(
     save_every: int = 1000,
 ) -> None:
     """Train the models that are not trained yet; a killed run continues from the checkpoint in each folder."""
+    for experiment in experiments:
+        _refuse_endless_warmup(experiment)
     waiting: dict[str, Experiment] = {}
     with ExitStack() as held:
         for experiment in experiments:
@@ -46,4 +49,16 @@ def train_small(
             device=device,
             save_every=save_every,
             progress=None if progress is None else lambda now: progress(what, now.step, now.steps),
+        )
+
+
+def _refuse_endless_warmup(experiment: Experiment) -> None:
+    """Refuse a warm-up, of the loss or of the learning rate, that does not end inside the run."""
+    assert isinstance(experiment.model, Configuration)
+    train = experiment.model.train
+    refuse_late_start(parse(experiment.loss), steps=train.steps)
+    if 0 < train.steps < train.schedule.warmup_steps:
+        raise ValueError(
+            f"schedule.warmup_steps={train.schedule.warmup_steps}: the run has {train.steps} steps, so that the learning rate would never "
+            "be reached. Take fewer steps of warm-up, or train longer"
         )

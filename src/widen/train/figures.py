@@ -75,6 +75,11 @@ class Figures(NamedTuple):
         return self.counted / max(self.tokens, 1.0)
 
     @property
+    def active_ess(self) -> float:
+        """Effective sample size as a share of the tokens that the loss trains on."""
+        return self.weight_ess / self.active_share if self.active_share else 0.0
+
+    @property
     def mean_length(self) -> float:
         """Target tokens per sequence."""
         return self.tokens / max(self.sequences, 1.0)

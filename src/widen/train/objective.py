@@ -22,12 +22,12 @@ from torch import Tensor
 from widen.data.targets import IGNORE, Sequences
 from widen.head import HeadLoss, linear_logprob, target_sums, weighted_linear_nll
 from widen.head.answer import Answer
-from widen.losses import NLL, State, Weight, staleness, starvation
-from widen.losses.stats import STALE
+from widen.losses import NLL, State, Weight, fitted
 
 from . import distributed
 from .figures import Figures, threshold
 from .guard import refuse_non_finite
+from .health import concentration, staleness, starvation
 
 __all__ = ["SCALES", "MicroBatch", "Objective"]
 
@@ -76,15 +76,21 @@ class Objective:
     def __init__(self, weight: Weight, *, weight_scale: str = "raw") -> None:
         if weight_scale not in SCALES:
             raise ValueError(f"weight_scale={weight_scale!r}; legal: {' or '.join(map(repr, SCALES))}")
-        self.weight, self.weight_scale = weight, weight_scale
+        self.asked, self.weight_scale = weight, weight_scale
         self.reset()
 
     def reset(self) -> None:
-        """Return to the state before the first step."""
+        """Return to the state before the first step, with the loss as it was given."""
+        self.weight = self.asked
         self.state: State = self.weight.init()
         self.mean_weight = 1.0
         self.pending: list[MicroBatch] = []
-        self._warned = False
+        self._said: set[str] = set()
+
+    def fit(self, sequences: int) -> None:
+        """Choose every window that was left open for a run over so many sequences. Call it before the first step."""
+        self.weight = fitted(self.asked, sequences)
+        self.state = self.weight.init()
 
     @property
     def divisor(self) -> float:
@@ -192,12 +198,16 @@ class Objective:
         return figures
 
     def warning(self, seen: Figures) -> str | None:
-        """One sentence, once, if the loss trains on almost nothing, or on much less than was asked for."""
-        if self._warned or seen.weight_zero_share <= STALE:
-            return None
-        text = starvation(self.weight, seen, mean_length=seen.mean_length) or staleness(self.weight, seen)
-        self._warned |= text is not None
-        return text
+        """A sentence if the loss trains on almost nothing, on much less than was asked for, or on few tokens; each kind once."""
+        kinds = {
+            "few": lambda: starvation(self.weight, seen, mean_length=seen.mean_length) or staleness(self.weight, seen),
+            "uneven": lambda: concentration(self.weight, seen),
+        }
+        for kind, look in kinds.items():
+            if kind not in self._said and (text := look()) is not None:
+                self._said.add(kind)
+                return text
+        return None
 
     def _gather(self) -> list[list[float]]:
         """One line per rank: its first bad micro-batch (0: none), its number of scores, its figures.

@@ -15,7 +15,7 @@ from torch import nn
 
 from widen.data.batch import Batch
 from widen.data.mulmod import MulMod
-from widen.losses import Weight, parse
+from widen.losses import Weight, fitted, parse
 from widen.models.tiny_llama import LlamaShape
 
 __all__ = ["AdamW", "Configuration", "Schedule", "Train"]
@@ -150,7 +150,7 @@ class Configuration:
 
     Examples:
       >>> Configuration(loss="cdiv:alpha=1.4", data=MulMod(under_representation=0.1)).weight
-      CDiv(floor=0.0, cap=10000.0, alpha=1.4)
+      CDiv(floor=0.0, cap=10.0, alpha=1.4)
     """
 
     data: Any = field(default_factory=MulMod)  # a `TrainingData`; Any, since a protocol is no dataclass to `replace`
@@ -168,5 +168,5 @@ class Configuration:
 
     @property
     def weight(self) -> Weight:
-        """The loss as an object."""
-        return parse(self.loss)
+        """The loss as an object, with a window that fits the run (`widen.losses.fitted`)."""
+        return fitted(parse(self.loss), self.train.steps * self.train.batch_size)

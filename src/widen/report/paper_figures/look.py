@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LONG = 80
+LONG = 60
 """Letters of a name that a figure shows."""
 FORMATS = ("pdf", "svg", "png")
 LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
@@ -87,7 +87,7 @@ def unit_square(ax: Axes) -> None:
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="recall", ylabel="precision", aspect="equal")
 
 
-def shown(text: str) -> str:
+def shown(text: str, *, longest: int = LONG) -> str:
     """A text from outside as a figure shows it: letter by letter, without formulas.
 
     Matplotlib reads text between dollar signs as a formula, hides labels that begin with an underscore, and cannot write control
@@ -98,14 +98,15 @@ def shown(text: str) -> str:
     """
     line = " ".join(text.splitlines()) or "(no name)"
     line = "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
-    line = line if len(line) <= LONG else line[: LONG - 1] + "…"
+    line = line if len(line) <= longest else line[: longest - 1] + "…"
     return (" " if line.startswith("_") else "") + line.replace("$", r"\$")
 
 
 def caption(figure: Figure, text: str) -> None:
     """Wrapped text under the panels; the figure grows by what it needs."""
     width, height = figure.get_size_inches()
-    lines = [shown(line) for line in textwrap.wrap(text, int(width * 15.5), break_on_hyphens=False)]
+    letters = int(width * 15.5)
+    lines = [shown(line, longest=letters) for line in textwrap.wrap(text, letters, break_on_hyphens=False)]
     room = 0.16 * len(lines) + 0.12
     figure.set_size_inches(width, height + room)
     engine = figure.get_layout_engine()

@@ -27,7 +27,7 @@ widen.panel("losses", (root) => {
     alpha: slider(holder, { key: "alpha", label: "α: order", from: 0, to: 3, value: 1.4, steps: 150 }, later),
     cap: slider(
       holder,
-      { key: "cap", label: "cap on the weight", from: 1, to: 1e8, value: 1e4, steps: 160, log: true, last: Infinity },
+      { key: "cap", label: "cap on the weight", from: 1, to: 1e8, value: 10, steps: 160, log: true, last: Infinity },
       later,
     ),
     gamma: slider(holder, { key: "gamma", label: "γ", from: 1e-7, to: 1, value: 0.1, steps: 140, log: true }, later),

@@ -1,8 +1,8 @@
 """Fine-tuning a real model, as a value: which model, which data, which loss, how. JSON and back.
 
-The defaults are the paper's (its appendix on experimental details): Adam at a constant 1e-6 after 1,000 steps of linear warm-up, 8
-sequences per step. `FineTune.after` is its "checkpoint obtained after one epoch of NLL training": a fine-tuning of its own, trained once
-and shared by every run that names it.
+Learning rate and warm-up default to None: they are chosen from the size of the model and the number of steps. `defaults.py` has the rules,
+and the paper's values. `FineTune.after` is the paper's "checkpoint obtained after one epoch of NLL training": a fine-tuning of its own,
+trained once and shared by every run that names it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,11 @@ class FineTune:
       epochs, max_steps: how long; max_steps decides alone unless it is -1.
       batch_size: sequences per optimizer step, over all devices and micro-batches.
       micro_batch: sequences that a device takes at once; accumulation follows from both and the number of devices.
-      lr, schedule, warmup_steps, weight_decay, max_grad_norm: the optimizer; see `SCHEDULES`.
+      lr: learning rate; None chooses it from the number of parameters (`defaults.learning_rate`).
+      schedule: one of `SCHEDULES`.
+      warmup_steps: steps of linear warm-up; None takes 3 % of the steps.
+      weight_decay: decoupled.
+      max_grad_norm: gradients are clipped to this norm; 0 leaves them alone. Keep 1 for c-Div above alpha = 1.
       weight_scale: "raw", or "mean_one": weights divided by their mean, which takes the scale of the loss out of the comparison.
       seed: of the order of the data, of dropout and of the adapter's first values.
       save_steps: optimizer steps between checkpoints to resume from; it changes no number, so it is not part of `key`.
@@ -129,9 +133,9 @@ class FineTune:
     max_steps: int = -1
     batch_size: int = 8
     micro_batch: int = 8
-    lr: float = 1e-6
+    lr: float | None = None
     schedule: str = "constant_with_warmup"
-    warmup_steps: int = 1000
+    warmup_steps: int | None = None
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     weight_scale: str = "raw"
@@ -144,7 +148,7 @@ class FineTune:
             raise ValueError("model is empty: give a folder, or a name on the hub")
         # One spelling per value, so that equal settings have one key: "gold" is the c-Div that it is, and 3 epochs are 3.0.
         object.__setattr__(self, "loss", spec(self.loss))
-        _as_floats(self, "epochs", "lr", "weight_decay", "max_grad_norm")
+        _as_floats(self, "epochs", "weight_decay", "max_grad_norm", *(["lr"] if self.lr is not None else []))
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("weight_scale", self.weight_scale, WEIGHT_SCALES)
@@ -156,7 +160,7 @@ class FineTune:
             raise ValueError(
                 f"batch_size={self.batch_size} is no multiple of micro_batch={self.micro_batch}: a step is a whole number of micro-batches"
             )
-        if not self.lr > 0:
+        if self.lr is not None and not self.lr > 0:
             raise ValueError(f"lr={self.lr}: must be above 0")
         if self.max_steps < 1 and self.max_steps != -1:
             raise ValueError(f"max_steps={self.max_steps} (--steps): must be at least 1, or -1 to go by epochs")

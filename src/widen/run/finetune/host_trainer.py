@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from .config import FineTune
+from .defaults import Chosen
 from .prepare import Prepared, Process
 from .token_data import packed, padded
 
-__all__ = ["arguments", "is_spread", "loading_once", "trainer_of"]
+__all__ = ["arguments", "is_spread", "loading_once", "trainer_of", "use"]
 
 
 def is_spread(config: FineTune) -> bool:
@@ -38,7 +39,10 @@ def loading_once(config: FineTune) -> Iterator[None]:
 
 
 def arguments(one: Prepared, process: Process, resume: Path) -> Any:
-    """The settings as TrainingArguments. Micro-batches shrink if all processes together would exceed the batch size."""
+    """The settings as TrainingArguments, except learning rate and warm-up, which `use` sets once the model is loaded.
+
+    Micro-batches shrink if all processes together would exceed the batch size.
+    """
     from transformers import TrainingArguments
 
     config = one.config
@@ -54,10 +58,8 @@ def arguments(one: Prepared, process: Process, resume: Path) -> Any:
         gradient_accumulation_steps=config.batch_size // (micro * process.world),
         num_train_epochs=config.epochs,
         max_steps=config.max_steps,
-        learning_rate=config.lr,
         lr_scheduler_type=config.schedule,
         lr_scheduler_kwargs={"min_lr_rate": 0.1} if config.schedule == "cosine_with_min_lr" else None,
-        warmup_steps=config.warmup_steps,
         weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm,
         optim="adamw_torch_fused" if process.device == "cuda" else "adamw_torch",
@@ -88,6 +90,11 @@ def arguments(one: Prepared, process: Process, resume: Path) -> Any:
         # Several GPUs in one process would mean DataParallel, with another batch size; use torchrun for several GPUs.
         args._n_gpu = 1
     return args
+
+
+def use(args: Any, chosen: Chosen) -> None:
+    """Set the learning rate and the warm-up."""
+    args.learning_rate, args.warmup_steps = chosen.lr, chosen.warmup_steps
 
 
 def trainer_of(one: Prepared, model: Any, args: Any, watch: Any) -> Any:

@@ -1,6 +1,6 @@
 """The train stage of real models: a `FineTune` in, a run folder with the trained model out. A finished model is not trained again.
 
-    config.json env.json inputs.json log.jsonl checkpoint/ adapter/ (LoRA) resume/ (while it runs)
+    config.json env.json inputs.json log.jsonl summary.json checkpoint/ adapter/ (LoRA) resume/ (while it runs)
 
 Under ``torchrun`` or ``accelerate launch`` every process calls `fine_tune`, and the first one writes. After a kill the same call
 continues from the newest whole checkpoint in ``resume/``. Loop, optimizer and devices are handled by transformers and accelerate; the
@@ -10,6 +10,7 @@ loss is ours.
 from __future__ import annotations
 
 import gc
+import logging
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -27,16 +28,21 @@ from ..environment import environment
 from ..folder import RunFolder, StageProgress, folder_of
 from ..value import to_json
 from .config import FineTune, decisive
-from .host_trainer import arguments, is_spread, loading_once, trainer_of
+from .defaults import Chosen, choose, refuse_warmups, steps_of
+from .host_trainer import arguments, is_spread, loading_once, trainer_of, use
 from .inputs import inputs, same_data, same_inputs
 from .model_files import adapted, load_model, merged, write_model
 from .packing import refuse_mixing
 from .prepare import Prepared, Process, chain, prepare, process_of
+from .summary import Summary, sampled, summarise, weight_change
 from .token_data import DataFacts
 from .watch import drop_others, newest_whole, same_spread, step_after, watcher
 
-__all__ = ["OnData", "fine_tune", "inputs"]
+__all__ = ["OnData", "Say", "fine_tune", "inputs"]
 
+_log = logging.getLogger("widen.run")
+Say = Callable[[str], None]
+"""Called with a sentence."""
 OnData = Callable[[str, DataFacts], None]
 """Called with the name of a training and the counts of its data."""
 
@@ -49,6 +55,7 @@ def fine_tune(
     skip_bad: bool = False,
     progress: StageProgress | None = None,
     on_data: OnData | None = None,
+    say: Say | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> RunFolder:
     """Train ``config.after`` and then ``config``, each in its own folder under ``root``; finished models are skipped.
@@ -61,6 +68,7 @@ def fine_tune(
       skip_bad: leave out bad records, and count them, instead of refusing to start.
       progress: called with what is being trained, steps done, and steps in all.
       on_data: called with the name of each training and the counts of its data.
+      say: called with sentences: what was chosen before each training, what came of it after. Without it only warnings are logged.
       about: more keys for the experiment in config.json, such as its name in tables.
 
     Returns:
@@ -79,21 +87,33 @@ def fine_tune(
         if not folder_of(root, one).is_trained
     ]
     for one in waiting:
+        refuse_warmups(one.config, steps=_steps(one, process))
+    for one in waiting:
         what = f"{Path(one.config.model).name}, {one.config.loss}" + ("" if one.config is config else ", first")
         if on_data is not None and process.main:
             on_data(what, one.train.facts)
         with hold(one.folder.path) if process.main else nullcontext(), loading_once(one.config):
-            _train(one, process, what, progress)
+            _train(one, process, what, progress, say)
     return folder
 
 
-def _train(one: Prepared, process: Process, what: str, progress: StageProgress | None) -> None:
+def _steps(one: Prepared, process: Process) -> int:
+    return steps_of(one.config, examples=one.train.facts.examples, processes=process.world)
+
+
+def _train(one: Prepared, process: Process, what: str, progress: StageProgress | None, say: Say | None) -> None:
     """Train one model, from its newest whole checkpoint if there is one, and save it."""
     config, folder = one.config, one.folder
     resume = tree_inside(folder.path, folder.path / "resume")
     args = arguments(one, process, resume)
     model = _start(one, args)
+    chosen = choose(config, parameters=model.num_parameters(), steps=_steps(one, process))
+    use(args, chosen)
+    start: dict[str, Any] = {}
     if process.main:
+        if say is not None:
+            say(f"{what}: {chosen}")
+        start = sampled(dict(model.named_parameters()))
         experiment = {"name": config.loss, **one.about, "model": decisive(to_json(config))}
         folder.claim(experiment, {**environment(), "processes": process.world}, decides=("model",))
         same_inputs(folder, one, weights_digest(model))
@@ -125,7 +145,7 @@ def _train(one: Prepared, process: Process, what: str, progress: StageProgress |
     finally:
         if log is not None:
             log.close()
-    _write(one, trainer, process)
+    _write(one, trainer, process, chosen, start, say)
     del trainer, model
     gc.collect()
 
@@ -144,8 +164,10 @@ def _start(one: Prepared, args: Any) -> Any:
     return model
 
 
-def _write(one: Prepared, trainer: Any, process: Process) -> None:
-    """Save the finished model in one move; then remove the checkpoints to resume from."""
+def _write(
+    one: Prepared, trainer: Any, process: Process, chosen: Chosen, start: dict[str, Any], say: Say | None
+) -> None:
+    """Write the summary, then the finished model in one move; then remove the checkpoints to resume from."""
     from accelerate import PartialState
 
     # gathers sharded weights, so every process must call it
@@ -156,6 +178,16 @@ def _write(one: Prepared, trainer: Any, process: Process) -> None:
         if one.config.lora is not None:
             write_folder(adapter, lambda folder: model.save_pretrained(folder, state_dict=state))
             model, state = merged(one.start, adapter, precision=one.config.precision), None
+        end = sampled(dict(model.named_parameters()) if state is None else {name: state[name] for name in start})
+        summary = summarise(one.folder, chosen, str(trainer.objective.weight), weight_change(start, end))
+        _tell(summary, say)
         write_folder(one.folder.checkpoint, write_model(model, one.tokenizer, state))
         shutil.rmtree(one.folder.path / "resume", ignore_errors=True)
     PartialState().wait_for_everyone()
+
+
+def _tell(summary: Summary, say: Say | None) -> None:
+    if say is not None:
+        say(str(summary))
+    if summary.warning:
+        (say or _log.warning)(f"warning: {summary.warning}" if say else summary.warning)

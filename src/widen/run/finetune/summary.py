@@ -1,0 +1,117 @@
+"""What a fine-tuning did, in a few numbers: how far the weights moved and how the NLL of the training data fell.
+
+summary.json    the settings that were used, `weight_change`, `nll_first`, `nll_last`, `left_out`, `ess`
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from widen.train.log import Log, read_log
+
+from ..folder import RunFolder
+from ..value import to_json
+from .defaults import Chosen
+
+__all__ = ["HARDLY", "Summary", "sampled", "summarise", "weight_change"]
+
+HARDLY = 1e-4
+"""Warn if the weights moved by less than this share of their norm."""
+VALUES = 1 << 16
+"""Values of each tensor that `sampled` keeps: a quarter of a megabyte, where a copy of all weights could fill the memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a finished run did.
+
+    Args:
+      chosen: the settings that were used.
+      loss: with the window that was chosen.
+      weight_change: ||w_end - w_start|| / ||w_start||.
+      nll_first, nll_last: NLL per target token, mean over the first and the last tenth of the steps.
+      left_out: share of the target tokens with weight 0, mean over the steps.
+      ess: effective sample size of the weights as a share of the tokens, mean over the steps.
+    """
+
+    chosen: Chosen
+    loss: str
+    weight_change: float
+    nll_first: float
+    nll_last: float
+    left_out: float
+    ess: float
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.loss}: the weights moved by {self.weight_change:.1e} of their norm; NLL per token of the training data "
+            f"{self.nll_first:.3f} at first, {self.nll_last:.3f} at last"
+        )
+        return text + (f"; {self.left_out:.1%} of the target tokens left out" if self.left_out else "")
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence when the run has hardly changed the model."""
+        if self.weight_change >= HARDLY:
+            return None
+        return (
+            f"the weights hardly moved: by {self.weight_change:.1e} of their norm (the limit of this warning is {HARDLY:g}). The result is "
+            f"nearly the model that the run started from. Raise the learning rate ({self.chosen.lr:g}), or train for more than "
+            f"{self.chosen.steps:,} steps"
+        )
+
+
+def sampled(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Up to `VALUES` evenly spaced values of each tensor, on the CPU, and the tensor's size."""
+    kept = {}
+    for name, tensor in tensors.items():
+        flat = tensor.detach().reshape(-1)
+        kept[name] = (flat[:: max(1, flat.numel() // VALUES)][:VALUES].float().cpu().clone(), flat.numel())
+    return kept
+
+
+def weight_change(start: Mapping[str, Any], end: Mapping[str, Any]) -> float:
+    """||w_end - w_start|| / ||w_start||, from the `sampled` values of both; exact where no tensor has more values than are kept.
+
+    >>> import torch
+    >>> weight_change(sampled({"w": torch.tensor([3.0, 4.0])}), sampled({"w": torch.tensor([3.0, 4.5])}))
+    0.1
+    """
+    moved = length = 0.0
+    for name, (before, size) in start.items():
+        factor = size / max(before.numel(), 1)
+        moved += factor * float((end[name][0].double() - before.double()).square().sum())
+        length += factor * float(before.double().square().sum())
+    return math.sqrt(moved / length) if length else 0.0
+
+
+def summarise(folder: RunFolder, chosen: Chosen, loss: str, change: float) -> Summary:
+    """Write summary.json, and `weight_change` into the log's line of the last step."""
+    lines = read_log(folder.log)
+    steps = [line for line in lines if "nll" in line]
+    tenth = max(1, len(steps) // 10)
+    summary = Summary(
+        chosen=chosen,
+        loss=loss,
+        weight_change=change,
+        nll_first=_mean(steps[:tenth], "nll"),
+        nll_last=_mean(steps[-tenth:], "nll"),
+        left_out=_mean(steps, "zero_share"),
+        ess=_mean(steps, "ess"),
+    )
+    last = chosen.steps - 1
+    log = Log(folder.log, step=last)  # drops the lines of the last step, which are written again
+    for line in lines:
+        if line["step"] == last:
+            log.write(line | ({"weight_change": change} if "nll" in line else {}))
+    log.close()
+    folder.write(folder.path / "summary.json", to_json(summary))
+    return summary
+
+
+def _mean(lines: list[dict[str, Any]], name: str) -> float:
+    values = [float(line[name]) for line in lines if name in line]
+    return sum(values) / len(values) if values else math.nan
