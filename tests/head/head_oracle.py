@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from widen.head import linear_logprob, weighted_linear_nll
-from widen.head.gradients import logits_
-from widen.head.plan import plan_for, row_ops
-from widen.head.stats import RowStats
+from widen.head.config import HeadCall, config_for, row_ops
+from widen.head.logit_buffer import logits_
+from widen.head.row_ops import RowStats
 
 # (rows, vocabulary, hidden): one row; nothing divides; the vocabularies of OLMo, Llama 3 and Qwen, few rows and a small D, since
 # what a large vocabulary can break is indexing and the walk over a row, not the products. Not fewer than 20 rows: under four
@@ -129,24 +129,30 @@ def assert_as_good_as_eager(got, eager, exact, dtype, slack=None):
 def chunked(shape, dtype, impl, softcap=None):
     """A workspace that cuts these rows into two chunks, unevenly."""
     rows, vocabulary, _ = shape
-    return max(1, rows * 2 // 3) * row_ops(impl).scratch_bytes(vocabulary, dtype, softcap)
+    return max(1, rows * 2 // 3) * row_ops(impl, softcap).bytes_per_row(vocabulary, dtype)
 
 
 def check_walk(vocabulary, dtype, device="cpu", rows=37):
     """The Triton walk against float64 on the very logits that it reads, so that no rounding of the product is in the way."""
     problem = Problem.make((rows, vocabulary, 16), dtype, device, ignored=0.0)
     head, target = problem.head.detach(), problem.target
-    plan = plan_for("triton", head, dtype, None, None, None)
-    check_rows(logits_(plan.buffer(rows, head), problem.hidden.detach(), head, None), target, plan)
+    config = config_of("triton", head)
+    check_rows(logits_(config.new_buffer(rows, head), problem.hidden.detach(), head, None), target, config.ops)
 
 
-def check_rows(z_CV, target, plan):
+def config_of(impl, head_VD, *, softcap=None, workspace=None, accumulate=None):
+    """How a call with this head runs."""
+    hidden_ND, target_N = head_VD[:1], torch.zeros(1, dtype=torch.long, device=head_VD.device)
+    return config_for(HeadCall(hidden_ND, head_VD, target_N, None, softcap, impl, -100, workspace, accumulate))
+
+
+def check_rows(z_CV, target, ops):
     """What the walk says of these logits, and makes of them, is what float64 says."""
     rows, vocabulary = z_CV.shape
     logp_CV = z_CV.double().log_softmax(1)
     stats = RowStats.empty(rows, z_CV)
     lse_C = z_CV.double().logsumexp(1)
-    plan.describe(z_CV, target, stats, residual=True)
+    ops.fill_stats(z_CV, target, stats, residual=True)
     logq_C = logp_CV.gather(1, target[:, None])[:, 0]
     entropy_C = torch.special.entr(logp_CV.exp()).sum(1)
     close = {"rtol": 1e-5, "atol": 5e-5, "check_dtype": False}
@@ -179,8 +185,8 @@ def check_climb(dtype, device="cpu"):
     target = torch.randint(0, z_CV.shape[1], (rows,), generator=g)
     for at in (target, z_CV.argmax(1), torch.zeros_like(target), torch.full_like(target, z_CV.shape[1] - 1)):
         like_VD = torch.empty(z_CV.shape[1], 1, dtype=dtype, device=device)
-        plan = plan_for("triton", like_VD, dtype, None, None, None)
-        check_rows(plan.buffer(rows, like_VD).copy_(z_CV), at.to(device), plan)
+        config = config_of("triton", like_VD)
+        check_rows(config.new_buffer(rows, like_VD).copy_(z_CV), at.to(device), config.ops)
 
 
 def check(shape, dtype, impl, *, device="cpu", softcap=None, climb=0.0, **kw):

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_head_cost import D, N, V, cost
 
-from widen.head import gradients, rows_torch
+from widen.head import gradients
+from widen.head.row_ops_torch import TorchRowOps
 
 
 class Given:
@@ -77,7 +78,9 @@ def test_rows_that_count_wait_until_there_are_enough_for_a_product(share, expect
     problem.position = torch.arange(N)
     w_N = (problem.position % share == 0).float()
     add = gradients.Gradients.add
-    monkeypatch.setattr(gradients.Gradients, "add", lambda self, z, *a: taken.append(len(z)) or add(self, z, *a))
+    monkeypatch.setattr(
+        gradients.Gradients, "add", lambda self, z, *a, **kw: taken.append(len(z)) or add(self, z, *a, **kw)
+    )
     problem.weighted(Given(w_N), impl="chunked", workspace=16 * V * 16)
     assert taken == expected
 
@@ -97,10 +100,10 @@ def test_a_row_of_weight_zero_and_no_finite_logit_spoils_nothing():
 def test_the_rows_that_count_come_to_the_front_with_as_few_moves_as_there_can_be(active):
     w_C = torch.tensor(active).double()
     z_CV = torch.arange(len(active))[:, None].repeat(1, 3)
-    order_C, hole_C, counts = rows_torch.front(w_C)
+    order_C, hole_C, counts = TorchRowOps().find_active(w_C)
     count, holes = counts.tolist()
     assert count == sum(active)
     assert holes == count - sum(active[:count])
-    rows_torch.move_(z_CV, order_C, hole_C[:holes])
+    TorchRowOps().move_rows_(z_CV, order_C, hole_C[:holes])
     assert z_CV[:count, 0].tolist() == order_C[:count].tolist()
     assert sorted(order_C[:count].tolist()) == [i for i, here in enumerate(active) if here]

@@ -8,7 +8,7 @@ from head_oracle import DTYPES, IDS, Problem, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.head.plan import Plan
+from widen.head.config import HeadConfig
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -59,14 +59,14 @@ def test_a_second_backward_over_one_graph_gives_the_same_gradient():
 @pytest.fixture
 def alive(monkeypatch):
     """How many buffers of logits are held by anybody."""
-    made, take = [], Plan.buffer
+    made, take = [], HeadConfig.new_buffer
 
-    def buffer(self, rows, like_VD):
-        taken = take(self, rows, like_VD)
+    def new_buffer(self, total, like_VD):
+        taken = take(self, total, like_VD)
         made.append(weakref.ref(taken))
         return taken
 
-    monkeypatch.setattr(Plan, "buffer", buffer)
+    monkeypatch.setattr(HeadConfig, "new_buffer", new_buffer)
     return lambda: sum(b() is not None for b in made)
 
 

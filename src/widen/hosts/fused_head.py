@@ -19,8 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from widen.head import HeadLoss, linear_logprob, target_sums, weighted_linear_nll
-from widen.head.answer import Answer
+from widen.head import HeadLoss, HostCopy, linear_logprob, target_sums, weighted_linear_nll
 from widen.losses import NLL, State, Weight
 
 from .sequences import IGNORE, Sequences
@@ -52,7 +51,7 @@ class Request:
     def __init__(self, weight: Weight, state: State, sequences: Sequences, num_tokens: float | Tensor) -> None:
         self.weight, self.state, self.sequences = weight, state, sequences
         # Asked before the layers and read after them: no wait then.
-        self._told = Answer(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
+        self._told = HostCopy(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
         self.softcap: float | None = None
         self.scale = 1.0
         self.seen: HeadLoss | None = None
@@ -60,7 +59,7 @@ class Request:
     @property
     def num_tokens(self) -> float:
         """What the sum is divided by, as the host's number."""
-        return float(self._told.read() if isinstance(self._told, Answer) else self._told)
+        return float(self._told.read() if isinstance(self._told, HostCopy) else self._told)
 
     def answer(self, hidden_BCD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Reply:
         """The weighted loss of every target of the micro-batch."""

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from widen.head import TargetSums
-from widen.head.answer import Answer
+from widen.head import HostCopy, TargetSums
 from widen.losses import State, Weight, staleness, starvation
 from widen.losses.stats import STALE
 from widen.train import distributed
@@ -38,11 +37,11 @@ class Micro(NamedTuple):
     loss: Tensor
     logq_N: Tensor
     w_N: Tensor
-    sums: Answer
+    sums: HostCopy
     """`TargetSums`: asked for when they are launched, and there long before the step ends."""
-    divided_by: Answer | float
+    divided_by: HostCopy | float
     """What the loss was divided by."""
-    number: Answer | None
+    number: HostCopy | None
     """Sequences with a target; None for a loss that does not look at the place of a token in its sequence."""
     sequences: Sequences
     tokens_BC: Tensor
@@ -79,9 +78,9 @@ class Ledger:
         self, loss: Tensor, logq_N: Tensor, w_N: Tensor, sums: Tensor, sequences: Sequences, tokens_BC: Tensor, *, count: float | Tensor
     ) -> None:  # fmt: skip
         """Note one micro-batch; ``sums`` are its `TargetSums`, and ``count`` is what the loss was divided by."""
-        number = Answer(sequences.number) if getattr(self.weight, "uses_position", True) else None
-        told = Answer(count) if isinstance(count, Tensor) else count
-        self.pending.append(Micro(loss.detach(), logq_N, w_N, Answer(sums), told, number, sequences, tokens_BC))
+        number = HostCopy(sequences.number) if getattr(self.weight, "uses_position", True) else None
+        told = HostCopy(count) if isinstance(count, Tensor) else count
+        self.pending.append(Micro(loss.detach(), logq_N, w_N, HostCopy(sums), told, number, sequences, tokens_BC))
 
     def settle(self, *, step: int, dataset: Any) -> None:
         """End the step: stop if a loss was not finite, let the loss observe, move the sums into the window.
@@ -127,7 +126,9 @@ class Ledger:
         No wait for the backward; what can be added up on the host is, since each operation on the device costs the host more.
         """
         found = [TargetSums(*micro.sums.read()) for micro in self.pending]
-        told = [float(m.divided_by.read() if isinstance(m.divided_by, Answer) else m.divided_by) for m in self.pending]
+        told = [
+            float(m.divided_by.read() if isinstance(m.divided_by, HostCopy) else m.divided_by) for m in self.pending
+        ]
         bad = next((at for at, pair in enumerate(zip(found, told, strict=True), 1) if not _is_finite(*pair)), 0)
         numbers = (0.0 if micro.number is None else float(micro.number.read()) for micro in self.pending)
         sums = sum((Sums.of(one, sequences=n) for one, n in zip(found, numbers, strict=True)), Sums())
