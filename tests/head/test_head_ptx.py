@@ -34,12 +34,10 @@ def test_a_row_is_read_sixteen_bytes_at_a_time_whatever_the_vocabulary(vocabular
     """GPT-2's is odd. Two bytes are read once, the target's own logit, and eight, its index."""
     launch = softmax_triton.launch_one_read(vocabulary, 2)
     blocks = triton.cdiv(vocabulary, launch.block)
-    once = loads(softmax_triton._softmax_one_read, launch, vocabulary, BLOCKS=blocks)
+    once = loads(softmax_triton.softmax_one_read, launch, vocabulary, BLOCKS=blocks)
     assert set(once) == {"b16", "b64", "v4.b32"}
     assert (once["b16"], once["b64"]) == (1, 1)
     flags = {"CAPPED": False, "FULL": True, "RESIDUAL": True}
-    twice = loads(
-        softmax_triton._softmax_two_reads, softmax_triton.launch_two_reads(vocabulary, 2), vocabulary, **flags
-    )
+    twice = loads(softmax_triton.softmax_two_reads, softmax_triton.launch_two_reads(vocabulary, 2), vocabulary, **flags)
     assert set(twice) == {"b16", "b64", "v4.b32"}
     assert (twice["b16"], twice["b64"]) == (1, 1)

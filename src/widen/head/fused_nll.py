@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
-from .gradients import Gradients, Wanted
+from .gradients import Gradients
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
 from .row_ops import RowOps, RowStats, real_dtype
@@ -150,10 +150,12 @@ def _weighted_linear_nll(
         targets = _Targets.of(row_T, target_N, position_N, length_N)
         loss, each_kT, sums = _eager(call, weight, targets, _divisor(tokens, targets))
     else:
-        wanted = Wanted.of(hidden_ND, head_VD, bias_V)
+        needs = tuple(
+            torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden_ND, head_VD, bias_V)
+        )
         with torch.no_grad(), computing_on(hidden_ND):
             target_rows = TargetRows(target_N, len(head_VD), call.ignore_index, config.ops)
-            one_pass = _OnePass(hidden_ND, head_VD, bias_V, config, wanted)
+            one_pass = _OnePass(hidden_ND, head_VD, bias_V, config, needs)
             row_T = one_pass.start(target_rows)
             targets = _Targets.of(row_T, target_N, position_N, length_N)
             loss, each_kT, sums, gradients = one_pass.run(weight, targets, _divisor(tokens, targets))
@@ -224,14 +226,14 @@ class _OnePass:
     """Head, weights and gradients of one call. It allocates all memory when it is made, while the device finds the target rows."""
 
     def __init__(
-        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, config: HeadConfig, wanted: Wanted
+        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, config: HeadConfig, needs: tuple[bool, ...]
     ) -> None:
-        self.config, self.hidden_ND, self.wanted = config, hidden_ND, wanted
+        self.config, self.hidden_ND, self.needs = config, hidden_ND, needs
         narrow = torch.float32 if config.dtype == torch.float16 else config.dtype
         wide = torch.promote_types(narrow, config.accumulate or narrow)
         self.head_dtype = torch.float32 if config.dtype == torch.float16 else head_VD.dtype
         head, bias = head_VD.to(config.dtype), None if bias_V is None else bias_V.to(config.dtype)
-        self.gradients = Gradients(hidden_ND, head, wanted, ops=config.ops, dtypes=(narrow, wide))
+        self.gradients = Gradients(hidden_ND, head, needs=needs, dtypes=(narrow, wide), ops=config.ops)
         # One table, so that the rows of `HeadLoss` are a slice of it. Align its lines to 16 bytes: Triton compiles only the fast kernel.
         self.table = head.new_empty(6, -(-len(hidden_ND) // 4) * 4, dtype=real_dtype(head.dtype))
         self.buffer = LogitBuffer(hidden_ND, head, bias, config, config.new_buffer(len(hidden_ND), head))
@@ -258,7 +260,7 @@ class _OnePass:
 
     def _fill(self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor, scale: float) -> None:
         """Fill ``stats`` and ``w_T`` chunk by chunk, and add the gradients of the active rows."""
-        backward, never_zero = any(self.wanted), getattr(weight, "never_zero", False)
+        backward, never_zero = any(self.needs), getattr(weight, "never_zero", False)
         if backward and not never_zero:
             self.gradients.clear_hidden()  # rows of weight 0 are never added
         for chunk in self.buffer.chunks():

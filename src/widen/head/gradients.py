@@ -5,8 +5,6 @@ Shapes: N tokens, V vocabulary, D hidden, C rows of a chunk.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -14,20 +12,6 @@ from .row_ops import RowOps, real_dtype
 
 # float16 ends at 65,504: hidden states times a weight of 1e4 would overflow. A power of two costs no digit.
 _HALF_HEADROOM = 2.0**-7
-
-
-class Wanted(NamedTuple):
-    """Which gradients are needed; the products of the others are not computed."""
-
-    hidden: bool
-    head: bool
-    bias: bool
-
-    @classmethod
-    def of(cls, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Wanted:
-        """From ``requires_grad``; nothing under ``torch.no_grad``."""
-        on = torch.is_grad_enabled()
-        return cls(*(on and x is not None and x.requires_grad for x in (hidden_ND, head_VD, bias_V)))
 
 
 def add_product_(into: Tensor, left: Tensor, right: Tensor, *, scale: float, fresh: bool) -> None:
@@ -44,22 +28,19 @@ def add_product_(into: Tensor, left: Tensor, right: Tensor, *, scale: float, fre
 class Gradients:
     """Gradients of hidden states (dX), head (dW) and bias, summed chunk by chunk. Rows that are never added have gradient 0.
 
-    ``dtypes`` are those of dX and dW.
+    Args:
+      needs: whether the gradients of hidden states, head and bias are needed; the products of the others are not computed.
+      dtypes: of dX and dW.
     """
 
     def __init__(
-        self,
-        hidden_ND: Tensor,
-        head_VD: Tensor,
-        wanted: Wanted,
-        *,
-        ops: RowOps,
-        dtypes: tuple[torch.dtype, torch.dtype],
-    ) -> None:
+        self, hidden_ND: Tensor, head_VD: Tensor, *,
+        needs: tuple[bool, ...], dtypes: tuple[torch.dtype, torch.dtype], ops: RowOps,
+    ) -> None:  # fmt: skip
         self._head_VD, self._ops, self._wide = head_VD, ops, dtypes[1]
-        self.hidden = hidden_ND.new_empty(hidden_ND.shape, dtype=dtypes[0]) if wanted.hidden else None
-        self.head = head_VD.new_empty(head_VD.shape, dtype=dtypes[1]) if wanted.head else None
-        self.bias = head_VD.new_zeros(len(head_VD), dtype=real_dtype(head_VD.dtype)) if wanted.bias else None
+        self.hidden = hidden_ND.new_empty(hidden_ND.shape, dtype=dtypes[0]) if needs[0] else None
+        self.head = head_VD.new_empty(head_VD.shape, dtype=dtypes[1]) if needs[1] else None
+        self.bias = head_VD.new_zeros(len(head_VD), dtype=real_dtype(head_VD.dtype)) if needs[2] else None
         self._fresh, self._cleared = True, False
 
     def add(

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
-from .gradients import Gradients, Wanted
+from .gradients import Gradients
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
 from .row_ops import RowStats, real_dtype
@@ -159,7 +159,7 @@ class _Logprob(torch.autograd.Function):
         kept, ctx.kept = ctx.kept, None  # overwritten below: a second backward computes these logits again
         head, bias = head_VD.to(config.dtype), None if bias_V is None else bias_V.to(config.dtype)
         dtypes = (config.dtype, torch.promote_types(config.dtype, config.accumulate or config.dtype))
-        gradients = Gradients(hidden_ND, head, Wanted(*ctx.needs_input_grad[:3]), ops=config.ops, dtypes=dtypes)
+        gradients = Gradients(hidden_ND, head, needs=ctx.needs_input_grad[:3], dtypes=dtypes, ops=config.ops)
         rows = _BackwardRows(row_T, target_T, lse_T, -upstream_T.to(real_dtype(config.dtype)))
         with computing_on(hidden_ND):
             rest = _add_kept(gradients, kept, rows, hidden_ND, config)

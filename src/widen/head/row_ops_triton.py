@@ -20,9 +20,9 @@ from torch import Tensor
 
 from .row_ops import Compaction, RowOps, RowStats, TargetSums
 from .softmax_triton import (
-    columns_per_program,
+    launch_one_read,
+    launch_two_reads,
     overwrite_with_residual,
-    power_of_two,
     softmax_one_read,
     softmax_two_reads,
 )
@@ -62,24 +62,44 @@ class TritonRowOps(RowOps):
 
     def fill_logq(self, z_CV: Tensor, target_C: Tensor, stats: RowStats) -> None:
         """One read of the logits."""
-        softmax_two_reads(z_CV, target_C, stats, self.softcap, full=False, residual=False)
+        self._two_reads(z_CV, target_C, stats, full=False, residual=False)
 
     def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
         """One launch, with the residual too."""
-        if residual and self.one_read:
-            softmax_one_read(z_CV, target_C, stats)
-        else:
-            softmax_two_reads(z_CV, target_C, stats, self.softcap, full=True, residual=residual)
+        if not (residual and self.one_read):
+            self._two_reads(z_CV, target_C, stats, full=True, residual=residual)
+        elif len(z_CV):
+            (rows, vocabulary), size = z_CV.shape, z_CV.element_size()
+            (block, warps), pack = launch_one_read(vocabulary, size), 16 // size
+            softmax_one_read[(rows,)](
+                z_CV, target_C, *stats, V=vocabulary, PITCH=z_CV.stride(0),
+                LANES=block // pack, PACK=pack, BLOCKS=-(-vocabulary // block), num_warps=warps,
+            )  # fmt: skip
+
+    def _two_reads(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, full: bool, residual: bool) -> None:
+        if len(z_CV):
+            (rows, vocabulary), size = z_CV.shape, z_CV.element_size()
+            (block, warps), pack = launch_two_reads(vocabulary, size), 16 // size
+            softmax_two_reads[(rows,)](
+                z_CV, target_C, *stats, self.softcap or 1.0, V=vocabulary, PITCH=z_CV.stride(0), CAPPED=self.softcap is not None,
+                FULL=full, RESIDUAL=residual, LANES=block // pack, PACK=pack, num_warps=warps,
+            )  # fmt: skip
 
     def residual_(self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor) -> None:
         """One read and one write of the logits."""
-        overwrite_with_residual(z_CV, target_C, lse_C, coefficient_C, self.softcap)
+        if len(z_CV):
+            (rows, vocabulary), block = z_CV.shape, _columns(z_CV.shape[1])
+            grid: Any = (rows, -(-z_CV.stride(0) // block))
+            overwrite_with_residual[grid](
+                z_CV, target_C, lse_C, coefficient_C, self.softcap or 1.0,
+                V=vocabulary, PITCH=z_CV.stride(0), CAPPED=self.softcap is not None, BLOCK=block, num_warps=4,
+            )  # fmt: skip
 
     def find_active(self, w_C: Tensor) -> Compaction:
         """One launch without a wait."""
         order_C, hole_C, from_C = torch.empty(3, len(w_C), dtype=torch.int64, device=w_C.device).unbind()
         counts = torch.empty(2, dtype=torch.int64, device=w_C.device)
-        block = min(16384, max(128, power_of_two(len(w_C))))
+        block = min(16384, max(128, _power_of_two(len(w_C))))
         warps = max(1, min(32, block // 512))
         _find_active[(1,)](
             w_C.contiguous(), order_C, hole_C, from_C, counts, len(w_C), BLOCK=block, num_warps=warps
@@ -100,7 +120,7 @@ class TritonRowOps(RowOps):
         if pairs[0][0].numel() == 0:
             return
         flat = [(x if x.stride(1) == 1 else x.contiguous(), out) for x, out in pairs]
-        (rows, hidden), block = flat[0][0].shape, columns_per_program(flat[0][0].shape[1])
+        (rows, hidden), block = flat[0][0].shape, _columns(flat[0][0].shape[1])
         grid: Any = (rows, -(-hidden // block))
         each = [(x, out, x.stride(0), out.stride(0)) for x, out in flat]
         _scale_rows[grid](
@@ -114,7 +134,7 @@ class TritonRowOps(RowOps):
             # Not one program per block: for a factor of 1, starting 128,000 idle programs takes 80 us at Llama's vocabulary.
             block, most = 4096, 2048
             x_size, y_size = x.numel(), 0 if y is None else y.numel()
-            programs = min(most, power_of_two(-(-max(x_size, y_size) // block)))
+            programs = min(most, _power_of_two(-(-max(x_size, y_size) // block)))
             _multiply[(programs,)](
                 factor, x, x_size, x if y is None else y, y_size, PROGRAMS=programs, BLOCK=block, num_warps=4
             )
@@ -128,6 +148,16 @@ class TritonRowOps(RowOps):
         found = each_kT.new_empty(size, dtype=torch.float64)
         _sum_targets[(1,)](each_kT, found, rows, each_kT.stride(0), BLOCK=2048, num_warps=16)
         return found
+
+
+def _power_of_two(size: int) -> int:
+    """The next power of two; Triton's own function costs the host as much as a launch."""
+    return 1 << (size - 1).bit_length()
+
+
+def _columns(columns: int) -> int:
+    """Columns of a row that one program takes, in kernels that split rows."""
+    return min(4096, _power_of_two(columns))
 
 
 @triton.jit

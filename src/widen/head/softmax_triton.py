@@ -2,8 +2,8 @@
 
 One program owns one row, so nothing is summed across programs and every result is reproducible. There are two softmax kernels:
 
-- `_softmax_two_reads` reads the row for its sum, then again to write softmax - onehot.
-- `_softmax_one_read` reads and writes the row once, like a copy. It writes exp(z - c) as it goes, with c the largest logit of the row's
+- `softmax_two_reads` reads the row for its sum, then again to write softmax - onehot.
+- `softmax_one_read` reads and writes the row once, like a copy. It writes exp(z - c) as it goes, with c the largest logit of the row's
   first block, and returns 1 / sum beside it: the coefficient of a row multiplies the hidden states anyway, and the sum goes there with it.
   bfloat16 and float32 hold exp(z - c) for logits up to 88 above c. Logits more than `ROOM` above c are rare; they are left as they are,
   and a second pass repairs the row. It divides what was written by a power of two, which loses no digit.
@@ -17,13 +17,10 @@ Shapes: C rows of the chunk, V vocabulary. Rows are PITCH elements apart.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple, no_type_check
+from typing import NamedTuple, no_type_check
 
 import triton
 import triton.language as tl
-from torch import Tensor
-
-from .row_ops import RowStats
 
 # Replaces -inf: the difference of two of them is 0, not nan. No real logit is this low.
 LOWEST = tl.constexpr(-1e30)
@@ -43,7 +40,7 @@ class Launch(NamedTuple):
 
 @cache  # Triton's integer functions cost the host as much as a launch
 def launch_two_reads(vocabulary: int, itemsize: int) -> Launch:
-    """The launch of `_softmax_two_reads`.
+    """The launch of `softmax_two_reads`.
 
     The second read should find the row in the L2 cache: the rows in flight, one per program, must stay well under its 50 or 60 MB on
     Hopper. With 1024 threads one program fills a multiprocessor, with 512 three fit: 132 rows of 256 kB, or 396 of 100 kB. Measured on an
@@ -61,7 +58,7 @@ def launch_two_reads(vocabulary: int, itemsize: int) -> Launch:
 
 @cache
 def launch_one_read(vocabulary: int, itemsize: int) -> Launch:
-    """The launch of `_softmax_one_read`.
+    """The launch of `softmax_one_read`.
 
     The largest block whose last one is not mostly empty, since the empty part is computed too, with at most 32 blocks per row (the bits
     of ``left``). On an H200 in bfloat16, over the time of a copy of as many bytes: V=128,256 1.11 (block 16,384), 1.14-1.28 with others;
@@ -77,60 +74,6 @@ def launch_one_read(vocabulary: int, itemsize: int) -> Launch:
     full = [size for size, rest in zip(fitting, empty, strict=True) if rest <= vocabulary // 25]
     block = full[0] if full else fitting[empty.index(min(empty))]
     return Launch(block=block, warps=16 if block * itemsize >= 32768 else 8)
-
-
-def softmax_two_reads(
-    z_CV: Tensor, target_C: Tensor, stats: RowStats, softcap: float | None, *, full: bool, residual: bool
-) -> None:
-    """Fill ``lse`` and ``logq`` of ``stats``, with ``full`` all of it; with ``residual`` the logits become softmax - onehot."""
-    rows, vocabulary = z_CV.shape
-    if rows == 0:
-        return
-    block, warps = launch_two_reads(vocabulary, z_CV.element_size())
-    pack = 16 // z_CV.element_size()
-    _softmax_two_reads[(rows,)](
-        z_CV, target_C, *stats, softcap or 1.0,
-        V=vocabulary, PITCH=z_CV.stride(0), CAPPED=softcap is not None, FULL=full, RESIDUAL=residual,
-        LANES=block // pack, PACK=pack, num_warps=warps,
-    )  # fmt: skip
-
-
-def softmax_one_read(z_CV: Tensor, target_C: Tensor, stats: RowStats) -> None:
-    """Fill ``stats``; the logits become (softmax - onehot) / ``stats.factor_C``."""
-    rows, vocabulary = z_CV.shape
-    if rows == 0:
-        return
-    block, warps = launch_one_read(vocabulary, z_CV.element_size())
-    pack = 16 // z_CV.element_size()
-    _softmax_one_read[(rows,)](
-        z_CV, target_C, *stats,
-        V=vocabulary, PITCH=z_CV.stride(0), LANES=block // pack, PACK=pack, BLOCKS=-(-vocabulary // block), num_warps=warps,
-    )  # fmt: skip
-
-
-def overwrite_with_residual(
-    z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor, softcap: float | None
-) -> None:
-    """The logits become coefficient * (softmax - onehot)."""
-    rows, vocabulary = z_CV.shape
-    if rows == 0:
-        return
-    block = columns_per_program(vocabulary)
-    grid: Any = (rows, -(-z_CV.stride(0) // block))
-    _overwrite_with_residual[grid](
-        z_CV, target_C, lse_C, coefficient_C, softcap or 1.0,
-        V=vocabulary, PITCH=z_CV.stride(0), CAPPED=softcap is not None, BLOCK=block, num_warps=4,
-    )  # fmt: skip
-
-
-def power_of_two(size: int) -> int:
-    """The next power of two, without Triton's slow integer functions."""
-    return 1 << (size - 1).bit_length()
-
-
-def columns_per_program(columns: int) -> int:
-    """Columns of a row that one program takes in kernels that split rows."""
-    return min(4096, power_of_two(columns))
 
 
 @triton.jit
@@ -150,7 +93,7 @@ def _tanh(x):
 
 @triton.jit
 @no_type_check
-def _softmax_two_reads(
+def softmax_two_reads(
     z_ptr, target_ptr, lse_ptr, logq_ptr, entropy_ptr, top1_ptr, factor_ptr, cap,
     V: tl.constexpr, PITCH: tl.constexpr, CAPPED: tl.constexpr, FULL: tl.constexpr, RESIDUAL: tl.constexpr,
     LANES: tl.constexpr, PACK: tl.constexpr,
@@ -227,7 +170,7 @@ def _residual(
 
 @triton.jit
 @no_type_check
-def _overwrite_with_residual(
+def overwrite_with_residual(
     z_ptr, target_ptr, lse_ptr, coefficient_ptr, cap,
     V: tl.constexpr, PITCH: tl.constexpr, CAPPED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -253,7 +196,7 @@ def _exp2(z, c, j):
 
 @triton.jit
 @no_type_check
-def _softmax_one_read(
+def softmax_one_read(
     z_ptr, target_ptr, lse_ptr, logq_ptr, entropy_ptr, top1_ptr, factor_ptr,
     V: tl.constexpr, PITCH: tl.constexpr, LANES: tl.constexpr, PACK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
