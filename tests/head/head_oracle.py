@@ -1,4 +1,4 @@
-"""Problems for the head, what float64 says of them, and how far an implementation is from that.
+"""Problems for the head, their solution in float64, and how far an implementation is from it.
 
 An implementation passes if its error is at most 1.1 times the error that eager torch makes in the same dtype, plus a slack for
 dtypes whose rounding is coarse: both are errors against float64, as the norm of the difference over the norm.
@@ -13,9 +13,9 @@ from widen.head.config import HeadCall, config_for, row_ops
 from widen.head.logit_buffer import logits_
 from widen.head.row_ops import RowStats
 
-# (rows, vocabulary, hidden): one row; nothing divides; the vocabularies of OLMo, Llama 3 and Qwen, few rows and a small D, since
-# what a large vocabulary can break is indexing and the walk over a row, not the products. Not fewer than 20 rows: under four
-# rows to a product the CPU's BLAS sums 128,256 terms one after the other, and that error would be all one sees.
+# (rows, vocabulary, hidden): one row; sizes that nothing divides; the vocabularies of OLMo, Llama 3 and Qwen with few rows and a small D,
+# since a large vocabulary can break indexing and the softmax, not the products. At least 20 rows: with under four rows per product the
+# CPU's BLAS sums 128,256 terms one after the other, and that error would hide every other.
 SHAPES = [(1, 7, 16), (129, 507, 123), (20, 50304, 24), (20, 128256, 16), (20, 151936, 8)]
 SLACK = {torch.float32: 5e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 DTYPES = list(SLACK)
@@ -23,7 +23,7 @@ IDS = {"ids": lambda x: "x".join(map(str, x)) if isinstance(x, tuple) else str(x
 
 
 class Power:
-    """c-Div with alpha = 1.4: every row counts, rare tokens more."""
+    """c-Div with alpha = 1.4: every row is active, rare tokens weigh more."""
 
     token_local = True
 
@@ -32,7 +32,7 @@ class Power:
 
 
 class Gate:
-    """A weight that leaves most rows out, by their position: its zeros do not depend on rounding."""
+    """A weight that is 0 for most rows, by their position: its zeros do not depend on rounding."""
 
     token_local = True
 
@@ -132,8 +132,8 @@ def chunked(shape, dtype, impl, softcap=None):
     return max(1, rows * 2 // 3) * row_ops(impl, softcap).bytes_per_row(vocabulary, dtype)
 
 
-def check_walk(vocabulary, dtype, device="cpu", rows=37):
-    """The Triton walk against float64 on the very logits that it reads, so that no rounding of the product is in the way."""
+def check_softmax(vocabulary, dtype, device="cpu", rows=37):
+    """The Triton softmax against float64 on the same logits, so that the rounding of the product does not matter."""
     problem = Problem.make((rows, vocabulary, 16), dtype, device, ignored=0.0)
     head, target = problem.head.detach(), problem.target
     config = config_of("triton", head)
@@ -147,7 +147,7 @@ def config_of(impl, head_VD, *, softcap=None, workspace=None, accumulate=None):
 
 
 def check_rows(z_CV, target, ops):
-    """What the walk says of these logits, and makes of them, is what float64 says."""
+    """Row statistics and residuals of these logits agree with float64."""
     rows, vocabulary = z_CV.shape
     logp_CV = z_CV.double().log_softmax(1)
     stats = RowStats.empty(rows, z_CV)
@@ -161,7 +161,7 @@ def check_rows(z_CV, target, ops):
     torch.testing.assert_close(stats.entropy_C, entropy_C, **close)
     assert torch.equal(stats.top1_C.bool(), logq_C == logp_CV.amax(1))
     residual_CV = logp_CV.exp() - torch.nn.functional.one_hot(target, vocabulary)
-    # A step of bfloat16 is 2^-7 of a number, and the interpreter cuts where a device rounds.
+    # bfloat16 has 2^-7 relative steps, and the interpreter truncates where a device rounds.
     rtol = 2**-7 if z_CV.dtype == torch.bfloat16 else 2e-5
     torch.testing.assert_close(
         z_CV.double() * stats.factor_C[:, None], residual_CV, rtol=rtol, atol=1e-6, check_dtype=False
@@ -171,7 +171,7 @@ def check_rows(z_CV, target, ops):
 
 
 def check_climb(dtype, device="cpu"):
-    """Rows of several blocks (4,096 logits in bfloat16, 2,048 in float32), some of which lie far above those before."""
+    """Rows of several blocks (4,096 logits in bfloat16, 2,048 in float32), some of which lie far above earlier ones."""
     steps_CB = [
         [0, 0, 0, 0], [0, 19, 0, 0], [0, 21, 0, 0], [0, 41, 82, 123], [0, 19, 22, 0], [0, 19, 59, 60], [5, 100, 0, 104],
         [1e4, 10021, 0, 1e4],

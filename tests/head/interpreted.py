@@ -16,7 +16,7 @@ from head_oracle import (
     assert_as_good_as_eager,
     check,
     check_climb,
-    check_walk,
+    check_softmax,
     config_of,
     through_weighted,
 )
@@ -46,7 +46,7 @@ def test_error_is_no_worse_than_eager(shape, dtype):
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    # A real vocabulary, and one of several blocks that is no multiple of 16; the walk alone meets the largest below.
+    # A real vocabulary, and one of several blocks that is no multiple of 16; the largest are tested below, on the softmax alone.
     [((8, 50304, 8), torch.float16), ((8, 9001, 8), torch.bfloat16)],
     **IDS,
 )
@@ -56,13 +56,13 @@ def test_error_is_no_worse_than_eager_over_many_blocks(shape, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
 @pytest.mark.parametrize("vocabulary", [1, 127, 2049])
-def test_the_walk_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
-    check_walk(vocabulary, dtype, rows=9)
+def test_the_softmax_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
+    check_softmax(vocabulary, dtype, rows=9)
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(128256, torch.bfloat16), (151936, torch.float32)], **IDS)
-def test_the_walk_agrees_with_float64_at_the_largest_vocabularies(vocabulary, dtype):
-    check_walk(vocabulary, dtype, rows=3)
+def test_the_softmax_agrees_with_float64_at_the_largest_vocabularies(vocabulary, dtype):
+    check_softmax(vocabulary, dtype, rows=3)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # numpy's, at logits near the end of float32
@@ -72,7 +72,7 @@ def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
-@pytest.mark.parametrize("climb", [18.0, 60.0])  # just left as it is in the products, and put right by a second walk
+@pytest.mark.parametrize("climb", [18.0, 60.0])  # within `ROOM` of the first block; repaired by a second pass
 def test_error_is_no_worse_than_eager_where_rows_climb(climb, dtype):
     check((9, 9001, 8), dtype, "triton", climb=climb)
 
@@ -206,7 +206,7 @@ def test_float64_is_refused():
 @pytest.mark.parametrize(
     "launch", [softmax_triton.launch_two_reads, softmax_triton.launch_one_read], ids=["two reads", "one read"]
 )
-def test_a_program_walks_whole_packs(vocabulary, itemsize, launch):
+def test_a_program_reads_whole_packs(vocabulary, itemsize, launch):
     """A launch whose block does not hold whole 16-byte packs, or whose lanes are no power of two, would not compile."""
     block, warps = launch(vocabulary, itemsize)
     lanes = block // (16 // itemsize)
@@ -267,10 +267,10 @@ def test_early_rows_are_launched_before_the_host_waits_and_the_first_chunk_befor
 
 @pytest.mark.parametrize("size", [1, 100, 4096, 9001])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.7, 1.0])
-def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(size, share):
+def test_active_rows_move_to_the_front_as_in_torch(size, share):
     g = torch.Generator().manual_seed(size)
     w_C = torch.randn(size, generator=g) * (torch.rand(size, generator=g) < share)
-    w_C[-1] = math.nan  # no weight of 0: it must be seen
+    w_C[-1] = math.nan  # a nan is not 0: it must stay visible
     found, expected = TRITON.find_active(w_C), TORCH.find_active(w_C)
     count, holes = expected.counts.tolist()
     assert found.counts.tolist() == [count, holes]
@@ -293,7 +293,7 @@ def test_rows_are_moved_whole_and_others_are_left_alone(vocabulary):
 
 @pytest.mark.usefixtures("early")
 @pytest.mark.parametrize(("weight", "parts"), [(Power(), 4), (Gate(), 5)], ids=["kept", "broken"])
-def test_a_promise_that_no_token_weighs_nothing_saves_a_wait_a_part_and_changes_no_number(weight, parts, monkeypatch):
+def test_never_zero_saves_a_wait_per_chunk_and_changes_no_number(weight, parts, monkeypatch):
     problem = Problem.make((64, 57, 12), torch.float32, ignored=0.1)
     asked, results = [], []
 
@@ -315,7 +315,7 @@ def test_a_promise_that_no_token_weighs_nothing_saves_a_wait_a_part_and_changes_
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 9001])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32], **IDS)
-def test_the_rows_that_count_are_found_in_one_launch(size, dtype):
+def test_the_target_rows_are_found_in_one_launch(size, dtype):
     g = torch.Generator().manual_seed(size)
     target = torch.randint(-2, 52, (size,), generator=g).to(dtype)
     target[torch.rand(size, generator=g) < 0.3] = -100

@@ -1,4 +1,4 @@
-"""What the head does not do: products that nobody needs, and tensors of N x V elements."""
+"""What the head does not do: unneeded products, and tensors of N x V elements."""
 
 from types import SimpleNamespace
 
@@ -53,7 +53,7 @@ def cost(loss_of):
 )
 @pytest.mark.parametrize("kept", [1, 1 / 2, 1 / 4])
 def test_a_gradient_that_nobody_asks_for_costs_no_product(problem, learn, products, kept):
-    """And `linear_logprob` computes no logits twice but those of the chunks that it does not keep."""
+    """`linear_logprob` recomputes only the logits of the chunks that it does not keep."""
     for name, x in problem.leaves.items():
         x.requires_grad_(name in learn)
     asked = {"impl": "chunked", "bias": False, "workspace": int(kept * N) * V * 8}
@@ -76,14 +76,14 @@ def test_ignored_rows_cost_nothing(problem):
 
 
 def test_rows_of_weight_zero_cost_no_backward_product(problem):
-    """A quarter of the rows counts: one product for all, then two for the quarter."""
+    """A quarter of the rows is active: one product for all rows, then two for that quarter."""
     problem.position = torch.arange(N)
     assert cost(lambda: problem.weighted(Gate(), impl="chunked", bias=False).loss) == 1 + 2 / 4
     weight_N = (torch.arange(N) % 4 == 1).float()
     assert cost(lambda: (weight_N * problem.logprob(impl="chunked", bias=False)).sum()) == 1 + 2 / 4
 
 
-def test_no_row_counting_costs_the_forward_and_gives_zeros(problem):
+def test_without_active_rows_a_step_costs_the_forward_and_gives_zeros(problem):
     problem.position = torch.zeros(N, dtype=torch.long)
     assert cost(lambda: problem.weighted(Gate(), impl="chunked", bias=False).loss) == 1
     assert problem.hidden.grad.count_nonzero() == problem.head.grad.count_nonzero() == 0
@@ -109,7 +109,7 @@ def test_logits_fit_in_the_workspace(rows):
 
 @pytest.mark.parametrize("weight", [Power(), Gate()], ids=["dense", "gated"])
 @pytest.mark.parametrize("ignored", [0.0, 0.5])
-def test_one_buffer_serves_whichever_rows_count(weight, ignored, monkeypatch):
+def test_one_buffer_serves_whichever_rows_are_active(weight, ignored, monkeypatch):
     made, take = [], HeadConfig.new_buffer
 
     def new_buffer(self, total, like_VD):
@@ -159,7 +159,7 @@ def config_with(early, impl="triton"):
     ids=["Llama-3.1-8B", "Llama-3.1-8B, 32k", "Llama-3.2-3B", "OLMo-1B", "SmolLM2-135M, 32k", "SmolLM2-135M", "few rows"],
 )  # fmt: skip
 def test_logits_are_launched_early_where_that_was_measured_to_help(tokens, vocabulary, hidden, early):
-    """An eighth of the rows, in whole tiles and at most a quarter of a chunk; none where they are few multiplications."""
+    """An eighth of the rows, in whole tiles and at most a quarter of a chunk; none if they are few multiplications."""
     pytest.importorskip("triton")
     head = torch.empty(vocabulary, hidden, dtype=torch.bfloat16, device="meta")
     how = config_with(EARLY_LAUNCH)

@@ -1,4 +1,4 @@
-"""The head on a CUDA device: the same rule as on the CPU, for both implementations, and what only a device can get wrong."""
+"""The head on a CUDA device: the error rule of the CPU for both implementations, and what only a device can get wrong."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from head_oracle import (
     assert_as_good_as_eager,
     check,
     check_climb,
-    check_walk,
+    check_softmax,
     chunked,
     distance,
     through_weighted,
@@ -60,8 +60,8 @@ def test_error_is_no_worse_than_eager_when_the_head_is_summed_in_float32(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
 @pytest.mark.parametrize("vocabulary", [1, 3, 127, 1025, 2049, 9000, 20001, 70001, 262144])
-def test_every_launch_of_the_walk_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
-    check_walk(vocabulary, dtype, "cuda")
+def test_every_launch_of_the_softmax_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
+    check_softmax(vocabulary, dtype, "cuda")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
@@ -70,14 +70,14 @@ def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
-@pytest.mark.parametrize("climb", [18.0, 60.0])  # just left as it is in the products, and put right by a second walk
+@pytest.mark.parametrize("climb", [18.0, 60.0])  # within `ROOM` of the first block; repaired by a second pass
 def test_error_is_no_worse_than_eager_where_rows_climb(climb, dtype):
     check((700, 50257, 96), dtype, "triton", device="cuda", climb=climb)
 
 
 @pytest.mark.parametrize(("weight", "limit"), [(Power(), 1.15), (One(), 1.45)], ids=["c-Div", "NLL"])
 def test_one_read_of_the_logits_rounds_little_more_than_eager_does(weight, limit):
-    """Without a slack, which is wider than all of bfloat16's error."""
+    """Without the slack, which is wider than the whole error of bfloat16."""
     problem = Problem.make((1024, 8192, 256), torch.bfloat16, "cuda", ignored=0.0)
     exact = through_weighted(problem.to(torch.float64), weight, impl="eager")
     mine, eager = (through_weighted(problem, weight, impl=impl) for impl in ("triton", "eager"))
@@ -98,7 +98,7 @@ def test_scaled_rows_are_those_of_torch(shape, dtype):
     assert torch.equal(wide_CD.to(dtype), expected_CD)
 
 
-@pytest.mark.parametrize("size", [1, 4097, 2048 * 4096 + 4099])  # the last is more than one round of all programs
+@pytest.mark.parametrize("size", [1, 4097, 2048 * 4096 + 4099])  # the last takes more than one round of all programs
 def test_an_upstream_factor_reaches_every_element_once(size):
     x, y = torch.ones(size, device="cuda"), torch.ones(4097, device="cuda", dtype=torch.bfloat16)
     TRITON.multiply_(torch.tensor(1.5, device="cuda"), x, y)
@@ -234,7 +234,7 @@ def test_between_forward_and_backward_the_last_chunk_is_held_and_nothing_else():
 COMPILE_STEPS = ["weighted", "logprob"]
 
 
-@pytest.mark.filterwarnings("ignore")  # dynamo and inductor speak at every graph break
+@pytest.mark.filterwarnings("ignore")  # dynamo and inductor warn at every graph break
 @pytest.mark.parametrize("which", COMPILE_STEPS)
 def test_torch_compile_around_the_head_changes_nothing(which):
     """The body is compiled by inductor, the head stays out of its graph."""
@@ -314,7 +314,7 @@ def test_small_sizes_are_those_of_eager(tokens, vocabulary, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32], **IDS)
-def test_the_rows_that_count_are_found_in_one_launch(dtype):
+def test_the_target_rows_are_found_in_one_launch(dtype):
     for size in (0, 1, 2, 15, 16, 17, 127, 128, 4095, 4096, 4097, 9001, 100_003):
         target = torch.randint(-2, 52, (size,), device="cuda").to(dtype)
         target[torch.rand(size, device="cuda") < 0.3] = -100
@@ -350,7 +350,7 @@ def test_copies_started_before_any_is_read_keep_their_own_numbers_and_their_memo
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.97, 1.0])
-def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(share):
+def test_active_rows_move_to_the_front_as_in_torch(share):
     for size in (1, 2, 127, 4096, 4097, 20_001):
         w_C = torch.randn(size, device="cuda") * (torch.rand(size, device="cuda") < share)
         found, expected = TRITON.find_active(w_C), TORCH.find_active(w_C)
@@ -367,7 +367,7 @@ def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(share
 
 @pytest.mark.parametrize("share", [0.03, 0.4, 0.75, 0.98])
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
-def test_error_is_no_worse_than_eager_whatever_share_of_rows_counts(share, dtype):
+def test_error_is_no_worse_than_eager_whatever_share_of_rows_is_active(share, dtype):
     class Some(Power):
         def at(self, logq_N, position_N, length_N):
             return torch.where(position_N < share * len(counted_N), super().at(logq_N, position_N, length_N), 0.0)
@@ -375,6 +375,6 @@ def test_error_is_no_worse_than_eager_whatever_share_of_rows_counts(share, dtype
     problem = Problem.make((3000, 5003, 96), dtype, "cuda")
     counted_N = problem.position = torch.randperm(3000, device="cuda")
     exact, eager = (through_weighted(p, Some(), impl="eager") for p in (problem.to(torch.float64), problem))
-    for rows in (3000, 1100, 200):  # all at once; in whole chunks; with some rows waiting for the next part
+    for rows in (3000, 1100, 200):  # all at once; in whole chunks; with some rows held for the next chunk
         mine = through_weighted(problem, Some(), impl="triton", workspace=rows * 5008 * dtype.itemsize)
         assert_as_good_as_eager(mine, eager, exact, dtype)

@@ -15,7 +15,7 @@ STATS = ("lse_ptr", "logq_ptr", "entropy_ptr", "top1_ptr", "factor_ptr")
 
 
 def loads(kernel, launch, vocabulary, **constants):
-    """How often each width of a load from memory stands in a kernel for bfloat16 logits, on Hopper."""
+    """How often a kernel for bfloat16 logits on Hopper has loads of each width."""
     constants |= {"V": vocabulary, "PITCH": TritonRowOps().pitch(vocabulary), "LANES": launch.block // 8, "PACK": 8}
     signature = {"z_ptr": "*bf16", "target_ptr": "*i64"} | dict.fromkeys(STATS, "*fp32")
     if "cap" in kernel.arg_names:
@@ -31,7 +31,7 @@ def loads(kernel, launch, vocabulary, **constants):
 
 @pytest.mark.parametrize("vocabulary", [50257, 128256])
 def test_a_row_is_read_sixteen_bytes_at_a_time_whatever_the_vocabulary(vocabulary):
-    """GPT-2's is odd. Two bytes are read once, the target's own logit, and eight, its index."""
+    """GPT-2's is odd. The only other loads are the target's logit (two bytes) and its index (eight bytes)."""
     launch = softmax_triton.launch_one_read(vocabulary, 2)
     blocks = triton.cdiv(vocabulary, launch.block)
     once = loads(softmax_triton.softmax_one_read, launch, vocabulary, BLOCKS=blocks)

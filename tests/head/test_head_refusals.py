@@ -1,4 +1,4 @@
-"""What the head refuses, and what it says: each would be a wrong number further on."""
+"""What the head refuses, and its messages: each case would otherwise give a wrong number."""
 
 import pytest
 import torch
