@@ -5,7 +5,19 @@ from pathlib import Path
 import pytest
 
 PAGES = Path(__file__).parents[2] / "docs" / "metrics"
-METRICS = ["knn", "mauve", "prd", "distinct", "self_bleu", "vendi", "sparsity", "pass_at_k", "texts", "features"]
+METRICS = [
+    "knn",
+    "mauve",
+    "prd",
+    "distinct",
+    "self_bleu",
+    "vendi",
+    "sparsity",
+    "separation",
+    "pass_at_k",
+    "texts",
+    "features",
+]
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -221,7 +221,7 @@ def test_bad_input_is_refused_by_name():
         (lambda: exact_log_likelihood(logits, good * 1.0, 1.0), "token ids"),
         (lambda: exact_log_likelihood(logits * np.nan, good, 1.0), "logits"),
         (lambda: exact_log_likelihood(logits - np.inf, good, 1.0), "logits"),
-        (lambda: exact_log_likelihood(logits, good, -1.0), "temperatures"),
+        (lambda: exact_log_likelihood(logits, good, -1.0), "decodings"),
         (lambda: exact_log_likelihood(logits, good, 1.0, mask=np.ones((2, 2))), "mask"),
         (lambda: exact_curves([0.5, 0.5], logits, good, 1.0), "twice"),
         (lambda: exact_curves([1.0], logits, np.array([[0, 0, 0], [0, 0, 1]]), 1.0), "p = "),

@@ -4,6 +4,7 @@
     text_scores  all of it, from two lists of texts         embed         texts -> features
     mauve, prd   curves over clusters                       support_size  how few tokens hold the mass
     distinct, bleu, vendi   diversity of one set            passes        pass@k as precision and recall
+    separation   how well a model separates right from wrong next tokens
 
 A metric takes arrays, never a model's name; `reference` comes before `generated`; options are keyword-only. A module is loaded when
 one of its names is asked for.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .passes import PassScores, pass_at_k, pass_scores
     from .pca import PCA, fit_pca, unit_rows
     from .prd import Prd, prd_scores
+    from .separation import Separation, separation_scores
     from .support_size import Sparsity, sparsity, sparsity_of_model, support_sizes
     from .text_scores import PAPER, ScoreSettings, TextScores, score_texts
     from .vendi import Vendi, vendi_score
@@ -53,6 +55,7 @@ __all__ = [
     "PrecisionRecall",
     "ScoreSettings",
     "SelfBleu",
+    "Separation",
     "Sparsity",
     "TextScores",
     "Vendi",
@@ -71,6 +74,7 @@ __all__ = [
     "prd_scores",
     "score_texts",
     "self_bleu",
+    "separation_scores",
     "share_interval",
     "sparsity",
     "sparsity_of_model",
@@ -101,6 +105,7 @@ _HOME = {
     "prd": ["Prd", "prd_scores"],
     "text_scores": ["PAPER", "ScoreSettings", "TextScores", "score_texts"],
     "bleu": ["SelfBleu", "self_bleu"],
+    "separation": ["Separation", "separation_scores"],
     "support_size": ["Sparsity", "sparsity", "sparsity_of_model", "support_sizes"],
     "vendi": ["Vendi", "vendi_score"],
 }

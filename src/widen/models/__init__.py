@@ -1,7 +1,7 @@
 """tokens -> hidden states: the paper's small Llama, alone or many side by side, and any Hugging Face causal LM as (backbone, head).
 
 Start with ``tiny_llama.py``. ``stacked.py`` is the same model M times as batched products; ``convert.py`` and ``checkpoint.py`` are files;
-``ancestral.py`` draws sequences and ``likelihood.py`` scores them exactly.
+``ancestral.py`` draws sequences, ``likelihood.py`` scores them exactly, and ``decoded_likelihood.py`` does so under any decoding.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .ancestral import sample
     from .convert import from_transformers, load_pretrained, save_pretrained, to_transformers
+    from .decoded_likelihood import decoded_log_likelihood
     from .likelihood import log_likelihood, stacked_log_likelihood
     from .pretrained import Pretrained
     from .stacked import StackedLlama
@@ -22,6 +23,7 @@ _HOME = {
     "Pretrained": "pretrained",
     "StackedLlama": "stacked",
     "TinyLlama": "tiny_llama",
+    "decoded_log_likelihood": "decoded_likelihood",
     "from_transformers": "convert",
     "load_pretrained": "convert",
     "log_likelihood": "likelihood",
@@ -36,6 +38,7 @@ __all__ = [
     "Pretrained",
     "StackedLlama",
     "TinyLlama",
+    "decoded_log_likelihood",
     "from_transformers",
     "load_pretrained",
     "log_likelihood",

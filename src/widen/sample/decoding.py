@@ -106,6 +106,21 @@ class Decoding:
         return tuple((name, getattr(self, name)) for name in self._order() if name in active)
 
     @property
+    def exact_steps(self) -> tuple[tuple[str, float], ...]:
+        """The steps as :func:`widen.theory.exact_log_likelihood` takes them: like `steps`, but greedy is temperature 0.
+
+        KL guidance is refused: its temperature changes from token to token. Greedy decoding takes the first of several likeliest
+        tokens, the exact score shares the mass among them.
+
+        Examples:
+          >>> Decoding(temperature=0).exact_steps, Decoding(min_p=0.1).exact_steps
+          ((('temperature', 0.0),), (('min_p', 0.1),))
+        """
+        if self.kl_sigma is not None:
+            raise ValueError(f"kl_sigma={self.kl_sigma!r}: a KL-guided decoding has no fixed steps to score exactly")
+        return (("temperature", 0.0),) if self.greedy else self.steps
+
+    @property
     def spec(self) -> str:
         """The shortest spec string of this value; `parse` gives the value back."""
         parts = [f"t={_text(self.temperature)}"]

@@ -4,14 +4,17 @@ numpy and scipy only; nothing here knows a model. Every formula of the paper's s
 appendices A to C is a function here, with its label in the docstring and a "Paper note" where the printed form is
 wrong.
 
-    curve        the PR-curve of two distributions: exact points, area, divergences
-    temperature  tempered laws                 sparsity    what temperature can reach, in general
-    artificial   the case of section 4, solved; rate: how it moves with temperature
-    exact        likelihoods and curves of an autoregressive model on a support that can be listed
-    sampled      what samples show: expected unique recall, Monte Carlo precision
-    optima       what each loss converges to   bounds      what a small loss guarantees
+    curve          the PR-curve of two distributions: exact points, area, divergences
+    temperature    tempered laws                      steps       the law of any decoding, step by step
+    sparsity       what temperature can reach         frontier    what any monotone decoding can reach
+    artificial     the case of section 4, solved      truncated   the same under truncation
+    rate           how that case moves with temperature
+    exact          likelihoods and curves of an autoregressive model on a support that can be listed
+    continuations  which next tokens are right after every prefix of such a support
+    sampled        what samples show: expected unique recall, Monte Carlo precision
+    optima         what each loss converges to        bounds      what a small loss guarantees
 
-Shapes: n atoms, S sequences, L target positions, V vocabulary, T temperatures, N samples.
+Shapes: n atoms, S sequences, L target positions, V vocabulary, T temperatures or other decodings, N samples.
 """
 
 from . import optima
@@ -30,8 +33,10 @@ from .bounds import (
     trunc_guarantee_paper,
     truncr_guarantee,
 )
+from .continuations import Continuations, valid_continuations
 from .curve import PRCurve, PRPoints, SupportPrecisionRecall, pr_curve, pr_curve_from_logs, support_precision_recall
 from .exact import exact_curves, exact_log_likelihood, token_log_likelihood
+from .frontier import decoding_frontier
 from .optima import lambda_pr_is_unique, lambda_pr_threshold
 from .sampled import (
     Bounds,
@@ -50,23 +55,31 @@ from .sparsity import (
     sparsity_bound_paper,
     tight_temperature,
 )
+from .steps import decoded_log
 from .temperature import tempered, tempered_log
+from .truncated import Thresholds, TruncatedCase, exact_thresholds
 
 __all__ = [
     "ArtificialCase",
     "Bounds",
     "Conditionals",
+    "Continuations",
     "Estimate",
     "PRCurve",
     "PRGuarantee",
     "PRPoints",
     "SupportPrecisionRecall",
+    "Thresholds",
+    "TruncatedCase",
     "acceptable_counts",
     "cdiv_learning_rate_limit",
     "cdiv_safe_learning_rate",
     "cdiv_scale",
+    "decoded_log",
+    "decoding_frontier",
     "exact_curves",
     "exact_log_likelihood",
+    "exact_thresholds",
     "expected_unique_recall",
     "gamma_proxy",
     "lambda_pr_is_unique",
@@ -94,4 +107,5 @@ __all__ = [
     "trunc_guarantee_paper",
     "truncr_guarantee",
     "unique_recall_bounds",
+    "valid_continuations",
 ]

@@ -1,6 +1,6 @@
 r"""The artificial case of section 4 in closed form (propositions ``thm:PRcurve`` and ``thm:rateofchange``).
 
-P is uniform on K of V tokens at each position. Q equals P but at two positions: at l1 a share rho of the K tokens is
+P is uniform on K of V tokens at each position. Q equals P except at two positions: at l1 a share rho of the K tokens is
 over-represented (mass a > rho, eq. ``eq:assumptionsPtheta``), at l2 a mass epsilon falls on the other V - K tokens.
 Tempered, with tau = 1/t, mu = rho/(1-rho), b = mu (1-a), nu = V/K - 1, R = nu (1-epsilon)/epsilon:
 
@@ -41,7 +41,7 @@ class ArtificialCase:
       vocab: V, number of tokens.
       support: K, number of acceptable tokens, 2 ≤ K < V.
       rho: share of the acceptable tokens that is over-represented at l1; rho K must be an integer in 1..K-1.
-      a: mass of those tokens, rho ≤ a ≤ 1 (a = rho: not over-represented after all; a = 1: the others never appear).
+      a: mass of those tokens, rho ≤ a ≤ 1 (at a = rho nothing is over-represented, at a = 1 the other tokens never appear).
       epsilon: mass off the support at l2, 0 ≤ epsilon < 1.
 
     Examples:
@@ -62,7 +62,7 @@ class ArtificialCase:
     epsilon: float
 
     def __post_init__(self) -> None:
-        """Refuse parameters for which the masses would not sum to 1."""
+        """Refuse parameters whose masses do not sum to 1."""
         check(
             2 <= self.support < self.vocab,
             name="support",
@@ -116,6 +116,24 @@ class ArtificialCase:
             return 0.0  # uniform at l2 up to rounding: every t leaves it so, t = 0 included
         return self.log_nu + math.log1p(-self.epsilon) - math.log(self.epsilon)
 
+    @property
+    def rare_ratio(self) -> float:
+        """rho (1-a) / ((1-rho) a) = b/a: an under-represented token at l1, relative to the most probable one there."""
+        return math.exp(-self.gap)
+
+    @property
+    def noise_ratio(self) -> float:
+        """epsilon K / ((V-K) (1-epsilon)): a noise token at l2, relative to an acceptable one there; above 1 it leads."""
+        return math.exp(-self.log_noise_odds)
+
+    @property
+    def separable(self) -> bool:
+        """Whether one min-p threshold keeps every acceptable token and no noise: iff noise_ratio < rare_ratio.
+
+        Then truncating the model's own law and heating what is left reaches P (:mod:`widen.theory.truncated`).
+        """
+        return self.noise_ratio < self.rare_ratio
+
     def p(self) -> Conditionals:
         """P at l1 and l2: uniform on the first K tokens at both."""
         p_V = np.where(np.arange(self.vocab) < self.support, 1.0 / self.support, 0.0)
@@ -124,7 +142,7 @@ class ArtificialCase:
     def q(self, t: float = 1.0) -> Conditionals:
         """Q^t at l1 and l2, tempered token by token (eq. ``eq:assumptionsPtheta`` at t = 1).
 
-        Built from the two leads and not from the masses, so that equal tokens are exactly equal and t = 0 keeps their tie.
+        Computed from log-ratios instead of masses, so that equal tokens stay exactly equal and share the mass at t = 0.
         """
         x, over = np.arange(self.vocab), round(self.rho * self.support)
         lead1_V = np.where(x < over, 0.0, np.where(x < self.support, -self.gap, -np.inf))
@@ -240,7 +258,7 @@ class ArtificialCase:
 
     @cached_property
     def epsilon_0(self) -> float:
-        r"""The noise under which recall peaks at a finite temperature (eq. ``eq:epsilon0``).
+        r"""The noise level below which recall peaks at a finite temperature (eq. ``eq:epsilon0``).
 
         .. math::  \epsilon_0 = \nu / (\nu + (a/b)^{\rho/(1-K/V)})
 
@@ -271,8 +289,8 @@ class ArtificialCase:
 
         min(t_0, t*), t* the temperature at which lambda_max has fallen to lam.
 
-        0 and inf stand for the limits: t* = 0 when lam ≥ 1/rho, inf when lam ≤ K/V. Where a whole interval is best,
-        one of it. With more noise than 1 - K/V everything grows with t, and the answer is inf.
+        0 and inf stand for the limits: t* = 0 when lam ≥ 1/rho, inf when lam ≤ K/V. If a whole interval is best, this is
+        one temperature of it. With more noise than 1 - K/V everything grows with t, and the answer is inf.
         """
         at = as_non_negative(lam, name="lam")
         return plain(np.array([self._best(float(x)) for x in at.flat]).reshape(at.shape))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .checks import Array, as_floats, as_non_negative, check, plain
+from .continuations import valid_continuations
 
 
 def log_sparsity(*, log_support: float, vocab: int, length: int) -> float:
@@ -40,14 +41,10 @@ def acceptable_counts(sequences: ArrayLike) -> Array:
     """
     x_SL = np.asarray(sequences)
     check(x_SL.ndim == 2 and x_SL.size > 0, name="sequences", value=f"shape {x_SL.shape}", legal="(S, L), not empty")
-    x_SL = np.unique(x_SL, axis=0)  # sorted, so that equal prefixes are neighbours
-    fresh_SL = np.ones(x_SL.shape, bool)  # whether the prefix up to here differs from the sequence above
-    fresh_SL[1:] = np.logical_or.accumulate(x_SL[1:] != x_SL[:-1], axis=1)
-    counts = []
-    for position in range(x_SL.shape[1]):
-        parent = np.cumsum(fresh_SL[:, position - 1]) if position else np.ones(len(x_SL), np.intp)
-        counts.append(np.bincount(parent[fresh_SL[:, position]]).max())
-    return np.array(counts, dtype=np.float64)
+    found = valid_continuations(np.unique(x_SL, axis=0))
+    counts = np.zeros(x_SL.shape[1])
+    np.maximum.at(counts, found.position, np.bincount(found.row))
+    return counts
 
 
 def logit_range(logits: ArrayLike) -> float:

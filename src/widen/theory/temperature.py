@@ -1,7 +1,6 @@
 r"""Tempered laws (section 2.2 of the paper): what sampling at temperature t draws from.
 
-What temperature can and cannot reach is next door: :mod:`widen.theory.sparsity` in general,
-:mod:`widen.theory.artificial` in closed form.
+What temperature can reach: :mod:`widen.theory.sparsity` in general, :mod:`widen.theory.artificial` in closed form.
 
 Shapes: V tokens, T temperatures.
 """

@@ -1,7 +1,6 @@
-r"""What each loss converges to on one context: the best next-token law Q, given P (sections 5.2 to 5.4).
+r"""What the paper's losses converge to on one context (sections 5.2 to 5.4).
 
-A loss with weight w(q) stops where :math:`P_i\, w(q_i) / q_i` is the same for all tokens in play. Only NLL stops at P;
-the others trade one end of the PR-curve for the other, and this is by how much.
+Only NLL stops at P. The others trade one end of the PR-curve for the other, and these functions say by how much.
 
 Shapes: V tokens. Every function takes probabilities ``p`` (V,) and returns the optimum (V,); tokens with p = 0 get 0.
 """
@@ -15,8 +14,8 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from .checks import Array, as_masses, check
-from .temperature import tempered
+from ..checks import Array, as_masses, check
+from ..temperature import tempered
 
 
 def nll(p: ArrayLike) -> Array:

@@ -1,0 +1,132 @@
+"""Exact log-likelihoods under any decoding, on any device: the torch twin of :func:`widen.theory.exact_log_likelihood`.
+
+The model runs once over every sequence; each decoding then re-normalises the same logits. What the steps of a decoding mean, ties included,
+is written in :mod:`widen.theory.steps`. Laws and sums are computed in float64, whatever the dtype of the model.
+
+Shapes: S sequences, L target tokens, V vocabulary, T decodings, B sequences of a chunk, N rows of logits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from widen.theory.steps import Decodings, Steps, as_decodings, as_steps
+
+__all__ = ["decoded_log_likelihood", "decoded_log_probabilities"]
+
+SLICE = 1 << 24
+"""Logits converted to float64 at a time: 128 MB, and a few times that while a decoding is applied."""
+
+
+@torch.no_grad()
+def decoded_log_likelihood(
+    logits: Callable[[Tensor], Tensor],
+    tokens: NDArray[np.int64],
+    decodings: Decodings,
+    *,
+    mask: NDArray[np.bool_] | None = None,
+    chunk: int = 1024,
+    device: torch.device | str = "cpu",
+) -> NDArray[np.float64]:
+    """log Q(x) of every sequence under every decoding, -inf where a decoding cuts the sequence off.
+
+    Args:
+      logits: maps token ids [B, L] to next-token logits [B, L, V]: ``TinyLlama.logits``, or ``lambda ids: model(ids).logits``.
+      tokens: [S, 1 + L], the first token is context only (BOS).
+      decodings: as in :func:`widen.theory.exact_log_likelihood`.
+      mask: True where a token is scored, [S, L], for tokens 1..L; False for prompts and padding. None scores all.
+      chunk: sequences in one forward pass.
+      device: where the model is.
+
+    Returns:
+      [T..., S].
+
+    Examples:
+      >>> fair = lambda ids: torch.zeros(*ids.shape, 4)
+      >>> decoded_log_likelihood(fair, np.array([[0, 1, 3]]), [1.0, (("top_p", 0.5),)]).round(4).tolist()
+      [[-2.7726], [-inf]]
+    """
+    if tokens.ndim != 2 or tokens.shape[1] < 2:
+        raise ValueError(f"tokens has shape {tokens.shape}: must be [S, 1 + L] with at least 2 tokens a sequence")
+    if mask is not None and mask.shape != tokens[:, 1:].shape:
+        raise ValueError(
+            f"mask has shape {mask.shape}: must be {tokens[:, 1:].shape}, one entry for each token after the first"
+        )
+    if chunk < 1:
+        raise ValueError(f"chunk={chunk}: must be at least 1")
+    shape, all_steps = as_decodings(decodings)
+    total_TS = np.zeros((len(all_steps), len(tokens)))
+    for start in range(0, len(tokens), chunk):
+        part = slice(start, start + chunk)
+        ids_BT = torch.from_numpy(np.ascontiguousarray(tokens[part])).to(device)
+        on_BL = (
+            torch.ones_like(ids_BT[:, 1:], dtype=torch.bool)
+            if mask is None
+            else torch.from_numpy(mask[part]).to(device)
+        )
+        rows_NV, target_N = logits(ids_BT[:, :-1])[on_BL], ids_BT[:, 1:][on_BL]
+        of_N = on_BL.nonzero()[:, 0]
+        sums_TB = torch.zeros(len(all_steps), len(ids_BT), dtype=torch.float64, device=rows_NV.device)
+        step = max(1, SLICE // rows_NV.shape[-1])
+        for z_NV, x_N, b_N in zip(rows_NV.split(step), target_N.split(step), of_N.split(step), strict=True):
+            lead_NV = z_NV.double()
+            lead_NV = lead_NV - lead_NV.amax(-1, keepdim=True)
+            for sums_B, steps in zip(sums_TB, all_steps, strict=True):
+                decoded_NV = _decoded(lead_NV, steps)
+                hit_N = decoded_NV.gather(1, x_N[:, None])[:, 0]
+                sums_B.index_add_(0, b_N, hit_N - decoded_NV.logsumexp(-1))
+        total_TS[:, part] = sums_TB.cpu().numpy()
+    return total_TS.reshape(*shape, len(tokens))
+
+
+def decoded_log_probabilities(logits_NV: Float[Tensor, "N V"], decoding: float | int | Steps) -> Float[Tensor, "N V"]:
+    """Log-probabilities that a decoding samples from, in float64; -inf for tokens that it drops.
+
+    Examples:
+      >>> q = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+      >>> decoded_log_probabilities(q, [("min_p", 0.2), ("temperature", math.inf)]).exp()
+      tensor([[0.3333, 0.3333, 0.3333, 0.0000]], dtype=torch.float64)
+    """
+    lead_NV = logits_NV.double()
+    return _decoded(lead_NV - lead_NV.amax(-1, keepdim=True), as_steps(decoding)).log_softmax(-1)
+
+
+def _decoded(lead_NV: Float[Tensor, "N V"], steps: Steps) -> Float[Tensor, "N V"]:
+    """Logits after the steps, minus the largest of each row."""
+    for name, value in steps:
+        if name != "temperature":
+            lead_NV = lead_NV.masked_fill(_dropped(lead_NV, name, value), -torch.inf)
+        elif value == 0:
+            lead_NV = torch.where(lead_NV == 0, 0.0, -torch.inf).double()
+        elif math.isinf(value):
+            lead_NV = torch.where(lead_NV > -torch.inf, 0.0, -torch.inf).double()
+        else:
+            lead_NV = lead_NV / value
+    return lead_NV
+
+
+def _dropped(lead_NV: Float[Tensor, "N V"], name: str, value: float) -> Tensor:
+    """Which tokens a filter drops."""
+    if name == "top_k":
+        return lead_NV < lead_NV.topk(min(int(value), lead_NV.shape[-1])).values[:, -1:]
+    if name == "min_p":
+        return lead_NV.exp() < value
+    if name == "top_n_sigma":
+        left = lead_NV > -torch.inf
+        count = left.sum(-1, keepdim=True)
+        mean = lead_NV.masked_fill(~left, 0.0).sum(-1, keepdim=True) / count
+        spread = (lead_NV - mean).masked_fill(~left, 0.0)
+        return lead_NV < -value * (spread.square().sum(-1, keepdim=True) / count).sqrt()
+    if name == "epsilon":
+        return (lead_NV.softmax(-1) < value) & (lead_NV < 0)
+    up, order = lead_NV.sort(dim=-1, stable=True)  # top_p
+    dropped = up.softmax(-1).cumsum(-1) <= 1 - value
+    dropped[:, -1] = False
+    return torch.empty_like(dropped).scatter_(-1, order, dropped)
