@@ -61,8 +61,8 @@ class Compaction(NamedTuple):
 
 
 SUMS = ("weighted", "weight", "squares", "largest", "counted", "logq", "entropy", "top1", "tokens")
-"""Names of the sums over the targets of a call, in float64: of w log q (a weight of 0 times -inf is 0), of w and of w^2; the largest weight;
-the number of weights other than 0; of log q, entropy and top-1; the number of targets. `widen.train.Figures` has these fields.
+"""Names of the sums over the targets of a call, in float64: of w log q (a weight of 0 times -inf is 0), of w and of w^2; the largest
+weight; the number of weights other than 0; of log q, entropy and top-1; the number of targets. `widen.train.Figures` has these fields.
 
 They are computed together: each sum on its own would be another launch, and a small model waits for the host.
 """
