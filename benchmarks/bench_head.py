@@ -1,15 +1,17 @@
-"""LM head + weighted loss: time and memory against the three matrix products, and against the peers. One run measures everything.
+"""LM head + weighted loss: time and memory against the three matrix products, and against other people's heads.
 
     python benchmarks/bench_head.py --peers DIR      # one GPU, bfloat16, under two minutes
     python benchmarks/bench_head.py --quick          # a smoke run, seconds on a CPU
 
-Every candidate is timed in rounds together with the roof: the three products (logits, dX, dW) through cuBLAS on the same random
-tensors, nothing else. A ratio is the median over rounds of candidate over the roof of its own round. Each round has an order of its
-own, roof included: at its power limit a GPU slows down after a hard worker and recovers after an idle one (the same products took
-33 ms behind a slow peer and 37 ms behind one another), so that whoever always came first would look up to a tenth better. Workspace is the
-peak memory above the inputs and the two gradients that are returned. Peers (liger_kernel, cut_cross_entropy) are looked for in
---peers and then in the environment, and skipped with a word where they are absent. An error in one candidate is noted and the rest
-goes on; the files are rewritten after every table.
+To compare two versions of our head, use `compare_head.py`.
+
+Every candidate is timed in rounds together with the baseline ("roof"): the three products (logits, dX, dW) through cuBLAS on the same
+random tensors. A ratio is the median over rounds of the candidate's time over the baseline's in the same round. Each round has a random
+order: at its power limit a GPU slows down after a heavy kernel and recovers after a light one (the same products took 33 ms after a slow
+peer and 37 ms after one another), so a fixed order would favour the first candidate by up to a tenth. Workspace is the peak memory above
+the inputs and the two gradients that are returned. Peers (liger_kernel, cut_cross_entropy) are imported from --peers or the environment,
+and skipped with a note if they are absent. An error in one candidate is noted and the others continue. The files are rewritten after
+every table.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from typing import Any
 
 import torch
 from head_candidates import Active, Head, Run, Shape
-from head_targets import LOSSES, REST, SHAPES, bounds, judge, pool
+from head_limits import LOSSES, REST, SHAPES, bounds, judge, pool
 
 from widen.head import WORKSPACE
 
@@ -40,7 +42,7 @@ QUICK = [Shape("tiny", 96, 16, 503), Shape("small", 192, 32, 1009)]
 
 
 class Bench:
-    """Times candidates in rounds, keeps what was measured, writes it after every table."""
+    """Times candidates in rounds and writes the results after every table."""
 
     heading = "LM head + loss"
     most_rounds = 40
@@ -94,7 +96,7 @@ class Bench:
     def table(
         self, title: str, head: Head, candidates: dict[str, Callable[[], Run]], seconds: float = 2.5
     ) -> dict[str, Any]:
-        """One table: every candidate built, warmed up, weighed, then timed in rounds."""
+        """One table: build every candidate, warm it up, measure its memory, then time all in rounds."""
         rows: dict[str, Any] = {}
         runs: dict[str, Run] = {"roof": head.roof}
         memory: dict[str, float | None] = {}
@@ -213,16 +215,16 @@ def profile(bench: Bench, head: Head) -> None:
 
 
 def rest(bench: Bench, head: Head) -> None:
-    """From the roof to a whole call, one thing at a time."""
+    """From the three products to a whole call, one part at a time."""
     bench.table(REST + head.shape.name, head, {
-        "the products in our chunks, dW added up": lambda: head.chunked(walk=False),
-        "and the walk over each chunk": lambda: head.chunked(walk=True),
+        "the products in our chunks, dW added up": lambda: head.chunked(softmax=False),
+        "and the softmax of each chunk": lambda: head.chunked(softmax=True),
         "and weights, scaled rows, waits: c-Div": lambda: head.weighted("cdiv:alpha=1.4"),
     })  # fmt: skip
 
 
-def counted(bench: Bench, head: Head, title: str, **kw: Any) -> None:
-    """What a share of rows costs; 100 % of a weight that might have left some out shows the price of asking. `bench_head_rows` has more."""
+def active_rows(bench: Bench, head: Head, title: str, **kw: Any) -> None:
+    """Time against the share of active rows. 100 % shows what counting them costs. `bench_head_rows.py` has more shapes."""
     shares = (0.05, 0.25, 0.5, 0.75, 0.9, 1.0)
     bench.table(title, head, {
         "nll": lambda: head.weighted("nll", **kw),
@@ -257,7 +259,7 @@ def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch
     curve = {f"widen c-Div, {b / MB:.0f} MB": lambda b=b: head.weighted("cdiv:alpha=1.4", workspace=b) for b in rooms}
     bench.table("time against workspace", head, {"Liger NLL": head.liger} | least | curve, seconds=5)
     bench.table("every token-local loss", head, {s: lambda s=s: head.weighted(s) for s in ("nll", *LOSSES)}, seconds=5)
-    counted(bench, head, "rows that count")
+    active_rows(bench, head, "active rows")
     bench.table("dW summed in float32", head, {
         "c-Div": lambda: head.weighted("cdiv:alpha=1.4"),
         "c-Div, accumulate=float32": lambda: head.weighted("cdiv:alpha=1.4", accumulate=torch.float32),
@@ -267,7 +269,9 @@ def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch
         attempt(bench, lambda: profile(bench, head))
     rest(bench, head)
     del head
-    for shape in shapes[-3:] if bench.cuda else shapes[-1:]:  # the smaller the hidden size, the more the rest weighs
+    for shape in (
+        shapes[-3:] if bench.cuda else shapes[-1:]
+    ):  # small hidden sizes, where the rest takes more of the time
         head = fresh(shape)
         rest(bench, head)
     if bench.cuda:

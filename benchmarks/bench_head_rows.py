@@ -1,9 +1,9 @@
-"""What a row of weight 0 saves: the head's time against the share of rows that count, at three heads and at a small workspace.
+"""What a row of weight 0 saves: the head's time against the share of active rows, for three heads and a small workspace.
 
     python benchmarks/bench_head_rows.py             # one GPU, bfloat16, under a minute
 
-`bench_head.py` says how it is timed. "100 %" is a weight that might have left rows out and did not: beside NLL, which promises that no
-row weighs 0, it shows what the asking costs, a wait for the device at every chunk.
+`bench_head.py` describes the timing. "100 %" is a weight that does not promise `never_zero`: its distance from NLL, which does, is the cost
+of counting the active rows, one wait for the device per chunk.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import argparse
 from pathlib import Path
 
 import torch
-from bench_head import MB, Bench, counted
+from bench_head import MB, Bench, active_rows
 from head_candidates import Head
-from head_targets import SHAPES
+from head_limits import SHAPES
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     device = torch.device("cuda")
     bench = Bench(device, args.out, 300.0)
     bench.stem = bench.stem.replace("head_", "head_rows_", 1)
-    bench.result["heading"] = "LM head + loss, by the share of rows that count,"
+    bench.result["heading"] = "LM head + loss, by the share of active rows,"
     main_shape, *_, middle, small = SHAPES
     room = 256 * main_shape.vocabulary * 2
     for shape, workspaces in ((main_shape, (None, room)), (small, (None,)), (middle, (None,))):
@@ -34,7 +34,7 @@ def main() -> None:
         head = Head(shape, device, torch.bfloat16)
         for workspace in workspaces:
             title = shape.name if workspace is None else f"{shape.name}, {workspace / MB:.0f} MB"
-            counted(bench, head, title, **({} if workspace is None else {"workspace": workspace}))
+            active_rows(bench, head, title, **({} if workspace is None else {"workspace": workspace}))
         del head
 
 

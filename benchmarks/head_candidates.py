@@ -1,4 +1,4 @@
-"""What `bench_head.py` times: the head and its loss in every way we know, on random tensors of one shape."""
+"""What `bench_head.py` times: the head and its loss, ours and other people's, on random tensors of one shape."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import torch.nn.functional as F
 
 from widen import losses
 from widen.head import linear_logprob, weighted_linear_nll
-from widen.head.gradients import add_product_, logits_
-from widen.head.plan import chunks, plan_for
-from widen.head.stats import RowStats
+from widen.head.config import HeadCall, config_for
+from widen.head.gradients import add_product_
+from widen.head.logit_buffer import LogitBuffer
+from widen.head.row_ops import RowStats
 
 Run = Callable[[], Any]
 
@@ -30,7 +31,7 @@ class Shape(NamedTuple):
 
 
 class Active:
-    """A weight that leaves out all but a share of the rows."""
+    """A weight that is 0 for all but a share of the rows."""
 
     token_local = True
 
@@ -42,7 +43,7 @@ class Active:
 
 
 class Head:
-    """Random hidden states, head and targets of one shape, and everything that can be run on them."""
+    """Random hidden states, head and targets of one shape, and what can be run on them."""
 
     def __init__(self, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
         torch.manual_seed(0)
@@ -63,28 +64,24 @@ class Head:
         torch.mm(self._logits, w, out=self._dx)
         torch.mm(self._logits.t(), h, out=self._dw)
 
-    def chunked(self, *, walk: bool) -> Run:
-        """The three products as the head cuts them, dW added up over the chunks: what any head of this workspace pays at least.
+    def chunked(self, *, softmax: bool) -> Run:
+        """The three products in our chunks, dW summed over them: what every head of this workspace pays.
 
-        With ``walk`` the row kernel between them too. What is left to a whole call is the weights, their rows, and waits.
+        With ``softmax`` also the row kernel between them. A whole call adds the weights, the scaled rows and the waits.
         """
         h, w = self.hidden.detach(), self.head.detach()
-        plan = plan_for("auto", w, w.dtype, None, None, None)
-        rows = plan.rows(len(h), len(w))
+        config = config_for(HeadCall(h, w, self.target, None, None, "auto", -100, None, None))
+        assert config is not None
 
         def run() -> tuple[torch.Tensor, ...]:
-            dx, dw, stats, buffer = (
-                torch.empty_like(h),
-                torch.empty_like(w),
-                RowStats.empty(len(h), w),
-                plan.buffer(rows, w),
-            )
-            for chunk in chunks(len(h), rows):
-                z = logits_(buffer[: len(h[chunk])], h[chunk], w, None)
-                if walk:
-                    plan.describe(z, self.target[chunk], stats.part(chunk), residual=True)
-                add_product_(dx[chunk], z, w, alpha=1.0, fresh=True)
-                add_product_(dw, z.t(), h[chunk], alpha=1.0, fresh=chunk.start == 0)
+            dx, dw, stats = torch.empty_like(h), torch.empty_like(w), RowStats.empty(len(h), w)
+            buffer = LogitBuffer(h, w, None, config, config.new_buffer(len(h), w))
+            buffer.start(len(h), None)
+            for z, hidden, at, _ in buffer.chunks():
+                if softmax:
+                    config.ops.fill_stats(z, self.target[at], stats.part(at), residual=True)
+                add_product_(dx[at], z, w, scale=1.0, fresh=True)
+                add_product_(dw, z.t(), hidden, scale=1.0, fresh=at.start == 0)
             return dx, dw
 
         return run

@@ -1,9 +1,9 @@
-"""Digits of the head's gradients in bfloat16, without a GPU: torch's roundings in the places where each way of computing them rounds.
+"""Rounding errors of the head's gradients in bfloat16, simulated without a GPU: torch rounds where each method rounds.
 
     python benchmarks/head_digits.py        seconds on a CPU
 
-Relative distance of dX and dW from float64's, for a weight of 1 (NLL) and for c-Div 1.4. The error tests of the kernels have a slack in
-bfloat16 that is wider than all of this.
+Prints the relative distance of dX and dW from float64's, for a weight of 1 (NLL) and for c-Div 1.4. The tolerance of the kernels' error
+tests in bfloat16 is wider than these differences.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Problems for the head, what float64 says of them, and how far an implementation is from that.
+"""Problems for the head, their solution in float64, and how far an implementation is from it.
 
 An implementation passes if its error is at most 1.1 times the error that eager torch makes in the same dtype, plus a slack for
 dtypes whose rounding is coarse: both are errors against float64, as the norm of the difference over the norm.
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 
 from widen.head import linear_logprob, weighted_linear_nll
-from widen.head.gradients import logits_
-from widen.head.plan import plan_for, row_ops
-from widen.head.stats import RowStats
+from widen.head.config import HeadCall, config_for, row_ops
+from widen.head.logit_buffer import logits_
+from widen.head.row_ops import RowStats
 
-# (rows, vocabulary, hidden): one row; nothing divides; the vocabularies of OLMo, Llama 3 and Qwen, few rows and a small D, since
-# what a large vocabulary can break is indexing and the walk over a row, not the products. Not fewer than 20 rows: under four
-# rows to a product the CPU's BLAS sums 128,256 terms one after the other, and that error would be all one sees.
+# (rows, vocabulary, hidden): one row; sizes that nothing divides; the vocabularies of OLMo, Llama 3 and Qwen with few rows and a small D,
+# since a large vocabulary can break indexing and the softmax, not the products. At least 20 rows: with under four rows per product the
+# CPU's BLAS sums 128,256 terms one after the other, and that error would hide every other.
 SHAPES = [(1, 7, 16), (129, 507, 123), (20, 50304, 24), (20, 128256, 16), (20, 151936, 8)]
 SLACK = {torch.float32: 5e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 DTYPES = list(SLACK)
@@ -23,7 +23,7 @@ IDS = {"ids": lambda x: "x".join(map(str, x)) if isinstance(x, tuple) else str(x
 
 
 class Power:
-    """c-Div with alpha = 1.4: every row counts, rare tokens more."""
+    """c-Div with alpha = 1.4: every row is active, rare tokens weigh more."""
 
     token_local = True
 
@@ -32,7 +32,7 @@ class Power:
 
 
 class Gate:
-    """A weight that leaves most rows out, by their position: its zeros do not depend on rounding."""
+    """A weight that is 0 for most rows, by their position: its zeros do not depend on rounding."""
 
     token_local = True
 
@@ -129,24 +129,30 @@ def assert_as_good_as_eager(got, eager, exact, dtype, slack=None):
 def chunked(shape, dtype, impl, softcap=None):
     """A workspace that cuts these rows into two chunks, unevenly."""
     rows, vocabulary, _ = shape
-    return max(1, rows * 2 // 3) * row_ops(impl).scratch_bytes(vocabulary, dtype, softcap)
+    return max(1, rows * 2 // 3) * row_ops(impl, softcap).bytes_per_row(vocabulary, dtype)
 
 
-def check_walk(vocabulary, dtype, device="cpu", rows=37):
-    """The Triton walk against float64 on the very logits that it reads, so that no rounding of the product is in the way."""
+def check_softmax(vocabulary, dtype, device="cpu", rows=37):
+    """The Triton softmax against float64 on the same logits, so that the rounding of the product does not matter."""
     problem = Problem.make((rows, vocabulary, 16), dtype, device, ignored=0.0)
     head, target = problem.head.detach(), problem.target
-    plan = plan_for("triton", head, dtype, None, None, None)
-    check_rows(logits_(plan.buffer(rows, head), problem.hidden.detach(), head, None), target, plan)
+    config = config_of("triton", head)
+    check_rows(logits_(config.new_buffer(rows, head), problem.hidden.detach(), head, None), target, config.ops)
 
 
-def check_rows(z_CV, target, plan):
-    """What the walk says of these logits, and makes of them, is what float64 says."""
+def config_of(impl, head_VD, *, softcap=None, workspace=None, accumulate=None):
+    """How a call with this head runs."""
+    hidden_ND, target_N = head_VD[:1], torch.zeros(1, dtype=torch.long, device=head_VD.device)
+    return config_for(HeadCall(hidden_ND, head_VD, target_N, None, softcap, impl, -100, workspace, accumulate))
+
+
+def check_rows(z_CV, target, ops):
+    """Row statistics and residuals of these logits agree with float64."""
     rows, vocabulary = z_CV.shape
     logp_CV = z_CV.double().log_softmax(1)
     stats = RowStats.empty(rows, z_CV)
     lse_C = z_CV.double().logsumexp(1)
-    plan.describe(z_CV, target, stats, residual=True)
+    ops.fill_stats(z_CV, target, stats, residual=True)
     logq_C = logp_CV.gather(1, target[:, None])[:, 0]
     entropy_C = torch.special.entr(logp_CV.exp()).sum(1)
     close = {"rtol": 1e-5, "atol": 5e-5, "check_dtype": False}
@@ -155,7 +161,7 @@ def check_rows(z_CV, target, plan):
     torch.testing.assert_close(stats.entropy_C, entropy_C, **close)
     assert torch.equal(stats.top1_C.bool(), logq_C == logp_CV.amax(1))
     residual_CV = logp_CV.exp() - torch.nn.functional.one_hot(target, vocabulary)
-    # A step of bfloat16 is 2^-7 of a number, and the interpreter cuts where a device rounds.
+    # bfloat16 has 2^-7 relative steps, and the interpreter truncates where a device rounds.
     rtol = 2**-7 if z_CV.dtype == torch.bfloat16 else 2e-5
     torch.testing.assert_close(
         z_CV.double() * stats.factor_C[:, None], residual_CV, rtol=rtol, atol=1e-6, check_dtype=False
@@ -165,7 +171,7 @@ def check_rows(z_CV, target, plan):
 
 
 def check_climb(dtype, device="cpu"):
-    """Rows of several blocks (4,096 logits in bfloat16, 2,048 in float32), some of which lie far above those before."""
+    """Rows of several blocks (4,096 logits in bfloat16, 2,048 in float32), some of which lie far above earlier ones."""
     steps_CB = [
         [0, 0, 0, 0], [0, 19, 0, 0], [0, 21, 0, 0], [0, 41, 82, 123], [0, 19, 22, 0], [0, 19, 59, 60], [5, 100, 0, 104],
         [1e4, 10021, 0, 1e4],
@@ -179,8 +185,8 @@ def check_climb(dtype, device="cpu"):
     target = torch.randint(0, z_CV.shape[1], (rows,), generator=g)
     for at in (target, z_CV.argmax(1), torch.zeros_like(target), torch.full_like(target, z_CV.shape[1] - 1)):
         like_VD = torch.empty(z_CV.shape[1], 1, dtype=dtype, device=device)
-        plan = plan_for("triton", like_VD, dtype, None, None, None)
-        check_rows(plan.buffer(rows, like_VD).copy_(z_CV), at.to(device), plan)
+        config = config_of("triton", like_VD)
+        check_rows(config.new_buffer(rows, like_VD).copy_(z_CV), at.to(device), config.ops)
 
 
 def check(shape, dtype, impl, *, device="cpu", softcap=None, climb=0.0, **kw):

@@ -16,26 +16,26 @@ from head_oracle import (
     assert_as_good_as_eager,
     check,
     check_climb,
-    check_walk,
+    check_softmax,
+    config_of,
     through_weighted,
 )
 
 from widen.head import (
-    TargetSums,
-    chunk_walk,
-    gradients,
-    held_rows,
+    HostCopy,
+    config,
+    host_copy,
     linear_logprob,
-    one_read,
-    plan,
-    rows_torch,
-    rows_triton,
+    logit_buffer,
+    softmax_triton,
     target_sums,
-    targets,
 )
-from widen.head.answer import Answer
+from widen.head.row_ops_torch import TorchRowOps
+from widen.head.row_ops_triton import TritonRowOps
+from widen.train.figures import Figures
 
 torch.set_num_threads(1)
+TORCH, TRITON = TorchRowOps(), TritonRowOps()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
@@ -46,7 +46,7 @@ def test_error_is_no_worse_than_eager(shape, dtype):
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    # A real vocabulary, and one of several blocks that is no multiple of 16; the walk alone meets the largest below.
+    # A real vocabulary, and one of several blocks that is no multiple of 16; the largest are tested below, on the softmax alone.
     [((8, 50304, 8), torch.float16), ((8, 9001, 8), torch.bfloat16)],
     **IDS,
 )
@@ -56,13 +56,13 @@ def test_error_is_no_worse_than_eager_over_many_blocks(shape, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
 @pytest.mark.parametrize("vocabulary", [1, 127, 2049])
-def test_the_walk_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
-    check_walk(vocabulary, dtype, rows=9)
+def test_the_softmax_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
+    check_softmax(vocabulary, dtype, rows=9)
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(128256, torch.bfloat16), (151936, torch.float32)], **IDS)
-def test_the_walk_agrees_with_float64_at_the_largest_vocabularies(vocabulary, dtype):
-    check_walk(vocabulary, dtype, rows=3)
+def test_the_softmax_agrees_with_float64_at_the_largest_vocabularies(vocabulary, dtype):
+    check_softmax(vocabulary, dtype, rows=3)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # numpy's, at logits near the end of float32
@@ -72,14 +72,14 @@ def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
-@pytest.mark.parametrize("climb", [18.0, 60.0])  # just left as it is in the products, and put right by a second walk
+@pytest.mark.parametrize("climb", [18.0, 60.0])  # within `ROOM` of the first block; repaired by a second pass
 def test_error_is_no_worse_than_eager_where_rows_climb(climb, dtype):
     check((9, 9001, 8), dtype, "triton", climb=climb)
 
 
 def test_a_second_read_is_for_float16_a_soft_cap_and_those_who_ask_for_digits():
     def reads_once(dtype=torch.bfloat16, softcap=None, accumulate=None):
-        return plan.plan_for("triton", torch.empty(8, 4, dtype=dtype), dtype, softcap, None, accumulate).one_read
+        return config_of("triton", torch.empty(8, 4, dtype=dtype), softcap=softcap, accumulate=accumulate).ops.one_read
 
     assert [reads_once(), reads_once(torch.float32)] == [True, True]
     others = reads_once(torch.float16), reads_once(softcap=30.0), reads_once(accumulate=torch.float32)
@@ -114,11 +114,11 @@ def test_rows_are_scaled_in_float32_whatever_their_strides(shape, wide):
     strided_CD = x_CD.repeat(1, 2)[:, : shape[1]]
     for x in (x_CD, strided_CD, x_CD.T.contiguous().T):
         out_CD = torch.full(shape, 7.0, dtype=wide)
-        rows_triton.scale(w_C, (x, out_CD))
+        TRITON.scale_rows(w_C, (x, out_CD))
         expected_CD = x_CD.float() * w_C[:, None]
         torch.testing.assert_close(out_CD.float(), expected_CD, rtol=2**-7 if wide == torch.bfloat16 else 1e-6, atol=0)
     other_CD = torch.empty(shape, dtype=torch.bfloat16)
-    rows_triton.scale(w_C, (strided_CD, strided_CD), (x_CD.float(), other_CD))  # of two dtypes, in one launch
+    TRITON.scale_rows(w_C, (strided_CD, strided_CD), (x_CD.float(), other_CD))  # of two dtypes, in one launch
     assert torch.equal(strided_CD, out_CD)
     torch.testing.assert_close(other_CD.float(), expected_CD, rtol=2**-7, atol=0)  # the interpreter cuts, a GPU rounds
 
@@ -126,7 +126,7 @@ def test_rows_are_scaled_in_float32_whatever_their_strides(shape, wide):
 @pytest.mark.parametrize("sizes", [(1,), (4097,), (3 * 4096 + 5, 0, 7), (7, 2 * 4096 + 5), (1, 2, 3)])
 def test_a_factor_reaches_every_element_of_every_tensor_once(sizes):
     tensors = [torch.ones(size) for size in sizes]
-    rows_triton.multiply_(torch.tensor(1.5), *tensors)
+    TRITON.multiply_(torch.tensor(1.5), *tensors)
     assert all((x == 1.5).all() for x in tensors)
 
 
@@ -137,20 +137,22 @@ def test_sums_over_the_targets_are_those_of_torch(rows):
     each_kT[1][::3] = 0.0  # a weight of 0 times -inf is 0
     each_kT[1][1::3] *= 1e20
     torch.testing.assert_close(
-        rows_triton.sums(each_kT), target_sums(*each_kT, tokens=rows), rtol=1e-12, atol=0, equal_nan=True
+        TRITON.sum_targets(each_kT), target_sums(*each_kT, tokens=rows), rtol=1e-12, atol=0, equal_nan=True
     )
 
 
 def test_sums_over_no_target_are_zero():
     assert (
-        rows_triton.sums(torch.empty(4, 0)).tolist() == target_sums(*torch.empty(4, 0), tokens=0).tolist() == [0.0] * 9
+        TRITON.sum_targets(torch.empty(4, 0)).tolist()
+        == target_sums(*torch.empty(4, 0), tokens=0).tolist()
+        == [0.0] * 9
     )
 
 
 def test_a_nan_among_the_targets_is_seen_in_their_sums():
     each_kT = torch.rand(4, 100)
     each_kT[0, 50] = math.nan
-    found = TargetSums(*rows_triton.sums(each_kT).tolist())
+    found = Figures(*TRITON.sum_targets(each_kT).tolist())
     assert math.isnan(found.weighted)
     assert math.isnan(found.logq)
 
@@ -201,76 +203,75 @@ def test_float64_is_refused():
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("vocabulary", [1, 130, 2049, 16385, 50257, 151936])
-@pytest.mark.parametrize("walk", [rows_triton, one_read], ids=["two reads", "one read"])
-def test_a_program_walks_whole_packs(vocabulary, itemsize, walk):
+@pytest.mark.parametrize(
+    "launch", [softmax_triton.launch_two_reads, softmax_triton.launch_one_read], ids=["two reads", "one read"]
+)
+def test_a_program_reads_whole_packs(vocabulary, itemsize, launch):
     """A launch whose block does not hold whole 16-byte packs, or whose lanes are no power of two, would not compile."""
-    block, warps = walk.launch_for(vocabulary, itemsize)
+    block, warps = launch(vocabulary, itemsize)
     lanes = block // (16 // itemsize)
     assert lanes & (lanes - 1) == 0
     assert lanes >= 16
     assert warps in (4, 8, 16, 32)
-    assert 0 <= rows_triton.pitch(vocabulary) - vocabulary < 16
+    assert 0 <= TRITON.pitch(vocabulary) - vocabulary < 16
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("vocabulary", [1, 2048, 16384, 262144, 10**6])
 def test_a_lane_has_a_bit_for_every_block(vocabulary, itemsize):
-    assert -(-vocabulary // one_read.launch_for(vocabulary, itemsize).block) <= 32
+    assert -(-vocabulary // softmax_triton.launch_one_read(vocabulary, itemsize).block) <= 32
 
 
 @pytest.fixture
-def leading(monkeypatch):
-    """One row in four is launched before the host knows which rows count, however little there is to multiply."""
-    monkeypatch.setattr(plan, "LEAD", plan.Lead(one_in=4, least=0))
-    monkeypatch.setattr(plan, "_TILE", 1)
+def early(monkeypatch):
+    """One row in four is launched before the host knows the target rows, however little there is to multiply."""
+    monkeypatch.setattr(config, "EARLY_LAUNCH", config.EarlyLaunch(one_in=4, least=0))
+    monkeypatch.setattr(config, "_TILE", 1)
 
 
-@pytest.mark.usefixtures("leading")
-def test_error_is_no_worse_than_eager_with_a_lead():
+@pytest.mark.usefixtures("early")
+def test_error_is_no_worse_than_eager_with_an_early_launch():
     check((17, 507, 23), torch.bfloat16, "triton")
 
 
-@pytest.mark.usefixtures("leading")
+@pytest.mark.usefixtures("early")
 @pytest.mark.parametrize("counted", [0, 1, 7, 30])
-def test_a_lead_changes_nothing_however_few_rows_count(counted, monkeypatch):
+def test_an_early_launch_changes_nothing_however_few_rows_have_targets(counted, monkeypatch):
     problem = Problem.make((32, 57, 12), torch.float32, ignored=0.0)
     problem.target[torch.randperm(32, generator=torch.Generator().manual_seed(0))[counted:]] = -100
     results = []
-    for lead in (plan.LEAD, None):
-        monkeypatch.setattr(plan, "LEAD", lead)
+    for launch in (config.EARLY_LAUNCH, None):
+        monkeypatch.setattr(config, "EARLY_LAUNCH", launch)
         out = problem.weighted(Power(), impl="triton", workspace=20 * 64 * 4)
         results.append((*out[:4], *torch.autograd.grad(out.loss, list(problem.leaves.values()))))
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.usefixtures("leading")
-def test_the_lead_is_multiplied_before_the_host_asks_and_the_first_chunk_before_any_row_is_looked_at(monkeypatch):
-    done, describe = [], plan.Plan.describe
-    monkeypatch.setattr(chunk_walk, "logits_", lambda z, *a: done.append(len(z)) or gradients.logits_(z, *a))
+@pytest.mark.usefixtures("early")
+def test_early_rows_are_launched_before_the_host_waits_and_the_first_chunk_before_any_row_is_looked_at(monkeypatch):
+    done, fill, logits_, wait = [], TritonRowOps.fill_stats, logit_buffer.logits_, host_copy.TargetRows.rows
+    monkeypatch.setattr(logit_buffer, "logits_", lambda z, *a: done.append(len(z)) or logits_(z, *a))
     monkeypatch.setattr(
-        plan.Plan,
-        "describe",
-        lambda self, z, *a, **kw: done.append(f"{len(z)} walked") or describe(self, z, *a, **kw),
+        TritonRowOps, "fill_stats", lambda self, z, *a, **kw: done.append(f"{len(z)} filled") or fill(self, z, *a, **kw)
     )
-    ask = targets.TargetRows.rows
-    monkeypatch.setattr(targets.TargetRows, "rows", lambda self: done.append("asked") or ask(self))
+    monkeypatch.setattr(host_copy.TargetRows, "rows", lambda self: done.append("waited") or wait(self))
     problem = Problem.make((32, 57, 12), torch.float32, ignored=0.0)
     problem.weighted(Power(), impl="triton", workspace=20 * 64 * 4)
-    # two chunks of 16; a lead is a quarter of the first at most
-    assert done == [4, "asked", 12, "16 walked", 16, "16 walked"]
+    # two chunks of 16; the early rows are at most a quarter of the first
+    assert done == [4, "waited", 12, "16 filled", 16, "16 filled"]
     done.clear()
     problem.logprob(impl="triton", workspace=20 * 64 * 4)
-    assert done == ["asked", 16, 16]
+    assert done == ["waited", 16, 16]
 
 
 @pytest.mark.parametrize("size", [1, 100, 4096, 9001])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.7, 1.0])
-def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(size, share):
+def test_active_rows_move_to_the_front_as_in_torch(size, share):
     g = torch.Generator().manual_seed(size)
     w_C = torch.randn(size, generator=g) * (torch.rand(size, generator=g) < share)
-    w_C[-1] = math.nan  # no weight of 0: it must be seen
-    found, expected = rows_triton.front(w_C), rows_torch.front(w_C)
+    w_C[-1] = math.nan  # a nan is not 0: it must stay visible
+    found, expected = TRITON.find_active(w_C), TORCH.find_active(w_C)
     count, holes = expected.counts.tolist()
     assert found.counts.tolist() == [count, holes]
     assert torch.equal(found.order_C[:count], expected.order_C[:count])
@@ -280,28 +281,28 @@ def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(size,
 @pytest.mark.parametrize("vocabulary", [1, 17, 9001])
 def test_rows_are_moved_whole_and_others_are_left_alone(vocabulary):
     like_VD = torch.empty(vocabulary, 1, dtype=torch.bfloat16)
-    z_CV = plan.plan_for("triton", like_VD, torch.bfloat16, None, None, None).buffer(40, like_VD)
+    z_CV = config_of("triton", like_VD).new_buffer(40, like_VD)
     z_CV.copy_(torch.randn(40, vocabulary))
     w_C = (torch.arange(40) % 3 != 0).float()
-    order_C, hole_C, counts = rows_triton.front(w_C)
+    order_C, hole_C, counts = TRITON.find_active(w_C)
     moved_CV = z_CV.clone()
     moved_CV[: counts[0]] = z_CV[order_C[: counts[0]]]
-    rows_triton.move_(z_CV, order_C, hole_C[: counts[1]])
+    TRITON.move_rows_(z_CV, order_C, hole_C[: counts[1]])
     assert torch.equal(z_CV, moved_CV)
 
 
-@pytest.mark.usefixtures("leading")
+@pytest.mark.usefixtures("early")
 @pytest.mark.parametrize(("weight", "parts"), [(Power(), 4), (Gate(), 5)], ids=["kept", "broken"])
-def test_a_promise_that_no_token_weighs_nothing_saves_a_wait_a_part_and_changes_no_number(weight, parts, monkeypatch):
+def test_never_zero_saves_a_wait_per_chunk_and_changes_no_number(weight, parts, monkeypatch):
     problem = Problem.make((64, 57, 12), torch.float32, ignored=0.1)
     asked, results = [], []
 
-    class Noted(Answer):
+    class Noted(HostCopy):
         def __init__(self, x):
             asked.append(x)
             super().__init__(x)
 
-    monkeypatch.setattr(held_rows, "Answer", Noted)
+    monkeypatch.setattr(logit_buffer, "HostCopy", Noted)
     for promise in (False, True):
         monkeypatch.setattr(type(weight), "never_zero", promise, raising=False)
         out = problem.weighted(weight, impl="triton", workspace=20 * 64 * 4)
@@ -314,12 +315,12 @@ def test_a_promise_that_no_token_weighs_nothing_saves_a_wait_a_part_and_changes_
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 9001])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32], **IDS)
-def test_the_rows_that_count_are_found_in_one_launch(size, dtype):
+def test_the_target_rows_are_found_in_one_launch(size, dtype):
     g = torch.Generator().manual_seed(size)
     target = torch.randint(-2, 52, (size,), generator=g).to(dtype)
     target[torch.rand(size, generator=g) < 0.3] = -100
-    row_N, counts = rows_triton.pick(target, 50, -100)
-    _, expected = rows_torch.pick(target, 50, -100)
+    row_N, counts = TRITON.find_targets(target, 50, -100)
+    _, expected = TORCH.find_targets(target, 50, -100)
     assert counts.tolist() == expected.tolist()
     count = counts[0].item()
     assert torch.equal(row_N[:count], (target != -100).nonzero()[:, 0])

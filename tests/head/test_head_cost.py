@@ -1,15 +1,15 @@
-"""What the head does not do: products that nobody needs, and tensors of N x V elements."""
+"""What the head does not do: unneeded products, and tensors of N x V elements."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
-from head_oracle import Gate, Power, Problem
+from head_oracle import Gate, Power, Problem, config_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from widen.head import plan
-from widen.head.chunk_walk import ChunkWalk
-from widen.head.plan import LEAD, Lead, Plan, chunks, default_workspace, plan_for, row_ops
+from widen.head import config
+from widen.head.config import EARLY_LAUNCH, EarlyLaunch, HeadConfig, default_workspace, row_ops
+from widen.head.logit_buffer import LogitBuffer
 
 PRODUCTS = {"aten.mm", "aten.addmm"}
 
@@ -53,7 +53,7 @@ def cost(loss_of):
 )
 @pytest.mark.parametrize("kept", [1, 1 / 2, 1 / 4])
 def test_a_gradient_that_nobody_asks_for_costs_no_product(problem, learn, products, kept):
-    """And `linear_logprob` computes no logits twice but those of the chunks that it does not keep."""
+    """`linear_logprob` recomputes only the logits of the chunks that it does not keep."""
     for name, x in problem.leaves.items():
         x.requires_grad_(name in learn)
     asked = {"impl": "chunked", "bias": False, "workspace": int(kept * N) * V * 8}
@@ -76,14 +76,14 @@ def test_ignored_rows_cost_nothing(problem):
 
 
 def test_rows_of_weight_zero_cost_no_backward_product(problem):
-    """A quarter of the rows counts: one product for all, then two for the quarter."""
+    """A quarter of the rows is active: one product for all rows, then two for that quarter."""
     problem.position = torch.arange(N)
     assert cost(lambda: problem.weighted(Gate(), impl="chunked", bias=False).loss) == 1 + 2 / 4
     weight_N = (torch.arange(N) % 4 == 1).float()
     assert cost(lambda: (weight_N * problem.logprob(impl="chunked", bias=False)).sum()) == 1 + 2 / 4
 
 
-def test_no_row_counting_costs_the_forward_and_gives_zeros(problem):
+def test_without_active_rows_a_step_costs_the_forward_and_gives_zeros(problem):
     problem.position = torch.zeros(N, dtype=torch.long)
     assert cost(lambda: problem.weighted(Gate(), impl="chunked", bias=False).loss) == 1
     assert problem.hidden.grad.count_nonzero() == problem.head.grad.count_nonzero() == 0
@@ -109,14 +109,15 @@ def test_logits_fit_in_the_workspace(rows):
 
 @pytest.mark.parametrize("weight", [Power(), Gate()], ids=["dense", "gated"])
 @pytest.mark.parametrize("ignored", [0.0, 0.5])
-def test_one_buffer_serves_whichever_rows_count(weight, ignored, monkeypatch):
-    made, take = [], Plan.buffer
+def test_one_buffer_serves_whichever_rows_are_active(weight, ignored, monkeypatch):
+    made, take = [], HeadConfig.new_buffer
 
-    def buffer(self, rows, like_VD):
-        made.append(rows)
-        return take(self, rows, like_VD)
+    def new_buffer(self, total, like_VD):
+        taken = take(self, total, like_VD)
+        made.append(len(taken))
+        return taken
 
-    monkeypatch.setattr(Plan, "buffer", buffer)
+    monkeypatch.setattr(HeadConfig, "new_buffer", new_buffer)
     problem = Problem.make((N, V, D), torch.float32, ignored=ignored)
     problem.weighted(weight, impl="chunked", workspace=30 * V * 8).loss.backward()
     assert made == [22]  # 64 rows in three chunks
@@ -128,52 +129,52 @@ def test_one_buffer_serves_whichever_rows_count(weight, ignored, monkeypatch):
 def test_a_device_of_40_gb_gets_a_gigabyte_for_logits_and_one_of_80_two(memory, expected, monkeypatch):
     seen = SimpleNamespace(total_memory=memory * 10**9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: seen)
-    monkeypatch.setattr(plan, "_memory", plan._memory.__wrapped__)  # asked once a process elsewhere
+    monkeypatch.setattr(config, "_memory", config._memory.__wrapped__)  # without its cache
     assert default_workspace(torch.device("cuda", 0)) == expected * 2**20
     assert default_workspace(torch.device("cpu")) == 64 * 2**20
 
 
 def test_chunks_are_even_and_whole_tiles():
-    plan = plan_for("chunked", torch.empty(1000, 4), torch.float32, None, 300 * 1000 * 8, None)
-    assert [plan.rows(n, 1000) for n in (1, 300, 301, 700, 5000)] == [1, 300, 256, 256, 256]
-    assert [s.stop - s.start for s in chunks(700, plan.rows(700, 1000))] == [256, 256, 188]
-    assert plan.rows(700, 1000, room=140) == 128
-    narrow = plan_for("chunked", torch.empty(1000, 4), torch.float32, None, 90 * 1000 * 8, None)
-    assert [narrow.rows(n, 1000) for n in (90, 100, 271)] == [90, 50, 68]
+    wide = config_of("chunked", torch.empty(1000, 4), workspace=300 * 1000 * 8)
+    assert [wide.chunk_rows(n, 1000) for n in (1, 300, 301, 700, 5000)] == [1, 300, 256, 256, 256]
+    hidden_ND, head_VD = torch.zeros(700, 4), torch.zeros(1000, 4)
+    buffer = LogitBuffer(hidden_ND, head_VD, None, wide, wide.new_buffer(700, head_VD))
+    buffer.start(700, None)
+    assert [len(chunk.z_CV) for chunk in buffer.chunks()] == [256, 256, 188]
+    assert wide.chunk_rows(700, 1000, room=140) == 128
+    narrow = config_of("chunked", torch.empty(1000, 4), workspace=90 * 1000 * 8)
+    assert [narrow.chunk_rows(n, 1000) for n in (90, 100, 271)] == [90, 50, 68]
 
 
-def plan_with(lead, impl="triton"):
-    return Plan(
-        ops=row_ops(impl),
-        dtype=torch.bfloat16,
-        softcap=None,
-        workspace=2048 * 2**20,
-        accumulate=None,
-        one_read=False,
-        lead=lead,
-    )
+def config_with(early, impl="triton"):
+    return HeadConfig(
+        ops=row_ops(impl), dtype=torch.bfloat16, workspace=2048 * 2**20, accumulate=None, early=early
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("tokens", "vocabulary", "hidden", "lead"),
+    ("tokens", "vocabulary", "hidden", "early"),
     [(8192, 128256, 4096, 1024), (32768, 128256, 4096, 2048), (8192, 128256, 3072, 1024), (8192, 50304, 2048, 1024),
      (32768, 49152, 576, 4096), (8192, 49152, 576, 0), (1000, 128256, 4096, 0)],
     ids=["Llama-3.1-8B", "Llama-3.1-8B, 32k", "Llama-3.2-3B", "OLMo-1B", "SmolLM2-135M, 32k", "SmolLM2-135M", "few rows"],
 )  # fmt: skip
-def test_logits_are_launched_early_where_that_was_measured_to_help(tokens, vocabulary, hidden, lead):
-    """An eighth of the rows, in whole tiles and at most a quarter of a chunk; none where they are few multiplications."""
+def test_logits_are_launched_early_where_that_was_measured_to_help(tokens, vocabulary, hidden, early):
+    """An eighth of the rows, in whole tiles and at most a quarter of a chunk; none if they are few multiplications."""
     pytest.importorskip("triton")
-    plan, head = plan_with(LEAD), torch.empty(vocabulary, hidden, dtype=torch.bfloat16, device="meta")
-    assert plan.lead_rows(tokens, plan.rows(tokens, vocabulary), head) == lead
+    head = torch.empty(vocabulary, hidden, dtype=torch.bfloat16, device="meta")
+    how = config_with(EARLY_LAUNCH)
+    assert how.early_rows(tokens, how.chunk_rows(tokens, vocabulary), head) == early
 
 
-def test_no_lead_is_planned_where_rows_cannot_be_found_without_a_wait():
-    assert plan_for("chunked", torch.empty(50, 4), torch.float32, None, None, None).lead is None
+def test_nothing_is_launched_early_if_rows_cannot_be_found_without_a_wait():
+    assert config_of("chunked", torch.empty(50, 4)).early is None
 
 
-def test_a_lead_that_cannot_be_launched_is_an_error(problem):
-    plan = plan_with(Lead(one_in=1, least=0), "chunked")
-    walk = ChunkWalk(torch.empty(1024, D, dtype=torch.bfloat16), problem.head.bfloat16(), None, plan)
-    row_N, _ = plan.ops.pick(problem.target, V, -100)
-    with pytest.raises(ValueError, match="a lead of 256 rows needs row operations that find them without a wait"):
-        walk.begin(row_N)
+def test_an_early_launch_of_unknown_rows_is_an_error(problem):
+    how, head = config_with(EarlyLaunch(one_in=1, least=0), "chunked"), problem.head.bfloat16()
+    buffer = LogitBuffer(torch.empty(1024, D, dtype=torch.bfloat16), head, None, how, how.new_buffer(1024, head))
+    row_N, _ = how.ops.find_targets(problem.target, V, -100)
+    with pytest.raises(
+        ValueError, match="an early launch of 256 rows needs row operations that find them without a wait"
+    ):
+        buffer.start_early(row_N)

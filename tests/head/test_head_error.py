@@ -1,4 +1,4 @@
-"""The chunked head against eager torch and float64, over shapes and dtypes; and what must hold exactly, in float64."""
+"""The chunked head against eager torch and float64, over shapes and dtypes; exact identities in float64."""
 
 import pytest
 import torch
@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widen import losses
-from widen.head import TargetSums, linear_logprob
+from widen.head import linear_logprob
+from widen.train.figures import Figures
 
 
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
@@ -95,7 +96,7 @@ def same(problem, loss_of):
 )
 @pytest.mark.parametrize("impl", ["eager", "chunked"])
 def test_every_token_local_loss_gives_what_the_plain_reduction_gives(spec, impl):
-    """`losses.weighted_nll` on log q, one sequence a row, is the definition; the head never sees a row, only l and L."""
+    """`losses.weighted_nll` on log q, one sequence per row, is the definition; the head sees only l and L."""
     b, length, v, d = 4, 9, 31, 6
     torch.manual_seed(1)
     weight = losses.parse(spec)
@@ -134,7 +135,7 @@ def test_the_sums_of_a_call_are_those_of_its_rows(impl):
     out = problem.weighted(Gate(), impl=impl, num_tokens=17, **space(impl, 10, 19))
     w, counted = out.w_N.tolist(), int((problem.target != -100).sum())
     assert 0 < sum(x != 0 for x in w) < counted
-    assert TargetSums(*out.sums.tolist()) == pytest.approx(
+    assert Figures(*out.sums.tolist())[:9] == pytest.approx(
         (
             -17 * out.loss.item(), sum(w), sum(x * x for x in w), max(w), sum(x != 0 for x in w), sum(out.logq_N.tolist()),
             sum(out.entropy_N.tolist()), sum(out.is_top1_N.tolist()), counted,
@@ -156,7 +157,7 @@ def test_a_token_of_probability_zero_is_no_nan_where_its_weight_is_zero(impl):
 
 
 def test_an_upstream_gradient_is_multiplied_without_rounding_it_to_the_gradients_dtype():
-    """A third in bfloat16 is 0.334: an error of 2e-3 on every entry, the same way."""
+    """A third in bfloat16 is 0.334: every entry would be off by the same 2e-3."""
     problem = Problem.make((64, 50, 16), torch.bfloat16, ignored=0.0)
     once = through_weighted(problem, Power(), impl="chunked", accumulate=torch.float32)
     third = through_weighted(problem, Power(), scale=1 / 3, impl="chunked", accumulate=torch.float32)

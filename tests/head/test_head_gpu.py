@@ -1,4 +1,4 @@
-"""The head on a CUDA device: the same rule as on the CPU, for both implementations, and what only a device can get wrong."""
+"""The head on a CUDA device: the error rule of the CPU for both implementations, and what only a device can get wrong."""
 
 import pytest
 import torch
@@ -14,16 +14,17 @@ from head_oracle import (
     assert_as_good_as_eager,
     check,
     check_climb,
-    check_walk,
+    check_softmax,
     chunked,
     distance,
     through_weighted,
 )
 
-from widen.head import chunk_walk, linear_logprob, plan, rows_torch, target_sums, weighted_linear_nll
-from widen.head.answer import Answer
+from widen.head import HostCopy, config, linear_logprob, logit_buffer, target_sums, weighted_linear_nll
+from widen.head.row_ops_torch import TorchRowOps
 
-rows_triton = pytest.importorskip("widen.head.rows_triton", exc_type=ImportError)
+TORCH = TorchRowOps()
+TRITON = pytest.importorskip("widen.head.row_ops_triton", exc_type=ImportError).TritonRowOps()
 pytestmark = pytest.mark.gpu
 IMPLS = ["chunked", "triton"]
 # Larger batches than on the CPU: several tiles, a chunk that is no whole tile, GPT-2's odd vocabulary.
@@ -59,8 +60,8 @@ def test_error_is_no_worse_than_eager_when_the_head_is_summed_in_float32(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
 @pytest.mark.parametrize("vocabulary", [1, 3, 127, 1025, 2049, 9000, 20001, 70001, 262144])
-def test_every_launch_of_the_walk_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
-    check_walk(vocabulary, dtype, "cuda")
+def test_every_launch_of_the_softmax_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
+    check_softmax(vocabulary, dtype, "cuda")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
@@ -69,14 +70,14 @@ def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
-@pytest.mark.parametrize("climb", [18.0, 60.0])  # just left as it is in the products, and put right by a second walk
+@pytest.mark.parametrize("climb", [18.0, 60.0])  # within `ROOM` of the first block; repaired by a second pass
 def test_error_is_no_worse_than_eager_where_rows_climb(climb, dtype):
     check((700, 50257, 96), dtype, "triton", device="cuda", climb=climb)
 
 
 @pytest.mark.parametrize(("weight", "limit"), [(Power(), 1.15), (One(), 1.45)], ids=["c-Div", "NLL"])
 def test_one_read_of_the_logits_rounds_little_more_than_eager_does(weight, limit):
-    """Without a slack, which is wider than all of bfloat16's error."""
+    """Without the slack, which is wider than the whole error of bfloat16."""
     problem = Problem.make((1024, 8192, 256), torch.bfloat16, "cuda", ignored=0.0)
     exact = through_weighted(problem.to(torch.float64), weight, impl="eager")
     mine, eager = (through_weighted(problem, weight, impl=impl) for impl in ("triton", "eager"))
@@ -89,18 +90,18 @@ def test_one_read_of_the_logits_rounds_little_more_than_eager_does(weight, limit
 def test_scaled_rows_are_those_of_torch(shape, dtype):
     x_CD, w_C = torch.randn(shape, device="cuda", dtype=dtype), torch.rand(shape[0], device="cuda")
     got_CD, expected_CD = torch.empty_like(x_CD), (x_CD.float() * w_C[:, None]).to(dtype)
-    rows_triton.scale(w_C, (x_CD, got_CD))
+    TRITON.scale_rows(w_C, (x_CD, got_CD))
     assert torch.equal(got_CD, expected_CD)
     wide_CD = x_CD.float().clone()
-    rows_triton.scale(w_C, (x_CD.T.contiguous().T, x_CD), (wide_CD, wide_CD))
+    TRITON.scale_rows(w_C, (x_CD.T.contiguous().T, x_CD), (wide_CD, wide_CD))
     assert torch.equal(x_CD, expected_CD)
     assert torch.equal(wide_CD.to(dtype), expected_CD)
 
 
-@pytest.mark.parametrize("size", [1, 4097, 2048 * 4096 + 4099])  # the last is more than one round of all programs
+@pytest.mark.parametrize("size", [1, 4097, 2048 * 4096 + 4099])  # the last takes more than one round of all programs
 def test_an_upstream_factor_reaches_every_element_once(size):
     x, y = torch.ones(size, device="cuda"), torch.ones(4097, device="cuda", dtype=torch.bfloat16)
-    rows_triton.multiply_(torch.tensor(1.5, device="cuda"), x, y)
+    TRITON.multiply_(torch.tensor(1.5, device="cuda"), x, y)
     assert (x == 1.5).all()
     assert (y == 1.5).all()
 
@@ -111,8 +112,8 @@ def test_sums_over_the_targets_are_those_of_torch(rows):
     each_kT[0].neg_()[::3] = -float("inf")
     each_kT[1][::3] = 0.0
     expected = target_sums(*each_kT, tokens=rows)
-    torch.testing.assert_close(rows_triton.sums(each_kT), expected, rtol=1e-12, atol=0)
-    assert torch.equal(rows_triton.sums(each_kT), rows_triton.sums(each_kT))
+    torch.testing.assert_close(TRITON.sum_targets(each_kT), expected, rtol=1e-12, atol=0)
+    assert torch.equal(TRITON.sum_targets(each_kT), TRITON.sum_targets(each_kT))
 
 
 @pytest.mark.parametrize("scale", [1.0, 1 / 3])
@@ -233,7 +234,7 @@ def test_between_forward_and_backward_the_last_chunk_is_held_and_nothing_else():
 COMPILE_STEPS = ["weighted", "logprob"]
 
 
-@pytest.mark.filterwarnings("ignore")  # dynamo and inductor speak at every graph break
+@pytest.mark.filterwarnings("ignore")  # dynamo and inductor warn at every graph break
 @pytest.mark.parametrize("which", COMPILE_STEPS)
 def test_torch_compile_around_the_head_changes_nothing(which):
     """The body is compiled by inductor, the head stays out of its graph."""
@@ -259,49 +260,49 @@ def test_torch_compile_around_the_head_changes_nothing(which):
 
 
 @pytest.fixture
-def leading(monkeypatch):
-    """Rows are launched early however little there is to multiply; the lengths of the leads."""
-    monkeypatch.setattr(plan, "LEAD", plan.Lead(one_in=4, least=0))
-    seen, begin = [], chunk_walk.ChunkWalk.begin
+def early(monkeypatch):
+    """Rows are launched early however little there is to multiply; how many each time."""
+    monkeypatch.setattr(config, "EARLY_LAUNCH", config.EarlyLaunch(one_in=4, least=0))
+    seen, start_early = [], logit_buffer.LogitBuffer.start_early
 
     def spied(self, row_N):
-        begin(self, row_N)
-        seen.append(self.lead)
+        start_early(self, row_N)
+        seen.append(self.early)
 
-    monkeypatch.setattr(chunk_walk.ChunkWalk, "begin", spied)
+    monkeypatch.setattr(logit_buffer.LogitBuffer, "start_early", spied)
     return seen
 
 
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
-@pytest.mark.parametrize(("shape", "lead"), [((2048, 5003, 576), 256), ((1000, 50257, 96), 128)], **IDS)
-def test_error_is_no_worse_than_eager_with_a_lead(shape, lead, dtype, leading):
+@pytest.mark.parametrize(("shape", "rows"), [((2048, 5003, 576), 256), ((1000, 50257, 96), 128)], **IDS)
+def test_error_is_no_worse_than_eager_with_an_early_launch(shape, rows, dtype, early):
     check(shape, dtype, "triton", device="cuda")
-    assert set(leading) == {lead}
+    assert set(early) == {rows}
 
 
 @pytest.mark.parametrize("counted", [0, 1, 100, 2000, 4096])
 @pytest.mark.parametrize("weight", [Power(), Gate()], ids=["dense", "gated"])
-def test_a_lead_changes_nothing_however_few_rows_count(counted, weight, leading, monkeypatch):
+def test_an_early_launch_changes_nothing_however_few_rows_have_targets(counted, weight, early, monkeypatch):
     problem = Problem.make((4096, 503, 64), torch.float32, "cuda", ignored=0.0)
     problem.target[torch.randperm(4096, device="cuda")[counted:]] = -100
     results = []
-    for lead in (plan.LEAD, None):
-        monkeypatch.setattr(plan, "LEAD", lead)
+    for launch in (config.EARLY_LAUNCH, None):
+        monkeypatch.setattr(config, "EARLY_LAUNCH", launch)
         out = problem.weighted(weight, impl="triton", workspace=3000 * 512 * 4)
         results.append((*out[:4], *torch.autograd.grad(out.loss, list(problem.leaves.values()))))
-    assert leading == [512, 0]
+    assert early == [512, 0]
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 17, 128, 129, 515])
 @pytest.mark.parametrize("vocabulary", [1, 3, 17, 130])
-@pytest.mark.usefixtures("leading")
+@pytest.mark.usefixtures("early")
 def test_small_sizes_are_those_of_eager(tokens, vocabulary, monkeypatch):
-    monkeypatch.setattr(plan, "_TILE", 1)  # a lead from four rows on
+    monkeypatch.setattr(config, "_TILE", 1)  # an early launch from four rows on
     problem = Problem.make((tokens, vocabulary, 24), torch.float32, "cuda")
     weight_N = torch.rand(tokens, device="cuda")
-    for workspace in (None, max(1, tokens // 3) * rows_triton.scratch_bytes(vocabulary, torch.float32, None)):
+    for workspace in (None, max(1, tokens // 3) * TRITON.bytes_per_row(vocabulary, torch.float32)):
         results = []
         for impl in ("triton", "eager"):
             out = problem.weighted(Power(), impl=impl, workspace=workspace)
@@ -313,12 +314,12 @@ def test_small_sizes_are_those_of_eager(tokens, vocabulary, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32], **IDS)
-def test_the_rows_that_count_are_found_in_one_launch(dtype):
+def test_the_target_rows_are_found_in_one_launch(dtype):
     for size in (0, 1, 2, 15, 16, 17, 127, 128, 4095, 4096, 4097, 9001, 100_003):
         target = torch.randint(-2, 52, (size,), device="cuda").to(dtype)
         target[torch.rand(size, device="cuda") < 0.3] = -100
-        row_N, counts = rows_triton.pick(target, 50, -100)
-        assert counts.tolist() == rows_torch.pick(target, 50, -100)[1].tolist()
+        row_N, counts = TRITON.find_targets(target, 50, -100)
+        assert counts.tolist() == TORCH.find_targets(target, 50, -100)[1].tolist()
         assert torch.equal(row_N[: counts[0]], (target != -100).nonzero()[:, 0])
         assert not row_N[counts[0] :].any()
 
@@ -336,23 +337,23 @@ def test_kept_logits_give_the_gradient_that_recomputed_ones_give(share, dtype):
         assert distance(a, b) < 2 * SLACK[dtype]
 
 
-def test_answers_asked_before_either_is_read_keep_their_own_numbers_and_their_room_is_used_again():
+def test_copies_started_before_any_is_read_keep_their_own_numbers_and_their_memory_is_reused():
     with torch.inference_mode():
-        asked = [Answer(torch.tensor([k, k + 1], device="cuda")) for k in range(3)]
+        asked = [HostCopy(torch.tensor([k, k + 1], device="cuda")) for k in range(3)]
     torch.zeros(2, dtype=torch.int64, device="cuda").add_(7)
-    assert [answer.read() for answer in asked] == [[0, 1], [1, 2], [2, 3]]
-    room = {answer._host.data_ptr() for answer in asked}
-    again = Answer(torch.tensor([5, 6], device="cuda"))
+    assert [copy.read() for copy in asked] == [[0, 1], [1, 2], [2, 3]]
+    room = {copy._host.data_ptr() for copy in asked}
+    again = HostCopy(torch.tensor([5, 6], device="cuda"))
     assert again._host.data_ptr() in room
     assert asked[2].read() == [2, 3]
     assert again.read() == [5, 6]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.97, 1.0])
-def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(share):
+def test_active_rows_move_to_the_front_as_in_torch(share):
     for size in (1, 2, 127, 4096, 4097, 20_001):
         w_C = torch.randn(size, device="cuda") * (torch.rand(size, device="cuda") < share)
-        found, expected = rows_triton.front(w_C), rows_torch.front(w_C)
+        found, expected = TRITON.find_active(w_C), TORCH.find_active(w_C)
         count, holes = expected.counts.tolist()
         assert found.counts.tolist() == [count, holes]
         assert torch.equal(found.order_C[:count], expected.order_C[:count])
@@ -360,13 +361,13 @@ def test_the_rows_that_count_are_brought_to_the_front_as_torch_brings_them(share
         z_CV = torch.randn(size, 48, device="cuda", dtype=torch.bfloat16)
         expected_CV = z_CV[expected.order_C[:count]]
         if holes:
-            rows_triton.move_(z_CV, found.order_C, found.hole_C[:holes])
+            TRITON.move_rows_(z_CV, found.order_C, found.hole_C[:holes])
         assert torch.equal(z_CV[:count], expected_CV)
 
 
 @pytest.mark.parametrize("share", [0.03, 0.4, 0.75, 0.98])
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
-def test_error_is_no_worse_than_eager_whatever_share_of_rows_counts(share, dtype):
+def test_error_is_no_worse_than_eager_whatever_share_of_rows_is_active(share, dtype):
     class Some(Power):
         def at(self, logq_N, position_N, length_N):
             return torch.where(position_N < share * len(counted_N), super().at(logq_N, position_N, length_N), 0.0)
@@ -374,6 +375,6 @@ def test_error_is_no_worse_than_eager_whatever_share_of_rows_counts(share, dtype
     problem = Problem.make((3000, 5003, 96), dtype, "cuda")
     counted_N = problem.position = torch.randperm(3000, device="cuda")
     exact, eager = (through_weighted(p, Some(), impl="eager") for p in (problem.to(torch.float64), problem))
-    for rows in (3000, 1100, 200):  # all at once; in whole chunks; with some rows waiting for the next part
+    for rows in (3000, 1100, 200):  # all at once; in whole chunks; with some rows held for the next chunk
         mine = through_weighted(problem, Some(), impl="triton", workspace=rows * 5008 * dtype.itemsize)
         assert_as_good_as_eager(mine, eager, exact, dtype)

@@ -1,4 +1,4 @@
-"""Rows of weight 0: moved out of the way of the products, whatever their share and wherever they stand."""
+"""Rows of weight 0 cost no backward product, whatever their share and wherever they are."""
 
 import pytest
 import torch
@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_head_cost import D, N, V, cost
 
-from widen.head import gradients, rows_torch
+from widen.head import gradients
+from widen.head.row_ops_torch import TorchRowOps
 
 
 class Given:
-    """A weight of your own for every row, told by its position."""
+    """Given weights, looked up by position."""
 
     token_local = True
 
@@ -27,7 +28,7 @@ def gated(shape, share, seed, **kw):
     problem, g = Problem.make(shape, torch.float64, seed=seed, **kw), torch.Generator().manual_seed(seed)
     problem.position = torch.arange(shape[0])
     w_N = torch.randn(shape[0], generator=g) * (torch.rand(shape[0], generator=g) < share)
-    w_N[shape[0] // 2 :] *= seed % 3 != 0  # now and then no row of the second half counts
+    w_N[shape[0] // 2 :] *= seed % 3 != 0  # in a third of the cases no row of the second half is active
     return problem, w_N
 
 
@@ -39,7 +40,7 @@ SHARES = st.sampled_from([0.0, 0.05, 0.3, 0.6, 0.8, 0.98, 1.0])
     n=st.integers(1, 60), rows=st.integers(1, 70), seed=st.integers(0, 99), share=SHARES,
     softcap=st.sampled_from([None, 0.7]), ignored=st.sampled_from([0.0, 0.3, 0.9]),
 )  # fmt: skip
-def test_chunked_is_eager_whichever_rows_count(n, rows, seed, share, softcap, ignored):
+def test_chunked_is_eager_whichever_rows_are_active(n, rows, seed, share, softcap, ignored):
     problem, w_N = gated((n, 17, 5), share, seed, ignored=ignored)
     eager, mine = (
         problem.gradients(problem.weighted(Given(w_N), impl=impl, softcap=softcap, **kw).loss)
@@ -51,7 +52,7 @@ def test_chunked_is_eager_whichever_rows_count(n, rows, seed, share, softcap, ig
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 99), share=SHARES, rows=st.integers(1, N))
-def test_a_row_costs_one_product_and_two_more_if_it_counts(seed, share, rows):
+def test_a_row_costs_one_product_and_two_more_if_it_is_active(seed, share, rows):
     problem, w_N = gated((N, V, D), share, seed, ignored=0.0)
     spent = cost(lambda: problem.weighted(Given(w_N), impl="chunked", bias=False, workspace=rows * V * 16).loss)
     assert spent == 1 + 2 * w_N.count_nonzero().item() / N
@@ -59,7 +60,7 @@ def test_a_row_costs_one_product_and_two_more_if_it_counts(seed, share, rows):
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 99), share=SHARES, chunks=st.sampled_from([1, 2, 4]))
-def test_linear_logprob_computes_logits_again_only_for_rows_that_count_and_were_not_kept(seed, share, chunks):
+def test_linear_logprob_recomputes_logits_only_of_active_rows_that_were_not_kept(seed, share, chunks):
     problem, w_N = gated((N, V, D), share, seed, ignored=0.0)
     size = N // chunks
     lost = w_N[: N - size].count_nonzero().item()
@@ -69,21 +70,23 @@ def test_linear_logprob_computes_logits_again_only_for_rows_that_count_and_were_
 
 @pytest.mark.parametrize(
     ("share", "expected"),
-    # 16 rows at a time. All count: four times 16. Every fourth: 4, and with the next 12 rows 7, and with 9 more 10, which are over half.
+    # 16 rows fit. All active: four times 16. Every fourth: 4, then 7 with the next 12 rows, then 10 with 9 more, over half the buffer.
     [(1, [16, 16, 16, 16]), (2, [12, 12, 8]), (4, [10, 6]), (64, [1])],
 )
-def test_rows_that_count_wait_until_there_are_enough_for_a_product(share, expected, monkeypatch):
+def test_active_rows_wait_until_there_are_enough_for_a_product(share, expected, monkeypatch):
     problem, taken = Problem.make((N, V, D), torch.float64, ignored=0.0), []
     problem.position = torch.arange(N)
     w_N = (problem.position % share == 0).float()
     add = gradients.Gradients.add
-    monkeypatch.setattr(gradients.Gradients, "add", lambda self, z, *a: taken.append(len(z)) or add(self, z, *a))
+    monkeypatch.setattr(
+        gradients.Gradients, "add", lambda self, z, *a, **kw: taken.append(len(z)) or add(self, z, *a, **kw)
+    )
     problem.weighted(Given(w_N), impl="chunked", workspace=16 * V * 16)
     assert taken == expected
 
 
 def test_a_row_of_weight_zero_and_no_finite_logit_spoils_nothing():
-    """The gate of a loss may be there to keep such a row out."""
+    """A loss may use a weight of 0 to drop such a row."""
     problem, w_N = gated((30, 17, 5), 1.0, 1, ignored=0.0)
     w_N[[3, 29]] = 0.0
     with torch.no_grad():
@@ -94,13 +97,13 @@ def test_a_row_of_weight_zero_and_no_finite_logit_spoils_nothing():
 
 
 @given(active=st.lists(st.booleans(), min_size=1, max_size=50))
-def test_the_rows_that_count_come_to_the_front_with_as_few_moves_as_there_can_be(active):
+def test_active_rows_move_to_the_front_with_the_fewest_moves(active):
     w_C = torch.tensor(active).double()
     z_CV = torch.arange(len(active))[:, None].repeat(1, 3)
-    order_C, hole_C, counts = rows_torch.front(w_C)
+    order_C, hole_C, counts = TorchRowOps().find_active(w_C)
     count, holes = counts.tolist()
     assert count == sum(active)
     assert holes == count - sum(active[:count])
-    rows_torch.move_(z_CV, order_C, hole_C[:holes])
+    TorchRowOps().move_rows_(z_CV, order_C, hole_C[:holes])
     assert z_CV[:count, 0].tolist() == order_C[:count].tolist()
     assert sorted(order_C[:count].tolist()) == [i for i, here in enumerate(active) if here]

@@ -1,4 +1,4 @@
-"""`linear_logprob` keeps the logits of its last chunk until the backward: one product less on them, the same numbers."""
+"""`linear_logprob` keeps the logits of its last chunk until the backward: one product less for them, and the same numbers."""
 
 import weakref
 
@@ -8,7 +8,7 @@ from head_oracle import DTYPES, IDS, Problem, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.head.plan import Plan
+from widen.head.config import HeadConfig
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -16,11 +16,13 @@ from widen.head.plan import Plan
     n=st.integers(1, 40), v=st.integers(1, 23), d=st.integers(1, 9), rows=st.integers(1, 50), seed=st.integers(0, 99),
     softcap=st.sampled_from([None, 0.7]), ignored=st.sampled_from([0.0, 0.3, 0.9]), share=st.sampled_from([0.0, 0.2, 0.8, 1.0]),
 )  # fmt: skip
-def test_chunked_is_eager_whatever_the_chunks_and_whichever_rows_count(n, v, d, rows, seed, softcap, ignored, share):
+def test_chunked_is_eager_whatever_the_chunks_and_whichever_rows_are_active(
+    n, v, d, rows, seed, softcap, ignored, share
+):
     problem = Problem.make((n, v, d), torch.float64, seed=seed, ignored=ignored)
     g = torch.Generator().manual_seed(seed)
     weight_N = torch.randn(n, dtype=torch.float64, generator=g) * (torch.rand(n, generator=g) < share)
-    weight_N[n // 2 :] *= seed % 3 != 0  # now and then the kept rows are those that do not count
+    weight_N[n // 2 :] *= seed % 3 != 0  # in a third of the cases the kept rows are inactive
     eager, mine = (
         problem.gradients((weight_N * problem.logprob(impl=impl, softcap=softcap, **kw)).sum())
         for impl, kw in (("eager", {}), ("chunked", {"workspace": rows * v * 40}))
@@ -34,11 +36,11 @@ def test_error_is_no_worse_than_eager(dtype):
     check((129, 507, 123), dtype, "chunked")
 
 
-def test_rows_before_the_kept_ones_that_do_not_count_have_gradient_zero():
+def test_inactive_rows_before_the_kept_ones_have_gradient_zero():
     problem = Problem.make((40, 7, 3), torch.float64, ignored=0.0)
     weight_N = torch.ones(40, dtype=torch.float64)
     weight_N[:10] = 0
-    torch.use_deterministic_algorithms(True)  # memory that nobody wrote is nan
+    torch.use_deterministic_algorithms(True)  # fills uninitialised memory with nan
     try:
         loss = (weight_N * problem.logprob(impl="chunked", workspace=20 * 7 * 16)).sum()
         got = problem.gradients(loss)["hidden"]
@@ -58,15 +60,15 @@ def test_a_second_backward_over_one_graph_gives_the_same_gradient():
 
 @pytest.fixture
 def alive(monkeypatch):
-    """How many buffers of logits are held by anybody."""
-    made, take = [], Plan.buffer
+    """How many buffers of logits are alive."""
+    made, take = [], HeadConfig.new_buffer
 
-    def buffer(self, rows, like_VD):
-        taken = take(self, rows, like_VD)
+    def new_buffer(self, total, like_VD):
+        taken = take(self, total, like_VD)
         made.append(weakref.ref(taken))
         return taken
 
-    monkeypatch.setattr(Plan, "buffer", buffer)
+    monkeypatch.setattr(HeadConfig, "new_buffer", new_buffer)
     return lambda: sum(b() is not None for b in made)
 
 

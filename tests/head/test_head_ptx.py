@@ -1,4 +1,4 @@
-"""What the walks over a row become for a GPU, compiled here without one: how the logits are read cannot be seen in any number."""
+"""The softmax kernels compiled for a GPU, here without one: no number shows how the logits are read."""
 
 import re
 
@@ -8,14 +8,15 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from widen.head import one_read, rows_triton  # noqa: E402
+from widen.head import softmax_triton  # noqa: E402
+from widen.head.row_ops_triton import TritonRowOps  # noqa: E402
 
 STATS = ("lse_ptr", "logq_ptr", "entropy_ptr", "top1_ptr", "factor_ptr")
 
 
 def loads(kernel, launch, vocabulary, **constants):
-    """How often each width of a load from memory stands in a kernel for bfloat16 logits, on Hopper."""
-    constants |= {"V": vocabulary, "PITCH": rows_triton.pitch(vocabulary), "LANES": launch.block // 8, "PACK": 8}
+    """How often a kernel for bfloat16 logits on Hopper has loads of each width."""
+    constants |= {"V": vocabulary, "PITCH": TritonRowOps().pitch(vocabulary), "LANES": launch.block // 8, "PACK": 8}
     signature = {"z_ptr": "*bf16", "target_ptr": "*i64"} | dict.fromkeys(STATS, "*fp32")
     if "cap" in kernel.arg_names:
         signature["cap"] = "fp32"
@@ -30,13 +31,13 @@ def loads(kernel, launch, vocabulary, **constants):
 
 @pytest.mark.parametrize("vocabulary", [50257, 128256])
 def test_a_row_is_read_sixteen_bytes_at_a_time_whatever_the_vocabulary(vocabulary):
-    """GPT-2's is odd. Two bytes are read once, the target's own logit, and eight, its index."""
-    launch = one_read.launch_for(vocabulary, 2)
+    """GPT-2's is odd. The only other loads are the target's logit (two bytes) and its index (eight bytes)."""
+    launch = softmax_triton.launch_one_read(vocabulary, 2)
     blocks = triton.cdiv(vocabulary, launch.block)
-    once = loads(one_read._walk_once, launch, vocabulary, BLOCKS=blocks)
+    once = loads(softmax_triton.softmax_one_read, launch, vocabulary, BLOCKS=blocks)
     assert set(once) == {"b16", "b64", "v4.b32"}
     assert (once["b16"], once["b64"]) == (1, 1)
     flags = {"CAPPED": False, "FULL": True, "RESIDUAL": True}
-    twice = loads(rows_triton._walk, rows_triton.launch_for(vocabulary, 2), vocabulary, **flags)
+    twice = loads(softmax_triton.softmax_two_reads, softmax_triton.launch_two_reads(vocabulary, 2), vocabulary, **flags)
     assert set(twice) == {"b16", "b64", "v4.b32"}
     assert (twice["b16"], twice["b64"]) == (1, 1)

@@ -1,4 +1,4 @@
-"""What the head refuses, and what it says: each would be a wrong number further on."""
+"""What the head refuses, and its messages: each case would otherwise give a wrong number."""
 
 import pytest
 import torch
@@ -57,9 +57,11 @@ def test_options_out_of_range_are_refused(option, message):
 
 
 def test_an_unknown_implementation_is_refused_with_the_list():
-    from widen.head.plan import choose
+    from widen.head.config import choose_impl
 
-    choose = getattr(choose, "__wrapped__", choose)  # past the type checker of the test run, as a user's call would go
+    choose = getattr(
+        choose_impl, "__wrapped__", choose_impl
+    )  # past the type checker of the test run, as a user's call would go
     with pytest.raises(ValueError, match="impl='fast' is unknown; legal: auto, eager, chunked, triton"):
         choose("fast", torch.device("cpu"), torch.float32)
 

@@ -1,4 +1,4 @@
-"""The Triton kernels run in every test run: in a process of its own, under Triton's interpreter, which is chosen at import."""
+"""The Triton kernels run in every test run, in another process under Triton's interpreter, which is chosen at import."""
 
 import os
 import subprocess

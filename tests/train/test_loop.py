@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from widen.data.mulmod import MulMod
-from widen.head import target_sums
+from widen.head import SUMS, target_sums
 from widen.losses import TokenWeight
 from widen.models.convert import load_pretrained
 from widen.models.tiny_llama import LlamaShape, TinyLlama
@@ -261,3 +261,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_it_reaches_the_weight
         loop.advance()
     assert torch.equal(loop.model.flat(), before)
     assert before.isfinite().all()
+
+
+def test_the_first_figures_are_the_sums_of_the_head():
+    assert Figures._fields == (*SUMS, "sequences")

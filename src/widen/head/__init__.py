@@ -1,21 +1,28 @@
-"""Hidden states -> log Q, without the N x V logits. The vocabulary is touched here and nowhere else; no loss is known here.
+"""Hidden states -> log-probabilities, loss and gradients, without the N x V logits. This room touches the vocabulary and knows no loss.
 
-Read ``eager.py`` first: six lines say what is computed. ``logprob.py`` serves every loss, ``weighted.py`` those whose weight
-looks at one token, in one pass; ``rows_torch.py`` and ``rows_triton.py`` are the same row operations twice; ``targets.py`` finds the
-rows that count, ``chunk_walk.py`` goes through them, ``answer.py`` asks the device and reads later, ``gradients.py`` has the products,
-``sums_triton.py`` what is logged and ``plan.py`` the decisions.
+Read the two functions `eager_logp` and `eager_logq` in ``row_ops_torch.py`` first: they define what is computed. Then the two entry points:
+``logprob.py`` (`linear_logprob`, for every loss) and ``fused_nll.py`` (`weighted_linear_nll`, for weights that look at one token).
+
+- ``config.py`` decides how a call runs: implementation, dtype, rows per chunk.
+- ``logit_buffer.py`` fills one buffer with logits, chunk by chunk; ``gradients.py`` has the backward products.
+- ``row_ops.py`` is the interface to a chunk of logits, implemented by ``row_ops_torch.py`` and ``row_ops_triton.py`` (with the softmax
+  kernels in ``softmax_triton.py``).
+- ``host_copy.py`` reads numbers from the device without stalling it.
 """
 
+from .config import WORKSPACE, Impl
+from .fused_nll import HeadLoss, TokenLocalWeight, weighted_linear_nll
+from .host_copy import HostCopy
 from .logprob import linear_logprob
-from .plan import WORKSPACE, Impl
-from .stats import HeadLoss, TargetSums, TokenLocalWeight, target_sums
-from .weighted import weighted_linear_nll
+from .row_ops import SUMS
+from .row_ops_torch import target_sums
 
 __all__ = [
+    "SUMS",
     "WORKSPACE",
     "HeadLoss",
+    "HostCopy",
     "Impl",
-    "TargetSums",
     "TokenLocalWeight",
     "linear_logprob",
     "target_sums",

@@ -5,161 +5,107 @@ Shapes: N tokens, V vocabulary, D hidden, C rows of a chunk.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from .plan import Plan, RowOps, chunks
-from .stats import real_dtype
+from .row_ops import RowOps, real_dtype
 
-# float16 ends at 65,504: hidden states times a weight of 1e4 would pass it. A power of two costs no digit.
+# float16 ends at 65,504: hidden states times a weight of 1e4 would overflow. A power of two costs no digit.
 _HALF_HEADROOM = 2.0**-7
 
 
-class Wanted(NamedTuple):
-    """Which gradients somebody will ask for; a product that nobody asked for is not computed."""
-
-    hidden: bool
-    head: bool
-    bias: bool
-
-    @classmethod
-    def of(cls, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Wanted:
-        """From ``requires_grad``, and nothing under ``torch.no_grad``."""
-        on = torch.is_grad_enabled()
-        return cls(
-            on and hidden_ND.requires_grad,
-            on and head_VD.requires_grad,
-            on and bias_V is not None and bias_V.requires_grad,
-        )
-
-
-def logits_(z_CV: Tensor, hidden_CD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    """``hidden @ head.T + bias`` into ``z_CV``."""
-    if bias_V is None:
-        return torch.mm(hidden_CD, head_VD.t(), out=z_CV)
-    return torch.addmm(bias_V, hidden_CD, head_VD.t(), out=z_CV)
-
-
-def add_product_(into: Tensor, left: Tensor, right: Tensor, *, alpha: float, fresh: bool) -> None:
-    """``into = alpha left @ right``, plus what ``into`` held unless it is ``fresh`` (then its memory may hold anything)."""
+def add_product_(into: Tensor, left: Tensor, right: Tensor, *, scale: float, fresh: bool) -> None:
+    """``into += scale * left @ right``, or ``=`` if ``into`` is ``fresh``: its memory is then uninitialised."""
     beta = 0 if fresh else 1
     if into.dtype == left.dtype:
-        torch.addmm(into, left, right, beta=beta, alpha=alpha, out=into)
+        torch.addmm(into, left, right, beta=beta, alpha=scale, out=into)
     elif into.device.type == "cuda" and into.dtype == torch.float32:
-        torch.addmm(into, left, right, out_dtype=into.dtype, beta=beta, alpha=alpha, out=into)
+        torch.addmm(into, left, right, out_dtype=into.dtype, beta=beta, alpha=scale, out=into)
     else:
-        torch.addmm(into, left.to(into.dtype), right.to(into.dtype), beta=beta, alpha=alpha, out=into)
+        torch.addmm(into, left.to(into.dtype), right.to(into.dtype), beta=beta, alpha=scale, out=into)
 
 
 class Gradients:
-    """The gradients of hidden states, head and bias while they are summed chunk by chunk, times one constant ``alpha``.
+    """Gradients of hidden states (dX), head (dW) and bias, summed chunk by chunk. Rows that are never added have gradient 0.
 
-    ``hold`` is the dtype in which dX and dW are kept. A row that is never added has gradient 0.
+    Args:
+      needs: whether the gradients of hidden states, head and bias are needed; the products of the others are not computed.
+      dtypes: of dX and dW.
     """
 
     def __init__(
-        self, hidden_ND: Tensor, head_VD: Tensor, wanted: Wanted, *,
-        ops: RowOps, hold: tuple[torch.dtype, torch.dtype], alpha: float,
+        self, hidden_ND: Tensor, head_VD: Tensor, *,
+        needs: tuple[bool, ...], dtypes: tuple[torch.dtype, torch.dtype], ops: RowOps,
     ) -> None:  # fmt: skip
-        self.head_VD, self.ops, self.alpha, self._wide = head_VD, ops, alpha, hold[1]
-        self.hidden = hidden_ND.new_empty(hidden_ND.shape, dtype=hold[0]) if wanted.hidden else None
-        self.head = head_VD.new_empty(head_VD.shape, dtype=hold[1]) if wanted.head else None
-        self.bias = head_VD.new_zeros(len(head_VD), dtype=real_dtype(head_VD.dtype)) if wanted.bias else None
-        self._fresh, self._blank = True, False
+        self._head_VD, self._ops, self._wide = head_VD, ops, dtypes[1]
+        self.hidden = hidden_ND.new_empty(hidden_ND.shape, dtype=dtypes[0]) if needs[0] else None
+        self.head = head_VD.new_empty(head_VD.shape, dtype=dtypes[1]) if needs[1] else None
+        self.bias = head_VD.new_zeros(len(head_VD), dtype=real_dtype(head_VD.dtype)) if needs[2] else None
+        self._fresh, self._cleared = True, False
 
     def add(
-        self, residual_CV: Tensor, hidden_CD: Tensor, row: slice | Tensor, coefficient_C: Tensor | None = None
-    ) -> None:
-        """Add one chunk. ``coefficient_C`` multiplies its rows where the residual does not hold it yet.
+        self, residual_CV: Tensor, hidden_CD: Tensor, row: slice | Tensor, coefficient_C: Tensor | None = None, *, scale: float = 1.0
+    ) -> None:  # fmt: skip
+        """Add ``scale`` times the gradients of one chunk. ``coefficient_C`` multiplies its rows unless the residual contains it.
 
-        The coefficient goes on the D columns of the hidden states and of dX, not on the V columns of the residual: so the
-        residual can be written before the weights are known, and the logits are read from memory once.
+        The coefficient multiplies the D columns of the hidden states and of dX, not the V columns of the residual: the residual can be
+        written before the weights are known, and the logits are read from memory once.
         """
-        dx_CD = None if self.hidden is None else self._hidden_product(self.hidden, residual_CV, row, coefficient_C)
-        alpha = self.alpha
+        dx_CD = (
+            None if self.hidden is None else self._hidden_product(self.hidden, residual_CV, row, coefficient_C, scale)
+        )
         if coefficient_C is not None:
             pairs = [] if dx_CD is None else [(dx_CD, dx_CD)]
             if residual_CV.dtype == torch.float16:
                 if pairs:
-                    self.ops.scale(coefficient_C, *pairs)
-                coefficient_C, alpha, pairs = coefficient_C * _HALF_HEADROOM, alpha / _HALF_HEADROOM, []
+                    self._ops.scale_rows(coefficient_C, *pairs)
+                coefficient_C, scale, pairs = coefficient_C * _HALF_HEADROOM, scale / _HALF_HEADROOM, []
             if self.head is not None:
                 scaled_CD = hidden_CD.new_empty(hidden_CD.shape)
                 pairs.append((hidden_CD, scaled_CD))
                 hidden_CD = scaled_CD
             if pairs:
-                self.ops.scale(coefficient_C, *pairs)  # both in one launch: a small model waits for the host
+                self._ops.scale_rows(coefficient_C, *pairs)  # both in one launch: a small model waits for the host
         if self.hidden is not None and dx_CD is not None:
             self._place(self.hidden, dx_CD, row)
-            del dx_CD  # not beside the next product, where it is no part of dX itself
+            del dx_CD  # free it before the next product, if it is not part of dX itself
         if self.head is not None:
-            add_product_(self.head, residual_CV.t(), hidden_CD, alpha=alpha, fresh=self._fresh)
+            add_product_(self.head, residual_CV.t(), hidden_CD, scale=scale, fresh=self._fresh)
         if self.bias is not None:
             one_C = residual_CV.new_ones(len(residual_CV)) if coefficient_C is None else coefficient_C
-            add_product_(self.bias[:, None], residual_CV.t(), one_C.to(residual_CV)[:, None], alpha=alpha, fresh=False)
+            add_product_(self.bias[:, None], residual_CV.t(), one_C.to(residual_CV)[:, None], scale=scale, fresh=False)
         self._fresh = False
 
     def _hidden_product(
-        self, dx_ND: Tensor, residual_CV: Tensor, row: slice | Tensor, coefficient_C: Tensor | None
+        self, dx_ND: Tensor, residual_CV: Tensor, row: slice | Tensor, coefficient_C: Tensor | None, scale: float
     ) -> Tensor:
-        """The product for dX: in its place where it may lie there, else in memory of its own."""
-        # Under `accumulate` the weighted row is rounded once; else the product is rounded, then its multiple.
+        """The product for dX: in its final place if possible, else in memory of its own."""
+        # With `accumulate` the weighted row is rounded once; without, the product is rounded and then its multiple.
         wide = self._wide if coefficient_C is not None else dx_ND.dtype
         into_row = isinstance(row, slice) and wide == dx_ND.dtype
         dx_CD = dx_ND[row] if into_row else dx_ND.new_empty(len(residual_CV), dx_ND.shape[1], dtype=wide)
-        add_product_(dx_CD, residual_CV, self.head_VD, alpha=self.alpha, fresh=True)
+        add_product_(dx_CD, residual_CV, self._head_VD, scale=scale, fresh=True)
         return dx_CD
 
     def _place(self, dx_ND: Tensor, dx_CD: Tensor, row: slice | Tensor) -> None:
-        """Bring what `_hidden_product` gave, now multiplied, to its rows."""
+        """Copy the result of `_hidden_product`, now weighted, to its rows, unless it is there."""
         if isinstance(row, Tensor):
             if self._fresh:
-                self.clear_hidden()  # the rows that nobody adds
+                self.clear_hidden()  # some rows may never be added
             dx_ND.index_copy_(0, row, dx_CD.to(dx_ND.dtype))
         elif dx_CD.dtype != dx_ND.dtype:
             dx_ND[row] = dx_CD
 
     def clear_hidden(self) -> None:
-        """Set dX to 0 before anything is added, for rows that may never be."""
-        if self.hidden is not None and not self._blank:
+        """Set dX to 0. Call this before the first `add` if some rows may never be added."""
+        if self.hidden is not None and not self._cleared:
             self.hidden.zero_()
-            self._blank = True
+            self._cleared = True
 
     def finished(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """dX, dW and db. Where nothing was added they are 0."""
+        """dX, dW and the gradient of the bias; 0 if nothing was added."""
         if self._fresh:
             self.clear_hidden()
             if self.head is not None:
                 self.head.zero_()
         return self.hidden, self.head, self.bias
-
-
-def add_recomputed(
-    gradients: Gradients,
-    hidden_ND: Tensor,
-    head_VD: Tensor,
-    bias_V: Tensor | None,
-    plan: Plan,
-    *,
-    row_T: Tensor | None,
-    target_T: Tensor,
-    lse_T: Tensor,
-    coefficient_T: Tensor,
-    buffer: Tensor | None = None,
-) -> None:
-    """Compute the logits of some rows again, in full chunks, and add their gradients: one product more, no logits kept.
-
-    ``buffer`` is room from an earlier walk; without it there is a new one.
-    """
-    total = len(target_T)
-    rows = plan.rows(total, len(head_VD), None if buffer is None else len(buffer))
-    if buffer is None:
-        buffer = plan.buffer(rows, head_VD)
-    for chunk in chunks(total, rows):
-        row = chunk if row_T is None else row_T[chunk]
-        hidden_CD = hidden_ND[row].to(plan.dtype)
-        z_CV = logits_(buffer[: len(hidden_CD)], hidden_CD, head_VD, bias_V)
-        plan.ops.residual_(z_CV, target_T[chunk], lse_T[chunk], coefficient_T[chunk], softcap=plan.softcap)
-        gradients.add(z_CV, hidden_CD, row)

@@ -20,8 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from widen.data.targets import Sequences
-from widen.head import HeadLoss
-from widen.head.answer import Answer
+from widen.head import HeadLoss, HostCopy
 from widen.train.objective import Objective
 
 __all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm"]
@@ -51,7 +50,7 @@ class Request:
     def __init__(self, objective: Objective, sequences: Sequences, num_tokens: float | Tensor) -> None:
         self.objective, self.sequences = objective, sequences
         # Requested before the layers run and read after them, so that nothing waits.
-        self._told = Answer(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
+        self._told = HostCopy(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
         self.softcap: float | None = None
         self.scale = 1.0
         self.seen: HeadLoss | None = None
@@ -59,7 +58,7 @@ class Request:
     @property
     def num_tokens(self) -> float:
         """What the sum is divided by, as a number on the host."""
-        return float(self._told.read() if isinstance(self._told, Answer) else self._told)
+        return float(self._told.read() if isinstance(self._told, HostCopy) else self._told)
 
     def answer(self, hidden_BCD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Reply:
         """The weighted loss of every target of the micro-batch."""

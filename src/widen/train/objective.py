@@ -20,8 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from widen.data.targets import IGNORE, Sequences
-from widen.head import HeadLoss, linear_logprob, target_sums, weighted_linear_nll
-from widen.head.answer import Answer
+from widen.head import HeadLoss, HostCopy, linear_logprob, target_sums, weighted_linear_nll
 from widen.losses import NLL, State, Weight, fitted
 
 from . import distributed
@@ -40,7 +39,7 @@ _FLOAT32_MAX = torch.finfo(torch.float32).max
 
 @runtime_checkable
 class Readable(Protocol):
-    """Numbers that may still be on their way from the device, such as `widen.head.answer.Answer`."""
+    """Numbers that may still be on their way from the device, such as `widen.head.HostCopy`."""
 
     def read(self) -> Any:
         """Wait for the numbers and return them."""
@@ -159,10 +158,10 @@ class Objective:
 
     def add(self, out: HeadLoss, sequences: Sequences, tokens_BC: Tensor, *, divided_by: float | Tensor) -> None:
         """Note one micro-batch. Nothing here waits for the device."""
-        number = Answer(sequences.number) if getattr(self.weight, "uses_position", True) else None
-        told = Answer(divided_by) if isinstance(divided_by, Tensor) else divided_by
+        number = HostCopy(sequences.number) if getattr(self.weight, "uses_position", True) else None
+        told = HostCopy(divided_by) if isinstance(divided_by, Tensor) else divided_by
         self.pending.append(
-            MicroBatch(Answer(out.sums), told, number, out.loss.detach(), out.logq_N, out.w_N, sequences, tokens_BC)
+            MicroBatch(HostCopy(out.sums), told, number, out.loss.detach(), out.logq_N, out.w_N, sequences, tokens_BC)
         )
 
     # ---- one optimizer step

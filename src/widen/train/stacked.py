@@ -22,8 +22,7 @@ from torch.nn import functional as F
 
 from widen.data.batch import Batch
 from widen.data.targets import Sequences
-from widen.head import target_sums
-from widen.head.answer import Answer
+from widen.head import HostCopy, target_sums
 from widen.models import checkpoint
 from widen.models.tiny_llama import LlamaShape, TinyLlama, plain_attention
 
@@ -163,7 +162,7 @@ class Stacked:
         """Read every model's sums and gradient norm, stop if one is not finite, and let each loss observe."""
         figures, M = [], len(self.loops)
         target_MBC = batch.sequences.target_BC.view(M, -1, batch.targets.shape[1])
-        for m, (loop, (*sums, norm)) in enumerate(zip(self.loops, Answer(found_Mq).read(), strict=True)):
+        for m, (loop, (*sums, norm)) in enumerate(zip(self.loops, HostCopy(found_Mq).read(), strict=True)):
             objective, mine = loop.objective, Sequences(target_MBC[m])
             tokens = batch.inputs.view_as(target_MBC)[m]
             objective.pending.append(

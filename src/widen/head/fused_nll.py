@@ -1,0 +1,312 @@
+"""`weighted_linear_nll`: head and weighted loss in one pass, with the gradient computed in the forward (paper, Algorithm 1).
+
+Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk, k entries of `SUMS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
+from .gradients import Gradients
+from .host_copy import HostCopy, TargetRows
+from .logit_buffer import LogitBuffer
+from .row_ops import RowOps, RowStats, real_dtype
+from .row_ops_torch import eager_logp, eager_logq, eager_stats, target_sums
+
+
+@runtime_checkable
+class TokenLocalWeight(Protocol):
+    """What the head needs to know of a loss: the weight of a token, from that token alone. `widen.losses` has them.
+
+    Examples:
+      Five lines make a loss that runs as fast as any other:
+
+      >>> class Focal:
+      ...     token_local = True
+      ...     def at(self, logq_N, position_N, length_N):
+      ...         return -torch.expm1(logq_N)
+      >>> round(Focal().at(torch.tensor([0.25]).log(), None, None).item(), 6)
+      0.75
+
+      An optional sixth line, ``never_zero = True``, promises that no weight is 0. The head then does not wait for the device once per
+      chunk to skip rows of weight 0. A broken promise costs products, not correctness.
+    """
+
+    @property
+    def token_local(self) -> bool:
+        """True: the weight of a token depends on that token alone."""
+        ...
+
+    def at(
+        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
+    ) -> Float[Tensor, " N"]:
+        """The weight of each token. ``logq_N`` is detached, in float32, one chunk at a time.
+
+        Position and length are None if the caller of the head gave none.
+        """
+        ...
+
+
+class HeadLoss(NamedTuple):
+    """A loss, and what its pass over the vocabulary found. Only ``loss`` has a gradient; the rest is for the log.
+
+    Rows whose target is ignored hold 0 (False). Every implementation fills every field.
+    """
+
+    loss: Float[Tensor, ""]
+    """sum of -w log q over the targets / num_tokens."""
+    logq_N: Float[Tensor, " N"]
+    """log Q of each target token."""
+    w_N: Float[Tensor, " N"]
+    """The weight of each token."""
+    entropy_N: Float[Tensor, " N"]
+    """Entropy of the model's next-token distribution, in nats."""
+    is_top1_N: Bool[Tensor, " N"]
+    """Whether the target is the model's most likely token: the mean is the token accuracy."""
+    num_targets: int
+    """Rows of this call whose target is not ignored."""
+    sums: Float[Tensor, " k"]
+    """The `SUMS` of those rows: ``dict(zip(SUMS, out.sums.tolist()))``."""
+
+
+def weighted_linear_nll(
+    hidden_ND: Float[Tensor, "N D"],
+    head_VD: Float[Tensor, "V D"],
+    target_N: Int[Tensor, " N"],
+    weight: TokenLocalWeight,
+    *,
+    position_N: Int[Tensor, " N"] | None,
+    length_N: Int[Tensor, " N"] | None,
+    num_tokens: float | Tensor,
+    bias: Float[Tensor, " V"] | None = None,
+    softcap: float | None = None,
+    impl: Impl = "auto",
+    workspace: int | None = None,
+    accumulate: torch.dtype | None = None,
+    ignore_index: int = -100,
+) -> HeadLoss:
+    r"""Weighted NLL of the targets and its gradient in three matrix products, with one chunk of logits in memory at a time.
+
+    .. math::  -\frac1n \sum_{t} \bar w_t \log Q_t, \qquad \bar w_t = w(\log \bar Q_t, l_t, L_t)
+
+    For weights that look at one token (NLL, c-Div, TaiLr, lambda-PR, a five-line class of yours). Each chunk takes the logits, softmax -
+    onehot in place, ``weight.at`` in PyTorch, and two products. A row of weight 0 costs no backward product (``logit_buffer.py``):
+    1 + 2a products if a fraction a of the rows is active.
+
+    The gradient is ready when the forward ends. ``backward`` multiplies it by the upstream gradient and hands it over, once; a second
+    backward through the same loss is an error. dW is summed over chunks in the dtype of the products and rounded once per chunk.
+    ``accumulate=torch.float32`` rounds once; it needs a float32 dW until the forward ends, and Triton then reads the logits twice.
+    In float16, dX and dW are kept in float32 until the backward: without the loss scale they would underflow.
+
+    Args:
+      hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate: as for `linear_logprob`.
+      weight: ``weight.at(logq, position, length)`` is called on each chunk, in float32.
+      position_N: l = 1..L, the place of each target among the targets of its sequence; arbitrary for ignored rows. None for a weight
+        that uses neither position nor length.
+      length_N: L, the number of targets of the sequence; None likewise.
+      num_tokens: targets of the whole optimizer step, all ranks and micro-batches. A tensor is read on the host.
+
+    Returns:
+      `HeadLoss`: the loss, and log q, weight, entropy and top-1 of each row from the same pass. A batch without targets gives a
+      differentiable 0.
+
+    Examples:
+      >>> class Inverse:
+      ...     token_local = True
+      ...     def at(self, logq_N, position_N, length_N):
+      ...         return (-logq_N).exp()
+      >>> hidden, head = torch.ones(2, 3, requires_grad=True), torch.zeros(4, 3, requires_grad=True)
+      >>> one = torch.ones(2, dtype=torch.long)
+      >>> out = weighted_linear_nll(hidden, head, torch.tensor([1, -100]), Inverse(), position_N=one, length_N=one, num_tokens=1)
+      >>> round(out.loss.item(), 4), out.w_N.tolist(), out.num_targets      # 4 log 4
+      (5.5452, [4.0, 0.0], 1)
+      >>> out.loss.backward()
+      >>> head.grad[:, 0]
+      tensor([ 1., -3.,  1.,  1.])
+    """
+    call = HeadCall(hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate)
+    run: Any = _weighted_linear_nll
+    if torch.compiler.is_compiling():  # shapes depend on data: break the graph and run the head as it is
+        run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
+    result: HeadLoss = run(call, weight, position_N, length_N, num_tokens)
+    return result
+
+
+def _weighted_linear_nll(
+    call: HeadCall, weight: TokenLocalWeight, position_N: Tensor | None, length_N: Tensor | None, num_tokens: float | Tensor
+) -> HeadLoss:  # fmt: skip
+    _check_weight(weight)
+    config = config_for(call)
+    tokens = HostCopy(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
+    hidden_ND, head_VD, target_N, bias_V = call[:4]
+    if config is None:
+        row_T = TargetRows(target_N, len(head_VD), call.ignore_index, row_ops("chunked")).rows()
+        targets = _Targets.of(row_T, target_N, position_N, length_N)
+        loss, each_kT, sums = _eager(call, weight, targets, _divisor(tokens, targets))
+    else:
+        needs = tuple(
+            torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden_ND, head_VD, bias_V)
+        )
+        with torch.no_grad(), computing_on(hidden_ND):
+            target_rows = TargetRows(target_N, len(head_VD), call.ignore_index, config.ops)
+            one_pass = _OnePass(hidden_ND, head_VD, bias_V, config, needs)
+            row_T = one_pass.start(target_rows)
+            targets = _Targets.of(row_T, target_N, position_N, length_N)
+            loss, each_kT, sums, gradients = one_pass.run(weight, targets, _divisor(tokens, targets))
+        loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, config.ops)  # type: ignore[no-untyped-call]
+    logq_N, w_N, entropy_N, top1_N = _spread(each_kT, row_T, len(target_N)).unbind()
+    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(targets.target_T), sums)
+
+
+def _check_weight(weight: TokenLocalWeight) -> None:
+    if not getattr(weight, "token_local", False) or not callable(getattr(weight, "at", None)):
+        raise ValueError(
+            f"weight={weight} is not token-local (token_local = True and a method at): its weights need whole sequences, and "
+            "the gradient here is computed one chunk of tokens at a time. Use logq = linear_logprob(hidden, head, target), which "
+            "serves every loss, then losses.weighted_nll(logq, mask, weight, state, num_tokens=n)"
+        )
+
+
+class _Targets(NamedTuple):
+    """The target rows: their places among the N (None: all), and the arguments of the weight."""
+
+    row_T: Tensor | None
+    target_T: Tensor
+    position_T: Tensor | None
+    length_T: Tensor | None
+
+    @classmethod
+    def of(cls, row_T: Tensor | None, target_N: Tensor, position_N: Tensor | None, length_N: Tensor | None) -> _Targets:
+        target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
+        return cls(row_T, target_T, *(x if row_T is None or x is None else x[row_T] for x in (position_N, length_N)))
+
+    def weigh(self, weight: TokenLocalWeight, logq_C: Tensor, at: slice) -> Tensor:
+        """``weight.at`` on the rows ``at`` of the T, with its result checked."""
+        position_C, length_C = (None if x is None else x[at] for x in (self.position_T, self.length_T))
+        w_C = weight.at(logq_C, position_C, length_C)
+        if not isinstance(w_C, Tensor) or w_C.shape != logq_C.shape or not w_C.is_floating_point():
+            got = f"{w_C.dtype} {tuple(w_C.shape)}" if isinstance(w_C, Tensor) else type(w_C).__name__
+            raise ValueError(
+                f"{weight}.at must return one real number per token, shape {tuple(logq_C.shape)}; got {got}"
+            )
+        return w_C.to(logq_C.dtype)
+
+
+def _divisor(tokens: float | HostCopy, targets: _Targets) -> float:
+    """What the sum is divided by; 1 for a call without targets, whose sum is 0."""
+    count, number = float(tokens.read() if isinstance(tokens, HostCopy) else tokens), len(targets.target_T)
+    if not count > 0 and number:
+        raise ValueError(
+            f"num_tokens={count:g} with {number} targets in this call; legal: the targets of the whole step, above 0"
+        )
+    return count if number else 1.0
+
+
+def _eager(
+    call: HeadCall, weight: TokenLocalWeight, targets: _Targets, divisor: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss, reported rows and their sums, with all logits kept and the gradient left to autograd."""
+    hidden_TD = call.hidden_ND if targets.row_T is None else call.hidden_ND[targets.row_T]
+    logp_TV = eager_logp(hidden_TD, call.head_VD, call.bias_V, call.softcap)
+    stats, logq_T = eager_stats(logp_TV, targets.target_T), eager_logq(logp_TV, targets.target_T)
+    with torch.no_grad():
+        w_T = targets.weigh(weight, stats.logq_C, slice(None))
+    loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, logq_T)).sum() / divisor
+    each_kT = torch.stack((stats.logq_C, w_T, stats.entropy_C, stats.top1_C))
+    return loss, each_kT, target_sums(*each_kT, tokens=len(w_T))
+
+
+class _OnePass:
+    """Head, weights and gradients of one call. It allocates all memory when it is made, while the device finds the target rows."""
+
+    def __init__(
+        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, config: HeadConfig, needs: tuple[bool, ...]
+    ) -> None:
+        self.config, self.hidden_ND, self.needs = config, hidden_ND, needs
+        narrow = torch.float32 if config.dtype == torch.float16 else config.dtype
+        wide = torch.promote_types(narrow, config.accumulate or narrow)
+        self.head_dtype = torch.float32 if config.dtype == torch.float16 else head_VD.dtype
+        head, bias = head_VD.to(config.dtype), None if bias_V is None else bias_V.to(config.dtype)
+        self.gradients = Gradients(hidden_ND, head, needs=needs, dtypes=(narrow, wide), ops=config.ops)
+        # One table, so that the rows of `HeadLoss` are a slice of it. Align its lines to 16 bytes: Triton compiles only the fast kernel.
+        self.table = head.new_empty(6, -(-len(hidden_ND) // 4) * 4, dtype=real_dtype(head.dtype))
+        self.buffer = LogitBuffer(hidden_ND, head, bias, config, config.new_buffer(len(hidden_ND), head))
+
+    def start(self, target_rows: TargetRows) -> Tensor | None:
+        """Wait for the target rows (None: all), with work queued before and after the wait."""
+        self.buffer.start_early(target_rows.row_N)
+        row_T = target_rows.rows()
+        self.buffer.start(len(self.hidden_ND) if row_T is None else len(row_T), row_T)
+        return row_T
+
+    def run(
+        self, weight: TokenLocalWeight, targets: _Targets, divisor: float
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]]:
+        """Loss, reported rows (log q, weight, entropy, top-1), their sums, and the gradients of hidden states, head and bias."""
+        table = self.table[:, : len(targets.target_T)]
+        lse_T, factor_T, logq_T, w_T, entropy_T, top1_T = table.unbind()
+        self._fill(weight, targets, RowStats(lse_T, logq_T, entropy_T, top1_T, factor_T), w_T, 1.0 / divisor)
+        del self.buffer  # dW may need a copy in another dtype next
+        dx, dw, db = self.gradients.finished()
+        sums = self.config.ops.sum_targets(table[2:])
+        loss = (sums[0] / -divisor).to(w_T.dtype)
+        return loss, table[2:], sums, (dx, None if dw is None else dw.to(self.head_dtype), db)
+
+    def _fill(self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor, scale: float) -> None:
+        """Fill ``stats`` and ``w_T`` chunk by chunk, and add the gradients of the active rows."""
+        backward, never_zero = any(self.needs), getattr(weight, "never_zero", False)
+        if backward and not never_zero:
+            self.gradients.clear_hidden()  # rows of weight 0 are never added
+        for chunk in self.buffer.chunks():
+            at = chunk.at
+            self.config.ops.fill_stats(chunk.z_CV, targets.target_T[at], stats.part(at), residual=backward)
+            w_T[at] = targets.weigh(weight, stats.logq_C[at], at)
+            if not backward:
+                continue
+            stats.factor_C[at].mul_(w_T[at])  # the coefficient of each row, launched before the wait in `hold`
+            active = self.buffer.hold(chunk, None if never_zero else w_T[at])
+            if active is not None:
+                z_CV, hidden_CD, at_C, row_C = active
+                self.gradients.add(z_CV, hidden_CD, row_C, stats.factor_C[at_C], scale=scale)
+
+
+class _HandOver(torch.autograd.Function):
+    """Connects a loss to gradients that are already known."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, loss: Tensor, gradients: tuple[Any, ...], ops: RowOps
+    ) -> Tensor:  # fmt: skip
+        ctx.gradients, ctx.ops = gradients, ops
+        ctx.dtypes = [None if x is None else x.dtype for x in (hidden_ND, head_VD, bias_V)]
+        return loss.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.gradients is None:
+            raise RuntimeError(
+                "weighted_linear_nll hands its gradient over once, and this is a second backward through the same loss; "
+                "add the losses up before backward, or use linear_logprob, which computes the gradient anew each time"
+            )
+        gradients, ctx.gradients = ctx.gradients, None  # no second reference: autograd can take dW without a copy
+        # Multiply by the upstream gradient (loss scale, accumulation) in the wider of the two dtypes.
+        wide = [
+            None if g is None else g.to(torch.promote_types(g.dtype, d))
+            for g, d in zip(gradients, ctx.dtypes, strict=True)
+        ]
+        ctx.ops.multiply_(upstream, *(g for g in wide if g is not None))
+        return *(None if g is None else g.to(d) for g, d in zip(wide, ctx.dtypes, strict=True)), None, None, None
+
+
+def _spread(each_kT: Tensor, row_T: Tensor | None, total: int) -> Tensor:
+    """One entry per token instead of one per target; 0 if the target is ignored."""
+    if row_T is None:
+        return each_kT
+    return each_kT.new_zeros(len(each_kT), total).index_copy_(1, row_T, each_kT)

@@ -1,0 +1,147 @@
+"""One buffer of logits, filled chunk by chunk with the target rows, and the active rows that wait in it for the backward products.
+
+A row of weight 0 has no gradient. The other rows of a chunk, the active rows, move to the front of the buffer, and the logits of the
+next chunk follow them. The products then take half a buffer or more of active rows at a time: one product for every row, two more for
+each active row, no logits computed twice, no second buffer. If a fraction a of the rows is active, a(1 - a) of all rows move.
+
+Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .config import HeadConfig
+from .host_copy import HostCopy
+
+_ALIGNED = 16
+"""Align each chunk to 16 rows so that Triton compiles only the fast kernel."""
+
+
+def logits_(z_CV: Tensor, hidden_CD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Tensor:
+    """``z = hidden @ head.T + bias``."""
+    if bias_V is None:
+        return torch.mm(hidden_CD, head_VD.t(), out=z_CV)
+    return torch.addmm(bias_V, hidden_CD, head_VD.t(), out=z_CV)
+
+
+class Chunk(NamedTuple):
+    """Logits just computed: rows ``at`` of the T target rows, which are rows ``row`` of the N tokens."""
+
+    z_CV: Tensor
+    hidden_CD: Tensor
+    at: slice
+    row: slice | Tensor
+
+
+class ActiveRows(NamedTuple):
+    """Rows for the backward products: residuals, hidden states, and their places among the T and the N."""
+
+    z_CV: Tensor
+    hidden_CD: Tensor
+    at: slice | Tensor
+    row: slice | Tensor
+
+
+class LogitBuffer:
+    """Call `start_early` (optional) and `start`, then iterate over `chunks`; `hold` keeps a chunk's active rows for the products.
+
+    ``memory`` comes from `HeadConfig.new_buffer`.
+    """
+
+    def __init__(
+        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, config: HeadConfig, memory: Tensor
+    ) -> None:
+        self.config, self.memory = config, memory
+        self.hidden_ND, self.head_VD, self.bias_V = hidden_ND, head_VD, bias_V
+        self.early = 0
+        self._held = 0  # active rows at the front of the buffer
+        self._held_at: list[Tensor] = []  # their places among the T, one tensor per chunk
+        self._held_whole: Chunk | None = None  # instead of places, if they are all rows of one chunk
+
+    def start_early(self, row_N: Tensor | None) -> None:
+        """Launch the logits of the first target rows before the host knows how many there are.
+
+        The device computes while the host waits. If there are fewer target rows, the rest of these logits is wasted.
+
+        Args:
+          row_N: the target rows, then zeros (`TargetRows.row_N`); required if the config asks for an early launch.
+        """
+        self.early = self.config.early_rows(len(self.hidden_ND), len(self.memory), self.head_VD)
+        if self.early == 0:
+            return
+        if row_N is None:
+            raise ValueError(
+                f"an early launch of {self.early} rows needs row operations that find them without a wait, unlike "
+                f"{type(self.config.ops).__name__}"
+            )
+        hidden_CD = self.hidden_ND[row_N[: self.early]].to(self.config.dtype)
+        logits_(self.memory[: self.early], hidden_CD, self.head_VD, self.bias_V)
+
+    def start(self, total: int, row_T: Tensor | None) -> None:
+        """Launch the rest of the first chunk, now that the host knows the ``total`` target rows; ``row_T`` None means all rows.
+
+        Call this before anything else is launched: it keeps the device busy while the host prepares targets and weights.
+        """
+        self.row_T, self.total = row_T, total
+        self.rows = self.config.chunk_rows(total, len(self.head_VD), len(self.memory))
+        self._next = self._fill(0, self.early) if total else None
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Every target row once, in order. The next chunk is launched when it is asked for, after the rows that are held."""
+        while self._next is not None:
+            yield self._next
+            stop = self._next.at.stop
+            self._next = self._fill(stop, 0) if stop < self.total else None
+
+    def _fill(self, start: int, done: int) -> Chunk:
+        """Launch the logits of as many rows from ``start`` on as fit, except the first ``done``, which were launched early."""
+        room = self.rows - self._held
+        if self._held and room > _ALIGNED:
+            room -= room % _ALIGNED
+        at = slice(start, min(start + room, self.total))
+        row = at if self.row_T is None else self.row_T[at]
+        hidden_CD = self.hidden_ND[row].to(self.config.dtype)
+        z_CV = self.memory[self._held : self._held + len(hidden_CD)]
+        if done < len(hidden_CD):
+            logits_(z_CV[done:], hidden_CD[done:], self.head_VD, self.bias_V)
+        return Chunk(z_CV, hidden_CD, at, row)
+
+    def hold(self, chunk: Chunk, w_C: Tensor | None) -> ActiveRows | None:
+        """Hold the active rows of a chunk; returns all held rows once it is time for their products.
+
+        Waits for the device to count the active rows, unless ``w_C`` is None, which promises that all are. Nothing can be launched
+        before: the products need that number.
+        """
+        ops, size, start = self.config.ops, len(chunk.z_CV), chunk.at.start
+        count, order_C = size, None
+        if w_C is not None:
+            compaction = ops.find_active(w_C)
+            count, holes = HostCopy(compaction.counts).read()
+            order_C = ops.compact_(chunk.z_CV, compaction, count, holes) if count < size else None
+        if self._held == 0 and count == size:
+            self._held_whole = chunk  # it fills the buffer or is the last: it is taken below
+        else:
+            at_C = torch.arange(size, device=chunk.z_CV.device) if order_C is None else order_C
+            self._held_at.append(at_C + start if start else at_C)
+        self._held += count
+        return self._take() if self._is_time(self.total - chunk.at.stop) else None
+
+    def _is_time(self, rest: int) -> bool:
+        """Whether no rows are left, or too little room is left for them."""
+        full = 2 * self._held > self.rows
+        in_the_way = rest <= self.rows < rest + self._held  # without the held rows, all others would fit at once
+        return self._held > 0 and (rest == 0 or full or in_the_way)
+
+    def _take(self) -> ActiveRows:
+        z_CV, whole, at = self.memory[: self._held], self._held_whole, self._held_at
+        self._held, self._held_whole, self._held_at = 0, None, []
+        if whole is not None:
+            return ActiveRows(z_CV, whole.hidden_CD, whole.at, whole.row)
+        at_C = at[0] if len(at) == 1 else torch.cat(at)
+        row_C = at_C if self.row_T is None else self.row_T[at_C]
+        return ActiveRows(z_CV, self.hidden_ND[row_C].to(self.config.dtype), at_C, row_C)

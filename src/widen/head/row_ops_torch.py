@@ -1,0 +1,163 @@
+"""The head in plain PyTorch: first the definition, which keeps all N x V logits, then the same numbers from one chunk of logits.
+
+The ``eager_*`` functions are the oracle of every other implementation and the baseline that they are timed against.
+
+Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk, H holes, k entries of `SUMS`.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .row_ops import Compaction, RowOps, RowStats, real_dtype
+
+
+def eager_logp(
+    hidden_ND: Float[Tensor, "N D"],
+    head_VD: Float[Tensor, "V D"],
+    bias_V: Float[Tensor, " V"] | None,
+    softcap: float | None,
+) -> Float[Tensor, "N V"]:
+    """Log-probabilities of the whole vocabulary, in float32 or better."""
+    z_NV = F.linear(hidden_ND, head_VD, bias_V)
+    z_NV = z_NV.to(real_dtype(z_NV.dtype))
+    if softcap is not None:
+        z_NV = softcap * torch.tanh(z_NV / softcap)
+    return z_NV.log_softmax(-1)
+
+
+def eager_logq(logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Log-probabilities of the targets."""
+    return logp_NV.gather(-1, target_N[:, None])[:, 0]
+
+
+@torch.no_grad()
+def eager_stats(logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"]) -> RowStats:
+    """`RowStats` of log-probabilities, whose log-sum-exp is 0."""
+    logq_N = eager_logq(logp_NV, target_N)
+    entropy_N = torch.special.entr(logp_NV.exp()).sum(-1)
+    top1_N = torch.zeros_like(logq_N)
+    if logp_NV.numel():
+        top1_N = (logq_N >= logp_NV.amax(-1)).to(logq_N.dtype)
+    return RowStats(torch.zeros_like(logq_N), logq_N, entropy_N, top1_N, torch.ones_like(logq_N))
+
+
+def target_sums(
+    logq_N: Tensor, w_N: Tensor, entropy_N: Tensor, top1_N: Tensor, *, tokens: Tensor | float
+) -> Float[Tensor, " k"]:
+    """The `SUMS` as a tensor on the device, from one entry per row. Rows without a target must hold 0 in each argument.
+
+    >>> one = torch.ones(2)
+    >>> target_sums(-one, 3 * one, 2 * one, one, tokens=2)[0].item()
+    -6.0
+    """
+    wide = torch.float32 if logq_N.device.type == "mps" else torch.float64  # Apple's devices have no float64
+    logq, w, entropy, top1 = torch.stack([x.to(wide) for x in (logq_N, w_N, entropy_N, top1_N)])
+    weighted = torch.where(w == 0, w, w * logq).sum()
+    largest = w.amax() if len(w) else w.sum()
+    counted = w.count_nonzero().to(wide)
+    # Fill on the device: copying a number from the host waits for everything launched before.
+    count = tokens.to(wide) if isinstance(tokens, Tensor) else w.new_full((), tokens)
+    return torch.stack([weighted, w.sum(), w.dot(w), largest, counted, logq.sum(), entropy.sum(), top1.sum(), count])
+
+
+class TorchRowOps(RowOps):
+    """Row operations for any device; nothing to compile."""
+
+    def pitch(self, vocabulary: int) -> int:
+        """Rows are contiguous."""
+        return vocabulary
+
+    def bytes_per_row(self, vocabulary: int, dtype: torch.dtype) -> int:
+        """The logits, log-softmax and softmax, and the tanh of a soft cap."""
+        real = real_dtype(dtype)
+        copies = 1 + (real != dtype) + (self.softcap is not None)
+        return vocabulary * (dtype.itemsize + copies * real.itemsize)
+
+    def find_targets(self, target_N: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor | None, Tensor]:
+        """Counts only: the rows themselves need a wait."""
+        keep_N = target_N != ignore_index
+        wrong_N = keep_N & ((target_N < 0) | (target_N >= vocabulary))
+        return None, torch.stack((keep_N.sum(), wrong_N.sum()))
+
+    def fill_logq(self, z_CV: Tensor, target_C: Tensor, stats: RowStats) -> None:
+        """In float32 or better."""
+        real_CV, _ = self._capped(z_CV)
+        torch.logsumexp(real_CV, 1, out=stats.lse_C)
+        torch.sub(_at(real_CV, target_C), stats.lse_C, out=stats.logq_C)
+
+    def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
+        """The residual is softmax - onehot itself: every factor is 1."""
+        real_CV, slope_CV = self._capped(z_CV)
+        logp_CV = real_CV.log_softmax(1)
+        stats.logq_C.copy_(_at(logp_CV, target_C))
+        torch.sub(_at(real_CV, target_C), stats.logq_C, out=stats.lse_C)
+        stats.top1_C.copy_(stats.logq_C >= logp_CV.amax(1))
+        p_CV = torch.exp(logp_CV, out=real_CV)
+        logp_CV.clamp_(min=torch.finfo(logp_CV.dtype).min)  # 0 * -inf is nan; 0 times the lowest number is 0
+        torch.sum(logp_CV.mul_(p_CV), 1, out=stats.entropy_C).neg_()
+        stats.factor_C.fill_(1)
+        if residual:
+            _subtract_onehot_(p_CV, target_C)
+            if slope_CV is not None:
+                p_CV.mul_(slope_CV)
+            if p_CV is not z_CV:
+                z_CV.copy_(p_CV)
+
+    def residual_(self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor) -> None:
+        """In float32 or better, rounded once."""
+        real_CV, slope_CV = self._capped(z_CV)
+        p_CV = real_CV.sub_(lse_C[:, None]).exp_()
+        _subtract_onehot_(p_CV, target_C)
+        if slope_CV is not None:
+            p_CV.mul_(slope_CV)
+        torch.mul(p_CV, coefficient_C[:, None], out=z_CV)
+
+    def find_active(self, w_C: Tensor) -> Compaction:
+        """Waits for the device."""
+        place_C, active_C = torch.arange(len(w_C), device=w_C.device), w_C != 0
+        count = active_C.sum()
+        hole_H = ((place_C < count) & ~active_C).nonzero()[:, 0]
+        place_C[hole_H] = ((place_C >= count) & active_C).nonzero()[:, 0]
+        return Compaction(place_C, hole_H, torch.stack((count, count.new_full((), len(hole_H)))))
+
+    def move_rows_(self, z_CV: Tensor, order_C: Tensor, hole_H: Tensor) -> None:
+        """Through a copy of the moved rows."""
+        z_CV[hole_H] = z_CV[order_C[hole_H]]
+
+    def scale_rows(self, coefficient_C: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
+        """One product per pair."""
+        for x_CD, out in pairs:
+            torch.mul(x_CD, coefficient_C[:, None], out=out)
+
+    def multiply_(self, factor: Tensor, *tensors: Tensor) -> None:
+        """Off the CPU this waits for the value of the factor."""
+        # A Python number is not rounded to x's dtype; a tensor would be: bfloat16 turns 1/3 into 0.334.
+        value = factor.item()
+        if value != 1:
+            for x in tensors:
+                x.mul_(value)
+
+    def sum_targets(self, each_kT: Tensor) -> Tensor:
+        """By `target_sums`."""
+        return target_sums(*each_kT, tokens=each_kT.shape[1])
+
+    def _capped(self, z_CV: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits in float32 or better after the soft cap, and its slope. Without a cap they share memory with ``z_CV`` if they can."""
+        real_CV = z_CV.to(real_dtype(z_CV.dtype))
+        if self.softcap is None:
+            return real_CV, None
+        bent_CV = torch.tanh(real_CV / self.softcap)
+        return self.softcap * bent_CV, bent_CV.square_().neg_().add_(1)
+
+
+def _at(x_CV: Tensor, target_C: Tensor) -> Tensor:
+    return x_CV.gather(1, target_C[:, None])[:, 0]
+
+
+def _subtract_onehot_(p_CV: Tensor, target_C: Tensor) -> None:
+    row_C = torch.arange(len(p_CV), device=p_CV.device)
+    p_CV[row_C, target_C] -= 1  # index_put_ to distinct places is reproducible; scatter_add_ on CUDA is not
