@@ -14,7 +14,7 @@ from widen.cli.__main__ import main
 from widen.report.load import find_runs, load
 from widen.report.paper_figures import write_figures
 from widen.run import recipe, runner
-from widen.run.compare import matched_temperature
+from widen.run.against_nll import matched_temperature
 from widen.run.experiment import Experiment, experiment_from
 from widen.run.finetune import FineTune
 from widen.run.runner import run as run_texts

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from widen.report.curves import FrontierPoint, frontier, pr_curves
-from widen.report.page import Choice, Figure, Fold, Page, Section, Table, Warnings, json_text
+from widen.report.page import Figure, FigureChoice, Fold, Page, Section, Table, Warnings, json_text
 from widen.report.style import line_style
 from widen.theory import ArtificialCase
 
@@ -85,7 +85,7 @@ def test_folds_warnings_and_choices_are_escaped_too():
     parts = [
         Fold(summary=EVIL, text=[EVIL], code=EVIL),
         Warnings(lines=[EVIL]),
-        Choice(label=EVIL, figures={EVIL: figure}),
+        FigureChoice(label=EVIL, figures={EVIL: figure}),
     ]
     html = Page(title="x", lead="x", sections=[Section(title="x", parts=parts)], made_by="x").html()
     assert "<script>document" not in outside_plotly(html)

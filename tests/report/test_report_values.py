@@ -21,7 +21,7 @@ from widen.report.run_data import RunData, SampleCell
 from widen.report.run_data import SampleText as Sample
 from widen.report.trade_off import shared_decodings
 from widen.report.training_curves import _thinned, training
-from widen.run.compare import cdiv_order, mean_of
+from widen.run.against_nll import cdiv_order, mean_of
 from widen.run.record import Record
 from widen.sample import Decoding
 

@@ -84,8 +84,8 @@ def test_steps_are_counted_as_the_host_counts_them(base, tmp_path, changes):
     class Stop(Exception):
         pass
 
-    def stop(_, now):
-        raise Stop(now.steps)
+    def stop(_, done, total):
+        raise Stop(total)
 
     config = replace(base, **changes)
     with pytest.raises(Stop) as stopped:

@@ -8,12 +8,12 @@ import pytest
 
 from widen.data.tasks import Example
 from widen.metrics.passes import pass_scores
-from widen.run.compare import gains, matched_temperature
+from widen.run.against_nll import gains, matched_temperature
 from widen.run.experiment import Experiment, Published, experiment_from, load
 from widen.run.finetune import FineTune, Lora, Source
 from widen.run.questions import named, prompts_for, prompts_path
 from widen.run.score_settings import ExactScore, KnnScore, ProgramScore, SupportScore
-from widen.run.scoring.sampled import Measured, Sampled, records_of
+from widen.run.scoring.score_files import Measured, Sampled, records_of
 from widen.run.table import as_text, read_csv, summarise, to_csv
 from widen.run.value import to_json
 from widen.sample import Decoding

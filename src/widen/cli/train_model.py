@@ -164,7 +164,7 @@ def main(options: argparse.Namespace) -> int:
 
 def make_config(options: argparse.Namespace) -> FineTune:
     """The config file, if there is one; then --paper; then the flags."""
-    from widen.data.tasks.records import ENDINGS
+    from widen.data.tasks.source_files import ENDINGS
     from widen.run.finetune.config import FineTune, load_finetune
     from widen.run.finetune.defaults import PAPER
     from widen.run.value import from_json, set_key, to_json

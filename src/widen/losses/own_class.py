@@ -19,7 +19,7 @@ def class_spec(loss: Any) -> str:
 
     >>> from widen.losses import CDiv
     >>> class_spec(CDiv(alpha=1.4, cap=10.0))
-    'widen.losses.cdiv:CDiv(alpha=1.4, cap=10.0)'
+    'widen.losses.cdiv:CDiv(cap=10.0, alpha=1.4)'
     """
     kind = type(loss)
     name = f"{kind.__module__}:{kind.__qualname__}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from widen.run.compare import Mean, mean_of
+from widen.run.against_nll import Mean, mean_of
 from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
@@ -43,7 +43,7 @@ class LinePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ModelLine:
     """One setting: its runs, which differ in seeds alone, and its points."""
 
     name: str
@@ -78,7 +78,7 @@ class Line:
         return [point for point in self.points if point.kind == kind]
 
 
-def kinds_of(lines: Iterable[Line]) -> list[str]:
+def kinds_of(lines: Iterable[ModelLine]) -> list[str]:
     """Every kind of score with points, in order of appearance."""
     return list(dict.fromkeys(point.kind for line in lines for point in line.points))
 
@@ -95,7 +95,7 @@ def seedless(value: Any) -> Any:
     return value
 
 
-def group(runs: Sequence[RunData]) -> list[Line]:
+def group(runs: Sequence[RunData]) -> list[ModelLine]:
     """One line per setting, in the order of the runs. Settings that share a name are told apart by what differs."""
     labels = _kind_labels(record for run in runs for record in run.records)
     groups: dict[tuple[str, str], list[RunData]] = {}
@@ -106,11 +106,11 @@ def group(runs: Sequence[RunData]) -> list[Line]:
     for (name, _), members in groups.items():
         rivals = [other for (same, _), (other, *_) in groups.items() if same == name]
         shown = name if len(rivals) == 1 else f"{name} ({_difference(members[0], rivals)})"
-        lines.append(Line(name=shown, loss=members[0].loss, runs=members, points=_points(members, labels)))
+        lines.append(ModelLine(name=shown, loss=members[0].loss, runs=members, points=_points(members, labels)))
     return _unique(lines)
 
 
-def _unique(lines: Sequence[Line]) -> list[Line]:
+def _unique(lines: Sequence[ModelLine]) -> list[ModelLine]:
     """No two lines of one name: figures, legends and tables go by names."""
     taken: dict[str, int] = {}
     out = []

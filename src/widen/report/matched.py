@@ -1,4 +1,4 @@
-"""The report's section on matched temperatures: c-Div of order alpha at t beside NLL at alpha t (`widen.run.compare` says why)."""
+"""The report's section on matched temperatures: c-Div of order alpha at t beside NLL at alpha t (`widen.run.against_nll` says why)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from widen.run.compare import cdiv_order, training_key
+from widen.run.against_nll import cdiv_order, training_key
 
-from .lines import Line, LinePoint
-from .parts import Cell, Choice, Figure, Part, Section, Table
+from .lines import LinePoint, ModelLine
+from .parts import Cell, Figure, FigureChoice, Part, Section, Table
 from .style import layout, line_style
 
 HEADERS = ["model", "t", "α·t", "precision", "NLL at α·t", "difference", "± "]
@@ -34,13 +34,13 @@ class Pair:
     interpolated: bool
 
 
-def baseline(line: Line, lines: Sequence[Line]) -> Line | None:
+def baseline(line: ModelLine, lines: Sequence[ModelLine]) -> ModelLine | None:
     """The NLL line that was trained alike but for the loss; None if there is none."""
     key = training_key(line.experiment.get("model"))
     return next((o for o in lines if o.loss == "nll" and training_key(o.experiment.get("model")) == key), None)
 
 
-def pairs(line: Line, nll: Line, *, kind: str) -> list[Pair]:
+def pairs(line: ModelLine, nll: ModelLine, *, kind: str) -> list[Pair]:
     """Every point of a c-Div line with its match; temperatures beyond NLL's range have none."""
     alpha = cdiv_order(line.loss)
     if not alpha:
@@ -84,7 +84,7 @@ def _pair(point: LinePoint, matched: float, low: LinePoint, high: LinePoint, sha
     )
 
 
-def matched_temperatures(lines: Sequence[Line], kinds: Sequence[str], styles: Mapping[str, int]) -> list[Section]:
+def matched_temperatures(lines: Sequence[ModelLine], kinds: Sequence[str], styles: Mapping[str, int]) -> list[Section]:
     """Figures and a table of every c-Div line against NLL; no section if no run is c-Div."""
     figures: dict[str, Figure] = {}
     rows: list[list[Cell]] = []
@@ -115,14 +115,14 @@ def matched_temperatures(lines: Sequence[Line], kinds: Sequence[str], styles: Ma
         "Interpolated: NLL was not scored at α·t itself, its neighbours were joined in log t."
     )
     parts: list[Part] = [
-        Choice(label="c-Div model", figures=figures),
+        FigureChoice(label="c-Div model", figures=figures),
         Table(headers=HEADERS, rows=rows, general=("t", "α·t"), caption=caption),
     ]
     title = "Matched temperatures: c-Div at t, NLL at α·t"
     return [Section(title=title, short="Matched temperatures", text=text, parts=parts)]
 
 
-def _row(line: Line, pair: Pair) -> list[Cell]:
+def _row(line: ModelLine, pair: Pair) -> list[Cell]:
     return [
         line.name,
         pair.temperature,
@@ -139,7 +139,7 @@ def _row(line: Line, pair: Pair) -> list[Cell]:
     ]
 
 
-def _figure(line: Line, nll: Line, kind: str, found: Sequence[Pair], styles: Mapping[str, int]) -> Figure:
+def _figure(line: ModelLine, nll: ModelLine, kind: str, found: Sequence[Pair], styles: Mapping[str, int]) -> Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure()

@@ -19,12 +19,24 @@ from typing import Any
 
 from widen.disk.atomic import write_bytes
 
-from .parts import LONG, Cell, Choice, Figure, Fold, Panel, Part, Section, Table, Warnings
+from .parts import LONG, Cell, Figure, FigureChoice, Fold, Panel, Part, Section, Table, Warnings
 
 MANY = 400
 """A table of more rows is laid out only when it comes on screen: a thousand rows are a fifth of a second."""
 
-__all__ = ["Cell", "Choice", "Figure", "Fold", "Page", "Panel", "Part", "Section", "Table", "Warnings", "json_text"]
+__all__ = [
+    "Cell",
+    "Figure",
+    "FigureChoice",
+    "Fold",
+    "Page",
+    "Panel",
+    "Part",
+    "Section",
+    "Table",
+    "Warnings",
+    "json_text",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +137,7 @@ def _block(part: Part, taken: set[str]) -> dict[str, Any]:
                 "caption": part.caption,
                 **_table(part),
             }
-        case Choice():
+        case FigureChoice():
             figures = [{"choice": name, **_figure(figure, taken)} for name, figure in part.figures.items()]
             return {"kind": "choice", "label": part.label, "figures": figures}
         case Fold():

@@ -48,7 +48,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class FigureChoice:
     """Several figures of which one is shown, picked by name from a list."""
 
     label: str
@@ -84,7 +84,7 @@ class Panel:
     blobs: Mapping[str, str] = field(default_factory=dict)
 
 
-Part = Figure | Table | Choice | Fold | Warnings | Panel
+Part = Figure | Table | FigureChoice | Fold | Warnings | Panel
 
 
 @dataclass(frozen=True, kw_only=True)

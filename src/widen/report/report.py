@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from widen.run.compare import Mean
+from widen.run.against_nll import Mean
 
 from . import load, sample_panel, static, warn
-from .lines import Line, group, kinds_of
+from .lines import ModelLine, group, kinds_of
 from .matched import matched_temperatures
 from .page import Page
 from .parts import Cell, Fold, Part, Section, Table, Warnings
@@ -68,7 +68,7 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
     )
 
 
-def _title(lines: Sequence[Line]) -> str:
+def _title(lines: Sequence[ModelLine]) -> str:
     names = [line.name for line in lines]
     return "Precision and recall: " + (
         ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
@@ -79,13 +79,13 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _training(lines: Sequence[Line], styles: Mapping[str, int]) -> Section:
+def _training(lines: Sequence[ModelLine], styles: Mapping[str, int]) -> Section:
     choice = training(lines, styles=styles)
     text = ["What was logged while training."] if choice else ["No run has a training log."]
     return Section(title="Training", text=text, parts=[choice] if choice else [])
 
 
-def _scores(lines: Sequence[Line]) -> Section:
+def _scores(lines: Sequence[ModelLine]) -> Section:
     rows: list[list[Cell]] = [
         [
             line.name,
@@ -128,7 +128,7 @@ def _shown(caption: str, count: int, most: int) -> str:
     return f"{caption}." if count <= most else f"{caption}: the first {most:,} of {count:,}."
 
 
-def _samples(lines: Sequence[Line]) -> Section:
+def _samples(lines: Sequence[ModelLine]) -> Section:
     packed = sample_panel.pack(lines)
     if packed is None:
         return Section(title="Samples", text=["No run has samples: `widen sample RUN` draws some."])
@@ -136,7 +136,7 @@ def _samples(lines: Sequence[Line]) -> Section:
     return Section(title="Samples", text=text, parts=[packed.panel])
 
 
-def _what_was_run(lines: Sequence[Line], said: Sequence[str]) -> Section:
+def _what_was_run(lines: Sequence[ModelLine], said: Sequence[str]) -> Section:
     parts: list[Part] = [Warnings(lines=said)] if said else []
     for line in lines:
         seeds = ", ".join(str(run.seed) for run in line.runs)

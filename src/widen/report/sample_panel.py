@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from .lines import Line
+from .lines import ModelLine
 from .parts import Panel
 from .run_data import RunData, SampleCell, SampleText
 
@@ -35,7 +35,7 @@ class Packed(NamedTuple):
     said: str
 
 
-def pack(lines: Sequence[Line], *, budget: int = BUDGET) -> Packed | None:
+def pack(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Packed | None:
     """The panel with the samples of all runs; None where there are none."""
     runs = [(line, run) for line in lines for run in line.runs if run.samples]
     if not runs:
@@ -77,7 +77,7 @@ def chosen(cell: SampleCell, order: Mapping[str, int], keep: int) -> list[Sample
 
 
 def _blobs(
-    runs: Sequence[tuple[Line, RunData]], order: Mapping[str, int], *, keep: int, clip: int
+    runs: Sequence[tuple[ModelLine, RunData]], order: Mapping[str, int], *, keep: int, clip: int
 ) -> tuple[dict[str, str], list[list[dict[str, Any]]], list[str]]:
     """One compressed text a run, what each of its cells holds, and the prompts that are left."""
     blobs, cells, index = {}, [], dict[str, int]()
@@ -101,7 +101,7 @@ def _row(sample: SampleText, index: dict[str, int], clip: int) -> list[Any]:
 
 
 def _data(
-    runs: Sequence[tuple[Line, RunData]], prompts: Sequence[str], cells: Sequence[list[dict[str, Any]]]
+    runs: Sequence[tuple[ModelLine, RunData]], prompts: Sequence[str], cells: Sequence[list[dict[str, Any]]]
 ) -> dict[str, Any]:
     found = {cell.label: cell.temperature for _, run in runs for cell in run.samples}
     labels = sorted(found, key=lambda label: (found[label] is None, found[label] or 0.0, label))

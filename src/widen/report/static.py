@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .lines import Line, LinePoint, kinds_of
+from .lines import LinePoint, ModelLine, kinds_of
 from .paper_figures.look import FORMATS, LONG, caption, look, panels, plain, save, shown, styled, unit_square
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def write(lines: Sequence[Line], folder: str | Path, *, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write(lines: Sequence[ModelLine], folder: str | Path, *, formats: Sequence[str] = FORMATS) -> list[Path]:
     """``frontier-<kind>`` for each kind of score and ``pr_curves`` at the temperature nearest 1; nothing without scores."""
     folder, written = Path(folder), []
     with styled():
@@ -25,7 +25,7 @@ def write(lines: Sequence[Line], folder: str | Path, *, formats: Sequence[str] =
     return written
 
 
-def _frontier(lines: Sequence[Line], kind: str) -> Figure:
+def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
     figure, (ax,) = panels(width=6.4, height=4.2)
     curves: dict[str, list[LinePoint]] = {}
     for line in lines:
@@ -61,7 +61,7 @@ def _frontier(lines: Sequence[Line], kind: str) -> Figure:
     return figure
 
 
-def _curves(lines: Sequence[Line]) -> Figure:
+def _curves(lines: Sequence[ModelLine]) -> Figure:
     figure, (ax,) = panels(width=6.4, height=4.2)
     temperatures = {point.temperature for line in lines for point in line.points if point.curve_precision}
     t = min(temperatures, key=lambda x: (abs(x - 1.0), x))

@@ -9,12 +9,12 @@ from typing import Any
 from widen.sample.decoding import Decoding
 
 from .curves import FrontierPoint, frontier
-from .lines import Line, LinePoint
+from .lines import LinePoint, ModelLine
 from .parts import Figure, Panel, Section
 from .style import line_style
 
 
-def frontiers(lines: Sequence[Line], kinds: Sequence[str], styles: Mapping[str, int]) -> Section:
+def frontiers(lines: Sequence[ModelLine], kinds: Sequence[str], styles: Mapping[str, int]) -> Section:
     """One figure per kind of score."""
     text = [
         "Precision against recall, one line per model and decoding method, temperature along it: small marks are cold, large ones hot. "
@@ -29,7 +29,7 @@ def frontiers(lines: Sequence[Line], kinds: Sequence[str], styles: Mapping[str, 
     return Section(title="The trade-off", short="Trade-off", text=text, parts=parts)
 
 
-def _frontier(lines: Sequence[Line], kind: str, styles: Mapping[str, int]) -> Figure:
+def _frontier(lines: Sequence[ModelLine], kind: str, styles: Mapping[str, int]) -> Figure:
     mine = [(line, point) for line in lines for point in line.of_kind(kind)]
     points = [
         FrontierPoint(
@@ -71,7 +71,7 @@ def _meaning(point: LinePoint) -> str:
     return text
 
 
-def _bars(lines: Sequence[Line]) -> str:
+def _bars(lines: Sequence[ModelLine]) -> str:
     counts = sorted({len(line.runs) for line in lines})
     if counts == [1]:
         return "Single runs: no interval over seeds."
@@ -79,7 +79,7 @@ def _bars(lines: Sequence[Line]) -> str:
     return f"Bars are 95 % intervals over seeds (Student's t; {seeds} seeds per line); a single run keeps its score's own, if any."
 
 
-def best_setting(lines: Sequence[Line], kinds: Sequence[str]) -> list[Section]:
+def best_setting(lines: Sequence[ModelLine], kinds: Sequence[str]) -> list[Section]:
     """The panel that finds the best setting for a target; no section if nothing is scored."""
     if not kinds:
         return []
@@ -94,7 +94,7 @@ def best_setting(lines: Sequence[Line], kinds: Sequence[str]) -> list[Section]:
     return [Section(title="Best setting for a target", short="Best setting", text=text, parts=[panel])]
 
 
-def _setting(line: Line, point: LinePoint) -> dict[str, Any]:
+def _setting(line: ModelLine, point: LinePoint) -> dict[str, Any]:
     return {
         "line": line.name,
         "loss": line.loss,
@@ -108,7 +108,7 @@ def _setting(line: Line, point: LinePoint) -> dict[str, Any]:
     }
 
 
-def shared_decodings(lines: Sequence[Line]) -> list[Decoding]:
+def shared_decodings(lines: Sequence[ModelLine]) -> list[Decoding]:
     """The decodings at which most lines have a curve: NLL is often scored at many more, to be matched with c-Div."""
     counts: dict[Decoding, int] = {}
     for line in lines:
@@ -119,7 +119,7 @@ def shared_decodings(lines: Sequence[Line]) -> list[Decoding]:
     return sorted(shared, key=lambda decoding: (decoding.temperature, decoding.spec))
 
 
-def curves(lines: Sequence[Line], styles: Mapping[str, int]) -> list[Section]:
+def curves(lines: Sequence[ModelLine], styles: Mapping[str, int]) -> list[Section]:
     """The panel of PR curves; no section if no score holds curves."""
     decodings = shared_decodings(lines)
     if not decodings:
@@ -151,7 +151,7 @@ def _curve(point: LinePoint) -> dict[str, Any]:
     }
 
 
-def _lams(lines: Sequence[Line]) -> list[float]:
+def _lams(lines: Sequence[ModelLine]) -> list[float]:
     """lambda = tan(angle), angles evenly spaced over [0, pi/2], as many as a curve has points."""
     count = next(len(point.curve_precision) for line in lines for point in line.points if point.curve_precision)
     return [math.tan(math.pi / 2 * i / (count - 1)) for i in range(count - 1)] + [math.inf]

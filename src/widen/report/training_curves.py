@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .lines import Line
+from .lines import ModelLine
 from .load import number
-from .parts import Choice, Figure
+from .parts import Figure, FigureChoice
 from .run_data import RunData
 from .style import layout, line_style
 
@@ -28,7 +28,7 @@ MEANING = {
 }
 
 
-def training(lines: Sequence[Line], *, styles: Mapping[str, int]) -> Choice | None:
+def training(lines: Sequence[ModelLine], *, styles: Mapping[str, int]) -> FigureChoice | None:
     """One figure a logged number, picked from a list; None where nothing was logged."""
     rows = {id(run): [_flat(row) for row in run.log] for line in lines for run in line.runs}
     names = dict.fromkeys(name for flat in rows.values() for row in flat for name in row if name != "step")
@@ -37,7 +37,7 @@ def training(lines: Sequence[Line], *, styles: Mapping[str, int]) -> Choice | No
         return None
     share = max(40, POINTS // max(1, sum(len(line.runs) for line in lines)))
     thin = {key: _thinned(flat, share) for key, flat in rows.items()}
-    return Choice(label="logged number", figures={name: _figure(name, lines, thin, styles) for name in ordered})
+    return FigureChoice(label="logged number", figures={name: _figure(name, lines, thin, styles) for name in ordered})
 
 
 def _flat(row: Mapping[str, Any], where: str = "") -> dict[str, float]:
@@ -65,7 +65,7 @@ def _thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, floa
 
 
 def _figure(
-    name: str, lines: Sequence[Line], rows: Mapping[int, list[dict[str, float]]], styles: Mapping[str, int]
+    name: str, lines: Sequence[ModelLine], rows: Mapping[int, list[dict[str, float]]], styles: Mapping[str, int]
 ) -> Figure:
     import plotly.graph_objects as go
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from widen.losses import LambdaPR, Product
-from widen.run.compare import last_loss
+from widen.run.against_nll import last_loss
 from widen.theory.optima import lambda_pr_threshold
 
-from .lines import Line, setting
+from .lines import ModelLine, setting
 from .load import number
 from .run_data import RunData
 
@@ -40,7 +40,7 @@ def without_duplicates(runs: Sequence[RunData]) -> tuple[list[RunData], list[str
     return list(kept.values()), said
 
 
-def warnings(lines: Sequence[Line]) -> list[str]:
+def warnings(lines: Sequence[ModelLine]) -> list[str]:
     """Sentences, each with the name of what it speaks of; none twice."""
     found = [*_single(lines), *_versions(lines), *_counts(lines)]
     for line in lines:
@@ -49,14 +49,14 @@ def warnings(lines: Sequence[Line]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _single(lines: Sequence[Line]) -> Iterator[str]:
+def _single(lines: Sequence[ModelLine]) -> Iterator[str]:
     single = [line.name for line in lines if len(line.runs) == 1]
     if single:
         shown = ", ".join(single[:8]) + (f" and {len(single) - 8} more" if len(single) > 8 else "")
         yield f"Single runs, without an interval over seeds: {shown}."
 
 
-def _versions(lines: Sequence[Line]) -> Iterator[str]:
+def _versions(lines: Sequence[ModelLine]) -> Iterator[str]:
     seen: dict[str, set[str]] = {}
     for run in (run for line in lines for run in line.runs):
         for package, version in (run.env.get("packages") or {}).items():
@@ -66,13 +66,13 @@ def _versions(lines: Sequence[Line]) -> Iterator[str]:
         yield f"The runs were made with different versions: {'; '.join(mixed)}."
 
 
-def _counts(lines: Sequence[Line]) -> Iterator[str]:
+def _counts(lines: Sequence[ModelLine]) -> Iterator[str]:
     counts = sorted({p.n for line in lines for p in line.points if p.ceiling is not None and p.n is not None})
     if len(counts) > 1:
         yield f"Recall is counted over different numbers of samples ({', '.join(map(str, counts))}): such recalls do not compare."
 
 
-def _tiny_delta(line: Line) -> Iterator[str]:
+def _tiny_delta(line: ModelLine) -> Iterator[str]:
     """delta of lambda-PR falls with gamma and with the length of a sequence: 8 target tokens in the integer task, 512 assumed elsewhere."""
     weight = last_loss(line.loss)
     factors = weight.factors if isinstance(weight, Product) else (weight,)
@@ -84,7 +84,7 @@ def _tiny_delta(line: Line) -> Iterator[str]:
                 yield f"{line.name}: delta is {delta:.2g} for {length} target tokens; a token that is likelier than that is not trained."
 
 
-def _ceiling(line: Line) -> Iterator[str]:
+def _ceiling(line: ModelLine) -> Iterator[str]:
     near = [p for p in line.points if p.ceiling and p.recall.value > AT_CEILING * p.ceiling]
     if near:
         at = ", ".join(p.decoding.spec for p in near[:6])
@@ -94,14 +94,14 @@ def _ceiling(line: Line) -> Iterator[str]:
         )
 
 
-def _repeats(line: Line) -> Iterator[str]:
+def _repeats(line: ModelLine) -> Iterator[str]:
     cells = [cell for run in line.runs for cell in run.samples if cell.drawn >= 20]
     worst = min(cells, key=lambda cell: cell.distinct / cell.drawn, default=None)
     if worst is not None and worst.distinct < FEW_DIFFERENT * worst.drawn:
         yield f"{line.name}, {worst.label}: only {worst.distinct} of {worst.drawn} samples are different; the rest are duplicates."
 
 
-def _training(line: Line) -> Iterator[str]:
+def _training(line: ModelLine) -> Iterator[str]:
     for run in line.runs:
         for row in run.log:
             said = row.get("warning") or row.get("warnings") or ()

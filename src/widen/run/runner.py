@@ -32,7 +32,7 @@ from .score_settings import ExactScore, KnnScore, ProgramScore, SupportScore
 from .scoring.listed_answers import score_exactly, score_name
 from .scoring.neighbours import score_neighbours
 from .scoring.programs import Judges, score_programs
-from .scoring.sampled import Sampled
+from .scoring.score_files import Sampled
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
 from .table import Row, summarise, to_csv
 from .train_small import train_small

@@ -21,7 +21,7 @@ from .questions import Question
 from .record import write_records
 from .score_settings import ProgramScore
 from .scoring import neighbours, programs
-from .scoring.sampled import Measured, records_of
+from .scoring.score_files import Measured, records_of
 from .value import content_hash, to_json
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from widen.sample.decoding import Decoding
 from widen.train.settings import Configuration
 
-from .compare import Mean, Point, gains, matched_temperature, mean_of, training_key
+from .against_nll import Mean, Point, gains, matched_temperature, mean_of, training_key
 from .experiment import Experiment
 from .record import Record, by_decoding
 from .value import content_hash, to_json

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .catalogue import task
 from .definition import Example
-from .records import records
+from .source_files import records
 
 __all__ = ["Read", "listed", "read"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from widen.losses import LOSSES, CDiv
-from widen.run.compare import last_loss
+from widen.run.against_nll import last_loss
 from widen.run.table import Row, read_cells, read_row
 
 from .look import look, panels, shown

@@ -14,7 +14,7 @@ from ..questions import Question
 from ..record import Record
 from ..sampling import texts_of
 from ..score_settings import KnnScore
-from .sampled import Measured, Sampled
+from .score_files import Measured, Sampled
 
 
 def score_neighbours(

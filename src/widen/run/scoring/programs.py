@@ -37,7 +37,7 @@ from ..questions import Question
 from ..record import Record
 from ..sampling import texts_of
 from ..score_settings import ProgramScore
-from .sampled import Measured, Sampled
+from .score_files import Measured, Sampled
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 

@@ -21,7 +21,7 @@ from ..record import Record
 from ..sampling import Models
 from ..score_settings import SupportScore
 from ..value import content_hash
-from .sampled import Measured, Sampled
+from .score_files import Measured, Sampled
 
 
 def sizes_path(folder: RunFolder, experiment: Experiment) -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Record", "records"]
+__all__ = ["SourceRecord", "records"]
 
 ENDINGS = (".jsonl", ".json", ".csv")
 DATA = (*ENDINGS, ".parquet", ".arrow", ".tsv", ".txt", ".zip")
@@ -22,7 +22,7 @@ MANY = 10_000
 """Files; a data set of texts has fewer."""
 
 
-class Record(NamedTuple):
+class SourceRecord(NamedTuple):
     """One record and where it is; ``fault`` says why there is none."""
 
     where: str
@@ -30,7 +30,7 @@ class Record(NamedTuple):
     fault: str = ""
 
 
-def records(source: str, *, split: str, columns: tuple[str, ...]) -> Iterator[Record]:
+def records(source: str, *, split: str, columns: tuple[str, ...]) -> Iterator[SourceRecord]:
     """The records of a file (.jsonl, .json, .csv), of a folder that `datasets` wrote or can load, or of a data set of the hub."""
     path = Path(source)
     if path.suffix.lower() in ENDINGS:
@@ -42,7 +42,7 @@ def records(source: str, *, split: str, columns: tuple[str, ...]) -> Iterator[Re
     return _data_set(source, split, columns)
 
 
-def _json_lines(path: Path) -> Iterator[Record]:
+def _json_lines(path: Path) -> Iterator[SourceRecord]:
     """One JSON object a line; empty lines between them are nothing."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -50,16 +50,18 @@ def _json_lines(path: Path) -> Iterator[Record]:
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 if text.strip():
-                    yield Record(where, json.loads(text.rstrip()))  # an end that is missing is missing in this line
+                    yield SourceRecord(
+                        where, json.loads(text.rstrip())
+                    )  # an end that is missing is missing in this line
             except UnicodeDecodeError as error:
-                yield Record(where, None, f"not UTF-8 at byte {error.start + 1}")
+                yield SourceRecord(where, None, f"not UTF-8 at byte {error.start + 1}")
             except json.JSONDecodeError as error:
-                yield Record(where, None, f"not JSON: {error.msg} at column {error.colno}")
+                yield SourceRecord(where, None, f"not JSON: {error.msg} at column {error.colno}")
             except RecursionError:
-                yield Record(where, None, "not JSON that can be read: it is nested too deeply")
+                yield SourceRecord(where, None, "not JSON that can be read: it is nested too deeply")
 
 
-def _json_list(path: Path) -> Iterator[Record]:
+def _json_list(path: Path) -> Iterator[SourceRecord]:
     """One list of objects. Read an object at a time, so that each is known by its number and the line it starts at."""
     text = _text(path)
     at, line, counted, number, decoder = _blank(text, 0), 1, 0, 0, json.JSONDecoder()
@@ -72,7 +74,7 @@ def _json_list(path: Path) -> Iterator[Record]:
             fields, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg} at column {error.colno}") from None
-        yield Record(f"{path}, record {number} (line {line})", fields)
+        yield SourceRecord(f"{path}, record {number} (line {line})", fields)
         at = _blank(text, at)
         if text[at : at + 1] not in (",", "]"):
             raise ValueError(f"{path}: the list is not closed after the record at line {line}")
@@ -85,7 +87,7 @@ def _blank(text: str, at: int) -> int:
     return at
 
 
-def _csv(path: Path) -> Iterator[Record]:
+def _csv(path: Path) -> Iterator[SourceRecord]:
     """One record a row, under the names of the header; line breaks inside quotes belong to the text."""
     csv.field_size_limit(2**31 - 1)  # the default refuses a text of more than 128 KB
     # Bytes that are no UTF-8 become what no text holds, so that they spoil their own row and no other.
@@ -103,12 +105,12 @@ def _csv(path: Path) -> Iterator[Record]:
         if row is None:
             return
         if not all(cell.isascii() or _is_utf8(cell) for cell in row):
-            yield Record(where, None, "not UTF-8")
+            yield SourceRecord(where, None, "not UTF-8")
         elif len(row) == len(header):
-            yield Record(where, dict(zip(header, row, strict=True)))
+            yield SourceRecord(where, dict(zip(header, row, strict=True)))
         elif row:
             columns = f"{len(row)} column{'s' * (len(row) > 1)}"
-            yield Record(where, None, f"{columns} where the header has {len(header)}")
+            yield SourceRecord(where, None, f"{columns} where the header has {len(header)}")
 
 
 def _is_utf8(cell: str) -> bool:
@@ -128,7 +130,7 @@ def _text(path: Path) -> str:
         raise ValueError(f"{path}, line {line}: not UTF-8 at byte {error.start + 1}") from None
 
 
-def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[Record]:
+def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[SourceRecord]:
     """Rows of ``owner/name`` or ``owner/name:config`` on the hub, or of a folder."""
     if Path(source).is_dir():
         _refuse_any_folder(Path(source))
@@ -137,7 +139,7 @@ def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[Rec
     if not known:
         raise ValueError(f"{source}: none of the columns {', '.join(columns)}; it has {', '.join(rows.column_names)}")
     for number, row in enumerate(rows.select_columns(known), start=1):
-        yield Record(f"{source}, {split} row {number}", row)
+        yield SourceRecord(f"{source}, {split} row {number}", row)
 
 
 def _refuse_any_folder(folder: Path) -> None:
