@@ -134,9 +134,9 @@ def _exact_table(title: str, records: Sequence[Record]) -> Table:
 
     points = [(decoding, point) for (_, decoding), point in by_decoding(records).items() if decoding is not None]
     table = Table(title=title, title_justify="left")
-    names = {"recall": f"recall, N = {points[0][1]['recall'].n:,}", "auc": "area"}
-    for header in ("decoding", *(names.get(metric, metric) for metric in points[0][1])):
-        table.add_column(header, justify="right")
+    names = {"recall": f"recall\nN = {points[0][1]['recall'].n:,}", "auc": "area"}
+    for metric in ("", *points[0][1]):
+        table.add_column(names.get(metric, metric.replace("@lam=", "\nλ = ")), justify="right", no_wrap=True)
     for decoding, point in points:
         table.add_row(decoding.spec, *(f"{record.value:.3f}" for record in point.values()))
     return table

@@ -103,11 +103,12 @@ def run(
     )
     chosen = first_seeds(name, experiments, seeds)
     _check_names(chosen)
+    small = [one for one in chosen if isinstance(one.model, Configuration)]
     on_texts = [one for one in chosen if not isinstance(one.model, Configuration)]
     questions = {id(one): questions_of(one, root, skip_bad=skip_bad) for one in on_texts}
     _same_data(on_texts, root)
     if "train" in stages:
-        train_small([one for one in chosen if one not in on_texts], root, device=device, progress=progress)
+        train_small(small, root, device=device, progress=progress)
     if "train" in stages or "sample" in stages:
         _train_and_sample(on_texts, questions, options, stages)
     if "score" not in stages:
@@ -228,38 +229,41 @@ def _score(
     with Judges(options.root) as judges:
         for done, experiment in enumerate(experiments):
             folder, mine = folder_of(options.root, experiment), questions.get(id(experiment), [])
+            records = found_records(folder, experiment)
+            if records is None and not _is_ready(folder, experiment, mine):
+                lacks = "no trained model is" if isinstance(experiment.score, ExactScore) else "not all samples are"
+                options.notice(
+                    f"{experiment.name}, seed {experiment.model_seed}: {lacks} in {folder.path}; not in the table"
+                )
+                continue
             if options.progress is not None and isinstance(experiment.score, ExactScore):
                 options.progress("score", done, len(experiments))
-            try:
-                records = score_one(folder, experiment, mine, options.root, options.device, judges, options.progress)
-            except FileNotFoundError as error:
-                options.notice(f"{experiment.name}, seed {experiment.model_seed}: {error}; not in the table")
-                continue
-            scored.append((experiment, records))
+            scored.append((experiment, records or _new_records(folder, experiment, mine, options, judges)))
     if not scored:
         raise FileNotFoundError(f"nothing to score in {options.root}: run the stages `train` and `sample` first")
     return scored
 
 
-def score_one(
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question],
-    root: Path,
-    device: str,
-    judges: Judges,
-    progress: StageProgress | None,
+def found_records(folder: RunFolder, experiment: Experiment) -> list[Record] | None:
+    """The records of an experiment that are on disk, or None if some are missing."""
+    if isinstance(experiment.score, ExactScore):
+        return read_records(folder, score_name(experiment))
+    return Sampled(experiment).read(folder)
+
+
+def _is_ready(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
+    return folder.is_trained if isinstance(experiment.score, ExactScore) else _is_sampled(folder, experiment, questions)
+
+
+def _new_records(
+    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], options: _Options, judges: Judges
 ) -> list[Record]:
-    """The records of one experiment: those on disk, or new ones; FileNotFoundError if it is not ready to be scored."""
+    """Score one experiment and write its records."""
+    device, progress = options.device, options.progress
     if isinstance(experiment.score, ExactScore):
         return score_small(folder, experiment, device=device)
-    found = Sampled(experiment).read(folder)
-    if found is not None:
-        return found
-    if not _is_sampled(folder, experiment, questions):
-        raise FileNotFoundError(f"not all samples are in {folder.path}")
     if isinstance(experiment.score, KnnScore):
-        return score_neighbours(folder, experiment, questions, root=root, device=device, progress=progress)
+        return score_neighbours(folder, experiment, questions, root=options.root, device=device, progress=progress)
     if isinstance(experiment.score, ProgramScore):
         return score_programs(folder, experiment, questions, judges=judges, progress=progress)
     return score_support(folder, experiment)
@@ -267,7 +271,7 @@ def score_one(
 
 def score_small(folder: RunFolder, experiment: Experiment, *, device: str) -> list[Record]:
     """Exact records of a small model: those on disk, or new ones."""
-    found = read_records(folder, score_name(experiment))
+    found = found_records(folder, experiment)
     if found is None:
         found = score_exactly(folder, experiment, device=device)
         write_records(folder, score_name(experiment), found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +82,7 @@ class Row:
         return {name: value for name, value in found.items() if value is not None}
 
 
-ABOUT = (
-    "recipe",
-    "name",
-    "task",
-    "model",
-    "loss",
-    "b",
-    "decoding",
-    "temperature",
-    "matched_temperature",
-    "seeds",
-    "num_samples",
-)
+ABOUT = tuple(f.name for f in fields(Row) if f.name not in ("values", "published", "where", "versus", "gains"))
 ENDS = ("half_width", "low", "high")
 NUMBERS = ("b", "temperature", "matched_temperature", "seeds", "num_samples")
 
