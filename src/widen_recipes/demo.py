@@ -29,7 +29,7 @@ def start() -> str:
 
 
 def fine_tune() -> list[Experiment]:
-    """One copy a loss, one seed, the same data and the same rate."""
+    """One copy per loss, one seed, the same data and the same learning rate."""
     train = Train(
         steps=STEPS,
         batch_size=512,

@@ -2,7 +2,7 @@
 
     widen run mulmod:tsallis --device cuda     (one H200: minutes; results/ says how many)
 
-Each function returns one experiment a model; several seeds share a name. Recipes share trained models by content: NLL's seeds and GOLD
+Each function returns one experiment per model; several seeds share a name. Recipes share trained models by content: NLL's seeds and GOLD
 (c-Div at 1/2) are trained once, whichever recipe comes first.
 """
 

@@ -1,1 +1,1 @@
-"""The command line: one file a verb, parsing and printing only."""
+"""The command line: one file per verb, parsing and printing only."""

@@ -1,4 +1,4 @@
-"""Draw samples of models: every model x temperature x method, one file each, resumed where it was stopped.
+"""Draw samples of models: one file per model, temperature and method; a stopped run continues.
 
   widen sample runs/NAME --num 20000 --temperatures 0.5 1 2            a run of the integer task; files go into its samples/
   widen sample ./my-model --prompts prompts.jsonl --num 100 --temperatures 0.7 1 --methods plain top_p=0.9 kl_sigma=3
@@ -8,7 +8,7 @@
 
 A method is a list of settings: top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field and
 order=temperature_first|temperature_last|vllm|a>b>c. Temperature 0 is greedy. Prompts: a .jsonl file with "prompt" (and, if you like,
-"id" and "without") in each line, or a text file with one prompt a line; with --task, records of that task.
+"id" and "without") in each line, or a text file with one prompt per line; with --task, records of that task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
     parser.add_argument(
-        "--num", type=int, default=100, metavar="N", help="samples a prompt (default 100); more later adds to the files"
+        "--num",
+        type=int,
+        default=100,
+        metavar="N",
+        help="samples per prompt (default 100); a larger number later adds to the files",
     )
     how = parser.add_argument_group("how")
     how.add_argument("--temperatures", type=float, nargs="+", default=[1.0], metavar="T", help="default 1; 0 is greedy")
@@ -49,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--methods", nargs="+", default=["plain"], metavar="M", help="plain, top_p=0.9, top_k=50,min_p=0.1, ..."
     )
     how.add_argument(
-        "--max-tokens", type=int, default=256, metavar="N", help="at most so many tokens a sample (default 256)"
+        "--max-tokens", type=int, default=256, metavar="N", help="at most so many tokens per sample (default 256)"
     )
     how.add_argument("--seed", type=int, default=0)
     where = parser.add_argument_group("where")

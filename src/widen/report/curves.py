@@ -16,7 +16,7 @@ UNIT = {"range": [-0.02, 1.02]}
 
 
 def pr_curves(curves: Mapping[str, PRCurve], *, title: str, points: int = 400) -> Any:
-    """One line a curve: precision alpha_lambda over recall beta_lambda, lambda along it.
+    """One line per curve: precision alpha_lambda over recall beta_lambda, lambda along it.
 
     The curve is piecewise linear in lambda, not in (recall, precision); ``points`` values of lambda, evenly spaced in angle, and
     every breakpoint when there are few, draw it.
@@ -77,12 +77,12 @@ def frontier(
     ceiling: float | None = None,
     styles: Mapping[str, int] | None = None,
 ) -> Any:
-    """One line a model, temperature along it: low temperatures top left, high ones bottom right.
+    """One line per model, temperature along it: low temperatures top left, high ones bottom right.
 
     Args:
       published: the paper's points, drawn as open stars.
       ceiling: the recall that the reference itself would get, drawn as a dotted line; None draws none.
-      styles: the index of each model's line style, where other figures show the same models; None counts from 0.
+      styles: the index of each model's line style, so that all figures agree; None counts from 0.
     """
     import plotly.graph_objects as go
 
@@ -138,7 +138,7 @@ def _mark(figure: Any, point: PublishedPoint) -> None:
 
 
 def _bars(half_widths: Sequence[float | None], colour: str) -> dict[str, Any] | None:
-    """Error bars where there are intervals; a temperature that one seed alone was scored at has none."""
+    """Error bars where there are intervals; a point of a single seed has none."""
     if all(width is None for width in half_widths):
         return None
     return {"type": "data", "array": list(half_widths), "color": colour, "thickness": 1, "width": 2}

@@ -57,7 +57,7 @@ class FigureChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """Something to open: a summary, plain sentences, and text set as code."""
+    """A part that opens: a summary, plain sentences, and text set as code."""
 
     summary: str
     text: Sequence[str] = ()

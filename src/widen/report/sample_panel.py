@@ -1,4 +1,4 @@
-"""Samples for the page: the same prompts from every run, gzip inside base64, within a budget; what is left out is counted and said."""
+"""Samples for the page: the same prompts from every run, gzip inside base64, within a budget. The page says how many are left out."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ BUDGET = 7_500_000
 """Bytes of the page for samples. With plotly's 4.8 MB and the scores it stays under 15 MB."""
 
 FEWEST = 50
-"""Samples of a cell that are always kept, or all that there are."""
+"""At least so many samples of a cell are kept, if it has them."""
 
 LADDER = ((200, 100_000), (100, 20_000), *((FEWEST, clip) for clip in (8_000, 2_000, 1_000, 600, 400, 250, 150, 80)))
-"""Samples a cell and characters a sample: the first step that fits the budget is taken."""
+"""Samples per cell and characters per sample: the first step that fits the budget is taken."""
 
 LONGEST_PROMPT = 2000
 
 TOGETHER = 5
-"""Samples of one prompt that are taken before the next prompt's: variety is seen at one prompt."""
+"""Samples of one prompt taken before those of the next: variety shows at one prompt."""
 
 
 class Packed(NamedTuple):
@@ -36,7 +36,7 @@ class Packed(NamedTuple):
 
 
 def pack(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Packed | None:
-    """The panel with the samples of all runs; None where there are none."""
+    """The panel with the samples of all runs; None if there are none."""
     runs = [(line, run) for line in lines for run in line.runs if run.samples]
     if not runs:
         return None
@@ -50,7 +50,7 @@ def pack(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Packed | None:
         sum(cell["kept"] for group in cells for cell in group),
         sum(cell["drawn"] for group in cells for cell in group),
     )
-    said = f"{kept:,} of {drawn:,} samples are kept in this page, at most {keep} a model and decoding; the rest are counted."
+    said = f"{kept:,} of {drawn:,} samples are kept in this page, at most {keep} per model and decoding; the rest are counted."
     if longest > clip:
         said += f" Texts of more than {clip:,} characters are cut, and say so."
     return Packed(Panel(name="samples", data=_data(runs, prompts, cells), scripts=["samples.js"], blobs=blobs), said)
@@ -79,7 +79,7 @@ def chosen(cell: SampleCell, order: Mapping[str, int], keep: int) -> list[Sample
 def _blobs(
     runs: Sequence[tuple[ModelLine, RunData]], order: Mapping[str, int], *, keep: int, clip: int
 ) -> tuple[dict[str, str], list[list[dict[str, Any]]], list[str]]:
-    """One compressed text a run, what each of its cells holds, and the prompts that are left."""
+    """One compressed text per run, what each of its cells holds, and the prompts that remain."""
     blobs, cells, index = {}, [], dict[str, int]()
     for number, (_, run) in enumerate(runs):
         kept = [chosen(cell, order, keep) for cell in run.samples]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write(lines: Sequence[ModelLine], folder: str | Path, *, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """``frontier-<kind>`` for each kind of score and ``pr_curves`` at the temperature nearest 1; nothing without scores."""
+    """``frontier-<kind>`` for each kind of score and ``pr_curves`` at the decoding nearest t = 1; nothing without scores."""
     folder, written = Path(folder), []
     with styled():
         for kind in kinds_of(lines):
@@ -63,13 +63,13 @@ def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
 
 def _curves(lines: Sequence[ModelLine]) -> Figure:
     figure, (ax,) = panels(width=6.4, height=4.2)
-    temperatures = {point.temperature for line in lines for point in line.points if point.curve_precision}
-    t = min(temperatures, key=lambda x: (abs(x - 1.0), x))
+    decodings = {point.decoding for line in lines for point in line.points if point.curve_precision}
+    chosen = min(decodings, key=lambda decoding: (abs(decoding.temperature - 1.0), len(decoding.spec), decoding.spec))
     for index, line in enumerate(lines):
-        for point in line.points:
-            if point.curve_precision and point.temperature == t:
-                ax.plot(point.curve_recall, point.curve_precision, label=shown(line.name), **plain(index))
+        point = next((p for p in line.points if p.curve_precision and p.decoding == chosen), None)
+        if point is not None:
+            ax.plot(point.curve_recall, point.curve_precision, label=shown(line.name), **plain(index))
     unit_square(ax)
     figure.legend(loc="outside right upper")
-    caption(figure, f"PR curves at t = {t:g}, λ along each line.")
+    caption(figure, f"PR curves at {chosen.spec}, λ along each line.")
     return figure

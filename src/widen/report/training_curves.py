@@ -1,4 +1,4 @@
-"""Training curves: every number of the log against the step, one line a run, the seeds of one setting in one colour."""
+"""Training curves: every number of the log against the step, one line per run, the seeds of one setting in one colour."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .style import layout, line_style
 
 FIRST = ("loss", "nll", "grad_norm")
 POINTS = 20_000
-"""Points of one figure at most; each run gets its share."""
+"""The most points of one figure; each run gets its share."""
 
 MEANING = {
-    "loss": "Weighted negative log-likelihood per target token: what is minimised. Losses of different kinds do not compare.",
-    "nll": "Negative log-likelihood per target token, unweighted: it compares across losses.",
+    "loss": "Weighted negative log-likelihood per target token: what is minimised. Different losses cannot be compared by it.",
+    "nll": "Negative log-likelihood per target token, unweighted: comparable across losses.",
     "grad_norm": "Length of the gradient before clipping.",
     "weight_mean": "Mean weight of a token: the factor by which the loss's scale differs from NLL's.",
     "weight_max": "Largest weight of a token.",
-    "ess": "Effective sample size as a share of the tokens: 1 where all weigh the same.",
-    "zero_share": "Share of target tokens that do not count at all.",
+    "ess": "Effective sample size as a share of the tokens: 1 if all weigh the same.",
+    "zero_share": "Share of target tokens with weight 0.",
     "lr": "Learning rate.",
 }
 
 
 def training(lines: Sequence[ModelLine], *, styles: Mapping[str, int]) -> FigureChoice | None:
-    """One figure a logged number, picked from a list; None where nothing was logged."""
+    """One figure per logged number, picked from a list; None if nothing was logged."""
     rows = {id(run): [_flat(row) for row in run.log] for line in lines for run in line.runs}
     names = dict.fromkeys(name for flat in rows.values() for row in flat for name in row if name != "step")
     ordered = [*(name for name in FIRST if name in names), *(name for name in names if name not in FIRST)]
@@ -52,7 +52,7 @@ def _flat(row: Mapping[str, Any], where: str = "") -> dict[str, float]:
 
 
 def _thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, float]]:
-    """At most ``most`` rows: of each stretch the ones of least and of greatest loss, so that no spike is lost."""
+    """At most ``most`` rows: of each stretch the rows of smallest and largest loss, so that no spike is lost."""
     if len(rows) <= most:
         return list(rows)
     width = -(-2 * len(rows) // most)
@@ -88,7 +88,7 @@ def _figure(
     caption = MEANING.get(name.rpartition(".")[2], f"`{name}` of log.jsonl.")
     return Figure(
         figure=figure,
-        caption=f"{caption} One line a run; of long logs the least and the greatest loss of each stretch are kept.",
+        caption=f"{caption} One line per run; long logs are thinned to the smallest and the largest loss of each stretch.",
     )
 
 

@@ -21,6 +21,7 @@ from widen.metrics.interval import RESAMPLES, student
 from widen.metrics.passes import normalised, pass_at_k
 
 from .record import Record
+from .value import content_hash
 
 Array = NDArray[np.float64]
 Point = Mapping[str, Record]
@@ -100,8 +101,6 @@ def training_key(model: Any) -> str:
     Settings that change memory and not the result are left out, and so is the scale of the weights, which goes with the loss: NLL's
     weights are all 1. A gain over NLL is shown only against an NLL model with the same key.
     """
-    from .value import content_hash
-
     if not isinstance(model, Mapping):
         return content_hash(model)
     aside = {"loss", "seed", "weight_scale", "micro_batch", "evaluate", "packing", "gradient_checkpointing"}

@@ -30,7 +30,7 @@ widen.panel("samples", (root, /** @type {SamplesData} */ data) => {
     return inputs;
   }
   /**
-   * The samples of one run, one list a cell: gzip inside base64, opened when first asked for.
+   * The samples of one run, one list per cell: gzip inside base64, opened when first asked for.
    * @param {SampleRun} run
    * @returns {Promise<Sample[][]>}
    */
