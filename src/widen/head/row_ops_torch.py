@@ -58,7 +58,7 @@ def target_sums(
     logq, w, entropy, top1 = torch.stack([x.to(wide) for x in (logq_N, w_N, entropy_N, top1_N)])
     weighted = torch.where(w == 0, w, w * logq).sum()
     largest = w.amax() if len(w) else w.sum()
-    counted = w.count_nonzero().to(wide)
+    counted = (w != 0).sum().to(wide)  # count_nonzero has no batching rule for vmap
     # Fill on the device: copying a number from the host waits for everything launched before.
     count = tokens.to(wide) if isinstance(tokens, Tensor) else w.new_full((), tokens)
     return torch.stack([weighted, w.sum(), w.dot(w), largest, counted, logq.sum(), entropy.sum(), top1.sum(), count])

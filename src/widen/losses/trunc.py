@@ -55,7 +55,7 @@ def _threshold(scores: Float[Tensor, " n"], drop: float, side: str) -> Float[Ten
     unlikely_first = torch.nan_to_num(scores if side == "low" else -scores, nan=math.inf).sort().values
     n = (~scores.isnan()).sum().double()  # in float32, where an integer tensor would go, 1e-9 is lost from n = 1 on
     n_keep = ((1 - drop) * n - 1e-9).ceil().long()  # 1e-9: (1 - .1) * 10 must not round up to 10
-    value = unlikely_first[(n_keep - 1).clamp(min=0)]
+    value = unlikely_first.index_select(0, (n_keep - 1).clamp(min=0).reshape(1))[0]  # no wait for the device
     return value if side == "low" else -value
 
 
@@ -156,7 +156,7 @@ class Trunc(Bounded):
         ring = torch.cat([state.ring, state.ring.new_full((1,), math.nan)])  # one spare slot swallows the padding
         ring = ring.index_copy(0, slot_n, torch.where(wanted_n, new_n, math.nan))[: self.size]
         pushed = state.pushed + n_valid
-        everything = self.init().threshold.to(device)
+        everything = state.threshold.new_full((), -math.inf if self.side == "high" else math.inf)
         useful = pushed >= self.first_drop
         return TruncState(
             ring=ring,

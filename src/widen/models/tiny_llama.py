@@ -84,9 +84,9 @@ def rotary(
 ) -> tuple[Float[Tensor, "L e"], Float[Tensor, "L e"]]:
     """Cosines and sines of the rotary angles of positions 0..L-1; dimension e is paired with e + E/2, as in Llama."""
     half = shape.head_dim // 2
-    frequency = shape.rope_theta ** -(torch.arange(half, dtype=torch.float64) / half)
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
-    return angle.cos().to(device, dtype), angle.sin().to(device, dtype)
+    frequency = shape.rope_theta ** -(torch.arange(half, dtype=torch.float64, device=device) / half)
+    angle = torch.arange(length, dtype=torch.float64, device=device)[:, None] * frequency
+    return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from .settings import Train
@@ -52,11 +52,22 @@ class FlatAdamW:
             )
         return torch.tensor(rows, dtype=torch.float64).t().contiguous()
 
-    def step(self, grad_MP: Float[Tensor, "M P"], norm_M: Float[Tensor, " M"], table_4M: Float[Tensor, "4 M"]) -> None:
-        """One step for all models; ``norm_M`` are the norms of their gradients."""
-        size, root, keep, follow = table_4M[:, :, None]
+    def step(
+        self,
+        grad_MP: Float[Tensor, "M P"],
+        norm_M: Float[Tensor, " M"],
+        table_4M: Float[Tensor, "4 M"],
+        alive_M: Bool[Tensor, " M"],
+    ) -> None:
+        """One step of the models that are alive; ``norm_M`` are the norms of their gradients."""
+        alive_M1 = alive_M[:, None]
+        size, root, keep, follow = (row[:, None] for row in table_4M)
+        size, keep, follow = size * alive_M1, torch.where(alive_M1, keep, 1.0), follow * alive_M1
+        grad_MP = torch.where(alive_M1, grad_MP, 0.0)  # 0 times nan is nan: the gradient itself must go
         if self.clips:
-            grad_MP.mul_((self.max_norm / (norm_M[:, None] + 1e-6)).clamp_(max=1))  # 1e-6: as torch's clip_grad_norm_
+            grad_MP.mul_(
+                (self.max_norm / (norm_M[:, None] + 1e-6)).nan_to_num_(1.0).clamp_(max=1)
+            )  # 1e-6: as clip_grad_norm_
         self.flat_MP.mul_(keep)
         self.first_MP.lerp_(grad_MP, self.beta1)
         self.second_MP.lerp_(grad_MP.square(), self.beta2)

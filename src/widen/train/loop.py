@@ -76,7 +76,7 @@ class Loop:
             while self.step < self.train.steps:
                 figures = self.advance()
                 if log and (self.step % self.log_every == 0 or self.step in (1, self.train.steps)):
-                    log.write(self.record(figures))
+                    log.write(self.record(figures, step=self.step - 1))
                 if progress:
                     progress(timer.at(self.step, figures.loss, figures.nll))
                 if log and self.folder and (self.step % self.save_every == 0 or self.step == self.train.steps):
@@ -106,12 +106,12 @@ class Loop:
         self.step += 1
         return figures
 
-    def record(self, figures: StepFigures) -> dict[str, float]:
-        """The line of the log for the step just made; also warns, once, on the logger ``widen.train``."""
+    def record(self, figures: StepFigures, *, step: int) -> dict[str, float]:
+        """The line of the log for one step, counted from 0; also warns, once, on the logger ``widen.train``."""
         if (text := self.objective.warning(figures.sums)) is not None:
-            _log.warning("step %d: %s", self.step - 1, text)
-        line = {"step": self.step - 1, "loss": figures.loss, "grad_norm": figures.grad_norm}
-        return line | {"lr": self.train.lr(self.step - 1)} | self.objective.logged(figures.sums)
+            _log.warning("step %d: %s", step, text)
+        line = {"step": step, "loss": figures.loss, "grad_norm": figures.grad_norm, "lr": self.train.lr(step)}
+        return line | self.objective.logged(figures.sums)
 
     def checkpoint(self) -> Checkpoint:
         """Everything that the next step depends on."""

@@ -22,6 +22,7 @@ from .loop import Loop
 from .order import Order
 from .progress import OnProgress, Progress, Timer
 from .settings import Configuration
+from .step import StepFigures
 
 __all__ = ["batches_of", "loop_of", "train_models", "train_one"]
 
@@ -59,7 +60,7 @@ def train_models(
     if torch.device(device).type == "cuda":
         from .stacked import run_stacked
 
-        run_stacked(loops, configurations, progress=tell.of)
+        run_stacked(loops, configurations, progress=tell.of_all)
     else:
         _run_in_threads(loops, tell)
     for loop in loops:
@@ -161,18 +162,22 @@ class _Together:
         self.done = sum(loop.step for loop in loops)
         self.timer = Timer(self.done, sum(loop.train.steps for loop in loops))
 
-    def of(self, loop: Loop) -> OnProgress:
-        """What one loop calls after each of its steps."""
+    def of_one(self, now: Progress) -> None:
+        """One loop made one step."""
+        self.made(1, now.loss, now.nll)
 
-        def tell(now: Progress) -> None:
-            if self.stop.is_set():
-                raise RuntimeError("stopped, because another model could not go on")
-            with self.lock:
-                self.done += 1
-                if self.progress is not None:
-                    self.progress(self.timer.at(self.done, now.loss, now.nll))
+    def of_all(self, steps: int, figures: StepFigures) -> None:
+        """All loops made one step."""
+        self.made(steps, figures.loss, figures.nll)
 
-        return tell
+    def made(self, steps: int, loss: float, nll: float) -> None:
+        """Count some steps."""
+        if self.stop.is_set():
+            raise RuntimeError("stopped, because another model could not go on")
+        with self.lock:
+            self.done += steps
+            if self.progress is not None:
+                self.progress(self.timer.at(self.done, loss, nll))
 
 
 def _run_in_threads(loops: Sequence[Loop], tell: _Together) -> None:
@@ -181,14 +186,14 @@ def _run_in_threads(loops: Sequence[Loop], tell: _Together) -> None:
     count = min(threads, len(loops))
     if count <= 1:
         for loop in loops:
-            loop.run(progress=tell.of(loop))
+            loop.run(progress=tell.of_one)
         return
     # set_num_threads acts on the calling thread, and on threads started later: the last line restores that.
     ready = threading.Barrier(count)
     with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         list(pool.map(lambda _: ready.wait(), range(count)))
         torch.set_num_threads(threads)
-        running = [pool.submit(loop.run, progress=tell.of(loop)) for loop in loops]
+        running = [pool.submit(loop.run, progress=tell.of_one) for loop in loops]
         try:
             for future in wait(running, return_when=FIRST_EXCEPTION).done:
                 future.result()

@@ -1,10 +1,10 @@
 """Many small models as one on a GPU: their parameters stacked to [M, ...], one forward for all by `torch.func.vmap`.
 
-Only forward, backward and optimizer are stacked. Each model keeps its own `Loop` with its own `Objective`, so that its loss is the
-loss's own code, and its log and checkpoint are those of a model trained alone. Models whose equal losses keep no scores are
-weighed together.
+Each model keeps its own `Loop` and `Objective`: its weights come from the loss's own code, and its log and checkpoint are those of a
+model trained alone. Models whose equal losses keep no scores are weighed together. A model whose loss is not finite stops moving on
+the device; the host reads the figures of many steps at once and then ends the run.
 
-Shapes: M models, B sequences, C positions, N = B C places, P parameters, K steps of a chunk, k sums.
+Shapes: M models, B sequences, T tokens of a row, C = T - 1 positions, N = B C places, P parameters, K steps of a chunk, k sums.
 """
 
 from __future__ import annotations
@@ -21,36 +21,41 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from widen.data.batch import Batch
-from widen.data.targets import Sequences
-from widen.head import HostCopy, target_sums
+from widen.data.targets import IGNORE, Sequences
+from widen.head import SUMS, target_sums
+from widen.losses import State, Warmup, Weight
+from widen.losses.compose import WarmupState
 from widen.models import checkpoint
 from widen.models.tiny_llama import LlamaShape, TinyLlama, plain_attention
 
+from .figures import Figures
 from .flat_adamw import FlatAdamW
 from .log import Log
 from .loop import Loop
-from .objective import MicroBatch
+from .objective import Objective
 from .order import Order
-from .progress import OnProgress, Progress
 from .settings import Configuration
-from .step import StepFigures, refuse_gradient
+from .step import StepFigures, refuse_figures
 
 __all__ = ["Stacked", "run_stacked"]
 
 CHUNK = 64
-"""Steps whose batches are prepared and copied to the device together."""
+"""Steps whose batches are copied to the device, and whose figures are read back, together."""
+
+OnSteps = Callable[[int, StepFigures], None]
+"""Called with a number of steps, and the figures of one of them."""
 
 
 def run_stacked(
     loops: Sequence[Loop],
     configurations: Sequence[Configuration],
     *,
-    progress: Callable[[Loop], OnProgress],
+    progress: OnSteps,
     compile: bool = True,
 ) -> None:
     """Train all loops to their end; those that agree in shape, batch size and steps are stacked.
 
-    ``progress(loop)`` is called with the steps of each loop.
+    ``progress`` is called with how many steps were made, and the figures of one of them.
     """
     groups: dict[Hashable, list[int]] = {}
     for m, (loop, c) in enumerate(zip(loops, configurations, strict=True)):
@@ -60,7 +65,7 @@ def run_stacked(
         groups.setdefault((size, width, c.train.batch_size, c.train.steps, loop.step), []).append(m)
     for members in groups.values():
         mine = [loops[m] for m in members]
-        Stacked(mine, [configurations[m] for m in members], compile=compile).run([progress(loop) for loop in mine])
+        Stacked(mine, [configurations[m] for m in members], compile=compile).run(progress)
 
 
 class Stacked:
@@ -69,15 +74,22 @@ class Stacked:
     Args:
       loops: each holds its model, optimizer, loss and folder; all at the same step.
       configurations: what each loop trains on.
-      compile: pass the forward through `torch.compile` with CUDA graphs; it takes half a minute, once.
+      compile: pass the forward through `torch.compile`; it takes about half a minute, once.
+      graph: hold the whole step in one CUDA graph. None does so on a GPU if every loss is one of `widen.losses`: these never wait for
+        the device. A loss of your own may, so it runs without a graph.
     """
 
     def __init__(
-        self, loops: Sequence[Loop], configurations: Sequence[Configuration], *, compile: bool = False
+        self,
+        loops: Sequence[Loop],
+        configurations: Sequence[Configuration],
+        *,
+        compile: bool = False,
+        graph: bool | None = None,
     ) -> None:
-        self.loops, self.step = list(loops), loops[0].step
-        first = configurations[0]
+        self.loops, self.step, M = list(loops), loops[0].step, len(loops)
         self.device = next(loops[0].model.parameters()).device
+        self.graph = (self.device.type == "cuda" and all(map(_ours, loops))) if graph is None else graph
         self.flat_MP = torch.stack([_model(loop).flat() for loop in loops])
         self.optimizer = FlatAdamW(self.flat_MP, [c.train for c in configurations])
         self._load_optimizer()
@@ -87,25 +99,33 @@ class Stacked:
             for c, data in zip(configurations, samples, strict=True)
         ]
         self.samples, self.offset_M = _joined(samples, self.device)
-        self.forward = _forward(first.model, self.device, compile=compile)
-        self.together = _together(loops)
-        self._index_KMB: tuple[range, Tensor] = (range(0), torch.empty(0))
+        self.forward = _forward(configurations[0].model, self.device, compile=compile)
+        self.together = [at.to(self.device) for at in _together(loops)]
+        for objective in self._objectives():
+            objective.state = _on(objective.state, self.device)
+        # What a step reads and writes: tensors of its own, so that a CUDA graph can be replayed on them.
+        self._index_MB = torch.zeros(M, configurations[0].train.batch_size, dtype=torch.int64, device=self.device)
+        self._table_4M = torch.zeros(4, M, dtype=self.flat_MP.dtype, device=self.device)
+        self._alive_M = torch.ones(M, dtype=torch.bool, device=self.device)
+        self._found_Mq = torch.zeros(M, len(SUMS) + 1, dtype=torch.float64, device=self.device)
+        self._captured: torch.cuda.CUDAGraph | None = None
 
-    def run(self, progress: Sequence[OnProgress]) -> None:
+    def run(self, progress: OnSteps) -> None:
         """Train to the end, with the logs and checkpoints of `Loop.run`."""
         first = self.loops[0]
+        steps, every = first.train.steps, first.save_every
         logs = [Log(loop.folder / "log.jsonl", step=self.step) if loop.folder else None for loop in self.loops]
         try:
-            while self.step < first.train.steps:
-                figures = self.advance()
-                last = self.step == first.train.steps
-                if self.step % first.log_every == 0 or self.step == 1 or last:
-                    for loop, log, one in zip(self.loops, logs, figures, strict=True):
-                        if log is not None:
-                            log.write(loop.record(one))
-                for tell, one in zip(progress, figures, strict=True):
-                    tell(Progress(self.step, first.train.steps, one.loss, one.nll, math.nan))
-                if self.step % first.save_every == 0 or last:
+            while self.step < steps:
+                start = self.step
+                chunk = self.advance(min(CHUNK, steps - start, every - start % every))
+                for step, figures in enumerate(chunk, start):
+                    if (step + 1) % first.log_every == 0 or step in (0, steps - 1):
+                        for loop, log, one in zip(self.loops, logs, figures, strict=True):
+                            if log is not None:
+                                log.write(loop.record(one, step=step))
+                    progress(len(self.loops), figures[0])
+                if self.step % every == 0 or self.step == steps:
                     self.save(logs)
         finally:
             for log in logs:
@@ -120,70 +140,110 @@ class Stacked:
                 log.sync()
                 checkpoint.save(loop.folder / "resume", loop.checkpoint())
 
-    def advance(self) -> list[StepFigures]:
-        """One step of every model."""
-        batch = self.samples.rows(self._indices(self.step).flatten())
-        M, target_BC = len(self.loops), batch.sequences.target_BC
-        target_MBC = target_BC.view(M, -1, target_BC.shape[1])
+    def advance(self, count: int = 1) -> list[list[StepFigures]]:
+        """`count` steps of every model, with one transfer to the device and one back; the figures of each step and model.
+
+        Raises:
+          NonFiniteLossError: a loss or gradient was not finite. That model kept the weights of the step before.
+        """
+        start = self.step
+        chosen = np.stack([order.indices(start, count).reshape(count, -1) for order in self.orders], axis=1)
+        index_KMB = torch.from_numpy(chosen).to(self.device) + self.offset_M[None, :, None]
+        table_K4M = torch.stack([self.optimizer.table(start + k) for k in range(count)]).to(self._table_4M)
+        found = []
+        for k in range(count):
+            self._index_MB.copy_(index_KMB[k])
+            self._table_4M.copy_(table_K4M[k])
+            self._run()
+            found.append(self._found_Mq.clone())
+            self.step += 1
+        chunk = [[StepFigures.of(Figures(*sums), norm) for *sums, norm in rows] for rows in torch.stack(found).tolist()]
+        for k, rows in enumerate(chunk):
+            for loop, one in zip(self.loops, rows, strict=True):
+                refuse_figures(one, loop.objective.weight, step=start + k + 1)
+        for loop in self.loops:
+            loop.step = self.step
+        return chunk
+
+    def _run(self) -> None:
+        """One step on what `_index_MB` and `_table_4M` hold."""
+        if not self.graph:
+            self._one_step()
+            return
+        if self._captured is None or any(_changes_at(loop.weight, self.step) for loop in self.loops):
+            self._capture()
+        assert self._captured is not None
+        self._captured.replay()
+        for objective in self._objectives():
+            _advance_on_host(objective.state)
+
+    def _one_step(self) -> None:
+        """Forward, weights, backward, check, optimizer, observe. Nothing here waits for the device."""
+        tokens_MBT = self.samples.tokens_BL[self._index_MB]
+        mask_MBT = self.samples.mask_BL[self._index_MB]
+        target_MBC = tokens_MBT[..., 1:].masked_fill(~mask_MBT[..., 1:], IGNORE)
         parameters = {name: view.requires_grad_() for name, view in self._views()}
-        logq_MN, entropy_MN, top1_MN = self.forward(
-            parameters, batch.inputs.view(M, -1, target_BC.shape[1]), target_MBC
-        )
+        logq_MN, entropy_MN, top1_MN = self.forward(parameters, tokens_MBT[..., :-1], target_MBC)
         w_MN = self._weigh(logq_MN.detach(), target_MBC)
-        tokens_M = (target_MBC != -100).sum((1, 2))
-        share_MN = w_MN / tokens_M.clamp(min=1)[:, None]
-        loss = -torch.where(share_MN == 0, 0.0, share_MN * torch.where(share_MN == 0, 0.0, logq_MN)).sum()
-        sums_Mk = vmap(lambda *columns: target_sums(*columns[:4], tokens=columns[4]))(
-            logq_MN.detach(), w_MN, entropy_MN, top1_MN, tokens_M
-        )
+        tokens_M = (target_MBC != IGNORE).sum((1, 2))
+        active_MN = w_MN != 0  # a token of weight 0 may have probability 0: its share is 0, not 0 * -inf
+        share_MN = torch.where(active_MN, w_MN / tokens_M.clamp(min=1)[:, None], 0.0)
+        loss = -(share_MN * torch.where(active_MN, logq_MN, 0.0)).sum()
         grads = torch.autograd.grad(loss, list(parameters.values()))
         grad_MP = torch.cat([grad.flatten(1) for grad in grads], dim=1)
         norm_M: Tensor = torch.linalg.vector_norm(grad_MP, dim=1)
-        figures = self._finish(torch.cat([sums_Mk, norm_M[:, None].double()], dim=1), batch, logq_MN, w_MN)
-        self.optimizer.step(grad_MP, norm_M, self.optimizer.table(self.step).to(self.device, self.flat_MP.dtype))
-        self.step += 1
-        for loop in self.loops:
-            loop.step = self.step
-        return figures
+        sums_Mk = vmap(lambda *columns: target_sums(*columns[:4], tokens=columns[4]))(
+            logq_MN.detach(), w_MN, entropy_MN, top1_MN, tokens_M
+        )
+        self._found_Mq.copy_(torch.cat([sums_Mk, norm_M[:, None]], dim=1))
+        self._alive_M &= norm_M.isfinite() & sums_Mk[:, 0].isfinite() & ~sums_Mk[:, SUMS.index("logq")].isnan()
+        with torch.no_grad():
+            self.optimizer.step(grad_MP, norm_M, self._table_4M, self._alive_M)
+        for objective in self._objectives():
+            self._observe(objective)
 
     def _weigh(self, logq_MN: Float[Tensor, "M N"], target_MBC: Int[Tensor, "M B C"]) -> Float[Tensor, "M N"]:
         """Each model's weights by its own loss; equal losses without scores take one call together."""
         w_MN = torch.empty_like(logq_MN)
-        for members in self.together:
-            at = members.to(self.device)
-            objectives = [self.loops[m].objective for m in members.tolist()]
-            w = objectives[0].weigh(logq_MN[at].flatten(), Sequences(target_MBC[at].flatten(0, 1)))
-            for other in objectives[1:]:
-                other.state = objectives[0].state
+        for at, objective in zip(self.together, self._objectives(), strict=True):
+            w = objective.weigh(logq_MN[at].flatten(), Sequences(target_MBC[at].flatten(0, 1)))
             w_MN[at] = w.view(len(at), -1)
         return w_MN
 
-    def _finish(self, found_Mq: Tensor, batch: Batch, logq_MN: Tensor, w_MN: Tensor) -> list[StepFigures]:
-        """Read every model's sums and gradient norm, stop if one is not finite, and let each loss observe."""
-        figures, M = [], len(self.loops)
-        target_MBC = batch.sequences.target_BC.view(M, -1, batch.targets.shape[1])
-        for m, (loop, (*sums, norm)) in enumerate(zip(self.loops, HostCopy(found_Mq).read(), strict=True)):
-            objective, mine = loop.objective, Sequences(target_MBC[m])
-            tokens = batch.inputs.view_as(target_MBC)[m]
-            objective.pending.append(
-                MicroBatch(
-                    _Known(sums), sums[-1] or 1.0, _Known(len(tokens)), logq_MN.new_tensor(-sums[0]), logq_MN[m], w_MN[m], mine, tokens
-                )
-            )  # fmt: skip
-            made = objective.finish(step=self.step + 1)
-            refuse_gradient(norm, objective, step=self.step + 1)
-            figures.append(StepFigures(-made.weighted / max(made.tokens, 1), norm, made))
-        return figures
+    def _observe(self, objective: Objective) -> None:
+        """End the step of one loss; inside a graph its state stays in the same tensors."""
+        weight, before = objective.weight, self._states[id(objective)] if self.graph else ()
+        after = weight.observe(weight.seen(objective.state), objective.state)
+        if not self.graph:
+            objective.state = after
+            return
+        for old, new in zip(_tensors(before), _tensors(after), strict=True):
+            if old.device.type != "cpu":
+                old.copy_(new)
+        objective.state = before
 
-    def _indices(self, step: int) -> Int[Tensor, "M B"]:
-        """Which samples make up this step's batches, from a chunk of steps that was copied to the device at once."""
-        held, index_KMB = self._index_KMB
-        if step not in held:
-            held = range(step, step + CHUNK)
-            chosen = np.stack([order.indices(step, CHUNK).reshape(CHUNK, -1) for order in self.orders], axis=1)
-            index_KMB = torch.from_numpy(chosen).to(self.device) + self.offset_M[None, :, None]
-            self._index_KMB = held, index_KMB
-        return index_KMB[step - held.start]
+    def _objectives(self) -> list[Objective]:
+        """The first objective of every group that is weighed together: its state is that of the whole group."""
+        return [self.loops[int(at[0])].objective for at in _together(self.loops)]
+
+    def _capture(self) -> None:
+        """Record the step. The runs that a capture needs first must not train: restore what they change."""
+        self._states = {id(objective): objective.state for objective in self._objectives()}
+        kept = [self.flat_MP, self.optimizer.first_MP, self.optimizer.second_MP, self._alive_M]
+        kept += [] if self.optimizer.ema_MP is None else [self.optimizer.ema_MP]
+        kept += [tensor for state in self._states.values() for tensor in _tensors(state) if tensor.is_cuda]
+        copies = [tensor.clone() for tensor in kept]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._one_step()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._captured):
+            self._one_step()
+        for tensor, copy in zip(kept, copies, strict=True):
+            tensor.copy_(copy)
 
     def _views(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter of all models as a view [M, ...] of the flat buffer."""
@@ -208,7 +268,10 @@ class Stacked:
 
     @torch.no_grad()
     def write_back(self) -> None:
-        """Copy weights, moments and averages into the loops."""
+        """Copy weights, moments, averages and loss states into the loops."""
+        for at, objective in zip(self.together, self._objectives(), strict=True):
+            for m in at.tolist():
+                self.loops[m].objective.state = objective.state
         for m, loop in enumerate(self.loops):
             model = _model(loop).load_flat(self.flat_MP[m])
             for name, parameter in model.named_parameters():
@@ -224,16 +287,6 @@ class Stacked:
                 if loop.average is not None and self.optimizer.ema_MP is not None:
                     loop.average[key].copy_(self.optimizer.ema_MP[m, part].view(shape))
                 at = part.stop
-
-
-class _Known:
-    """Numbers that are already on the host."""
-
-    def __init__(self, numbers: Any) -> None:
-        self.numbers = numbers
-
-    def read(self) -> Any:
-        return self.numbers
 
 
 def _model(loop: Loop) -> TinyLlama:
@@ -255,7 +308,7 @@ def _forward(shape: LlamaShape, device: torch.device, *, compile: bool) -> Calla
     def one(parameters: dict[str, Tensor], inputs_BC: Tensor, target_BC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         hidden = functional_call(net, parameters, (inputs_BC,))
         logp_BCV = F.linear(hidden, parameters["head"]).log_softmax(-1)
-        counts = target_BC != -100
+        counts = target_BC != IGNORE
         logq = logp_BCV.gather(-1, target_BC.clamp(min=0)[..., None])[..., 0]
         seen = logp_BCV.detach()
         entropy = -(seen.exp() * seen).sum(-1)
@@ -263,7 +316,7 @@ def _forward(shape: LlamaShape, device: torch.device, *, compile: bool) -> Calla
         return tuple(torch.where(counts, x, 0.0).flatten() for x in (logq, entropy, top1))  # type: ignore[return-value]
 
     stacked = vmap(one)
-    return torch.compile(stacked, mode="reduce-overhead", dynamic=False) if compile else stacked
+    return torch.compile(stacked, dynamic=False) if compile else stacked
 
 
 def _together(loops: Sequence[Loop]) -> list[Int[Tensor, " g"]]:
@@ -273,3 +326,38 @@ def _together(loops: Sequence[Loop]) -> list[Int[Tensor, " g"]]:
         alone = loop.weight.score_columns or type(loop.weight).__hash__ is None
         groups.setdefault(("model", m) if alone else ("loss", loop.weight), []).append(m)
     return [torch.tensor(members) for members in groups.values()]
+
+
+def _ours(loop: Loop) -> bool:
+    """Whether a loss and its parts are from `widen.losses`, which never wait for the device."""
+    weight = loop.weight.then if isinstance(loop.weight, Warmup) else loop.weight
+    return all(type(part).__module__.startswith("widen.losses.") for part in (weight, *getattr(weight, "factors", ())))
+
+
+def _changes_at(weight: Weight, step: int) -> bool:
+    """Whether a schedule passes to its next loss at this step."""
+    return isinstance(weight, Warmup) and weight.steps == step
+
+
+def _on(state: State, device: torch.device) -> State:
+    """The state with its tensors on a device; the step counter of a schedule stays on the host."""
+    parts = [
+        _on(part, device) if isinstance(part, tuple) else part if part.dtype == torch.int64 and _counter(state) else part.to(device)
+        for part in state
+    ]  # fmt: skip
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
+def _counter(state: State) -> bool:
+    return isinstance(state, WarmupState)
+
+
+def _advance_on_host(state: State) -> None:
+    """A replayed graph runs no Python: count the step of a schedule here."""
+    if isinstance(state, WarmupState):
+        state.step.add_(1)
+
+
+def _tensors(state: State) -> list[Tensor]:
+    """All tensors of a nested state."""
+    return [leaf for part in state for leaf in (_tensors(part) if isinstance(part, tuple) else [part])]

@@ -19,9 +19,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from widen.data.batch import Batch
+from widen.losses import Weight
 
 from . import distributed
 from .figures import Figures
+from .guard import NonFiniteLossError
 from .objective import Objective
 
 __all__ = ["LanguageModel", "StepFigures", "train_step"]
@@ -46,6 +48,11 @@ class StepFigures(NamedTuple):
     loss: float
     grad_norm: float
     sums: Figures
+
+    @classmethod
+    def of(cls, sums: Figures, grad_norm: float, *, divisor: float = 1.0) -> StepFigures:
+        """From the sums of the whole step; ``divisor`` is the scale of the weights."""
+        return cls(-sums.weighted / max(sums.tokens, 1) / divisor, grad_norm, sums)
 
     @property
     def nll(self) -> float:
@@ -78,7 +85,7 @@ def train_step(
       max_grad_norm: clip the gradient to this norm; inf leaves it alone.
 
     Raises:
-      ArithmeticError: the loss or the gradient is not finite. The weights are unchanged.
+      NonFiniteLossError: the loss or the gradient is not finite. The weights are unchanged.
     """
     net = cast(LanguageModel, model)
     device = next(model.parameters()).device
@@ -93,16 +100,18 @@ def train_step(
     divisor = objective.divisor
     sums = objective.finish(step=step)
     grad_norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm))
-    refuse_gradient(grad_norm, objective, step=step)
+    figures = StepFigures.of(sums, grad_norm, divisor=divisor)
+    refuse_figures(figures, objective.weight, step=step)
     optimizer.step()
     optimizer.zero_grad()
-    return StepFigures(-sums.weighted / max(tokens, 1) / divisor, grad_norm, sums)
+    return figures
 
 
-def refuse_gradient(grad_norm: float, objective: Objective, *, step: int) -> None:
-    """Stop before a gradient that is not finite reaches the weights; its norm is the same on every rank."""
-    if not math.isfinite(grad_norm):
-        raise FloatingPointError(
-            f"step {step} is not made: the gradient of {objective.weight} has norm {grad_norm:g}. The weights are those of the step "
-            "before. Lower the learning rate, give the loss a cap, or start from more NLL steps ('nll:steps=N then ...')"
+def refuse_figures(figures: StepFigures, weight: Weight, *, step: int) -> None:
+    """Stop a run whose loss or gradient is not finite, before it reaches the weights; the same on every rank."""
+    if not (math.isfinite(figures.grad_norm) and math.isfinite(figures.loss) and not math.isnan(figures.nll)):
+        raise NonFiniteLossError(
+            f"step {step} is not made: {weight} has the loss {figures.loss:g} and a gradient of norm {figures.grad_norm:g}. "
+            "The weights are those of the step before. Lower the learning rate, give the loss a cap, or start from more NLL steps "
+            "('nll:steps=N then ...')"
         )
