@@ -66,9 +66,17 @@ def test_what_could_not_be_read_back_is_refused_with_a_sentence():
         ("own_losses:Power(2.0)", "write the fields as name=value"),
         ("own_losses:Power(pow=2.0)", "unexpected keyword argument 'pow'"),
         ("own_losses:Power(cap=0)", "cap=0 leaves no token any weight"),
-        ("pathlib:Path()", "PosixPath is not a loss"),
+        ("pathlib:Path()", "Path is not a loss"),
     ],
 )
 def test_a_wrong_class_spec_is_refused_with_its_reason(text, words):
     with pytest.raises(ValueError, match=words):
         parse(text)
+
+
+def test_a_spec_calls_nothing_but_a_loss(tmp_path):
+    """A config may come from a stranger."""
+    for text in (f"subprocess:Popen(args=['touch', '{tmp_path}/made'])", f"pathlib:Path.mkdir(self='{tmp_path}/made')"):
+        with pytest.raises(ValueError, match="is not a loss"):
+            parse(text)
+    assert list(tmp_path.iterdir()) == []

@@ -2,11 +2,13 @@
 
 import csv
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
+from widen.data import MulMod
 from widen.data.tasks import Example
+from widen.losses import CDiv, TokenWeight
 from widen.metrics.passes import pass_scores
 from widen.run.against_nll import gains, matched_temperature
 from widen.run.experiment import Experiment, Published, experiment_from, load
@@ -17,6 +19,7 @@ from widen.run.scoring.score_files import Measured, Sampled, records_of
 from widen.run.table import as_text, read_csv, summarise, to_csv
 from widen.run.value import to_json
 from widen.sample import Decoding
+from widen.train.settings import Configuration
 
 SOURCE = Source(task="mathqa_python", path="test.jsonl")
 TUNED = FineTune(model="m", train=SOURCE, loss="cdiv:alpha=1.4", after=FineTune(model="m", train=SOURCE))
@@ -216,3 +219,39 @@ def test_gains_are_paired_by_problem_and_have_an_interval_over_seeds():
 def test_gains_without_the_same_problems_have_no_interval_over_problems():
     found = gains([point_of(passed("t=1", [4, 1]))], [point_of(passed("t=1", [4, 1, 1]))])
     assert (found["pass@1"].low, found["pass@1"].high) == (None, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power(TokenWeight):
+    """A loss of one's own."""
+
+    power: float = 1.0
+
+    def at(self, logq_N, position_N, length_N):
+        return (self.power * logq_N).exp()
+
+
+@pytest.mark.parametrize(
+    ("loss", "stored"),
+    [(CDiv(alpha=0.5), "cdiv:alpha=0.5"), (Power(power=2.0), "test_text_experiment:Power(power=2.0)")],
+)
+def test_a_loss_object_is_stored_as_its_spec_in_configs_and_folder_names(loss, stored):
+    tuned, small = replace(TUNED, loss=loss), Experiment(name="x", model=Configuration(data=MulMod(), loss=loss))
+    assert tuned.loss == small.loss == stored
+    assert tuned == replace(TUNED, loss=stored)
+    for one in (small, replace(ONE, model=tuned)):
+        assert experiment_from(json.loads(json.dumps(to_json(one)))) == one
+        assert "object_at_0x" not in one.folder_name
+        assert one.folder_name == experiment_from(to_json(one)).folder_name
+
+
+def test_a_loss_object_that_no_config_can_hold_is_refused():
+    class Local(TokenWeight):
+        pass
+
+    for make in (
+        lambda loss: replace(TUNED, loss=loss),
+        lambda loss: Experiment(name="x", model=Configuration(loss=loss)),
+    ):
+        with pytest.raises(ValueError, match="cannot be stored: move the class to the top level of a module"):
+            make(Local())

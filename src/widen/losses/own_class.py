@@ -1,4 +1,7 @@
-"""A loss class of the user's as a string, ``module:Class(field=value)``, and back: what configs and folder names hold."""
+"""A loss class of the user's as a string, ``module:Class(field=value)``, and back: what configs and folder names hold.
+
+Reading such a string imports the module that it names. Values are literals, and nothing but a loss class is called.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 
 __all__ = ["class_spec", "from_class_spec"]
 
+CONTRACT = ("at", "init", "apply", "observe", "now")
 FORM = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)\((.*)\)", re.DOTALL)
 
 
@@ -48,6 +52,9 @@ def from_class_spec(text: str) -> Any | None:
             kind = getattr(kind, part)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{text!r}: cannot import {path} from {module}: {error}") from None
+    # A config may come from a stranger: nothing but a loss is ever called.
+    if not isinstance(kind, type) or not all(hasattr(kind, name) for name in CONTRACT):
+        raise ValueError(f"{text!r}: {path} is not a loss: a class with {', '.join(CONTRACT)}, such as a TokenWeight")
     try:
         call = ast.parse(f"f({arguments})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):

@@ -86,10 +86,8 @@ def spec(loss: str | Weight) -> str:
 
 def _one(part: str, spec: str) -> Weight:
     """One loss: a name of `LOSSES` with its fields, or a class of the user's."""
-    own = from_class_spec(part)
+    own: Weight | None = from_class_spec(part)
     if own is not None:
-        if not isinstance(own, Weight):
-            raise ValueError(f"{spec!r}: {type(own).__name__} is not a loss: it needs at, or apply and observe")
         return own
     name, _, arguments = part.partition(":")
     build = LOSSES.get(name)
