@@ -9,7 +9,8 @@ import torch
 from widen.data import MulMod
 from widen.metrics.exact import curve_lams, exact_points, sampled_point
 from widen.models import LlamaShape, TinyLlama, log_likelihood
-from widen.models import sample as draw
+from widen.sample.decoding import Decoding, Settings
+from widen.sample.mulmod import UNPROMPTED, MulModEngine
 from widen.theory import tempered
 
 TASK = MulMod(modulus=3, low=1, high=3, under_representation=None)  # 9 sequences of 5 target tokens: a x b = c
@@ -65,7 +66,9 @@ def test_the_sampled_algorithm_agrees_with_its_expectation(temperature):
     (exact,) = exact_points(task.log_p(), log_q, temperatures=[temperature], num_samples=n)
     points = []
     for seed in range(8):
-        tokens = draw(model, n, bos=12, length=task.length, temperature=temperature, seed=seed)
+        settings = Settings(decoding=Decoding.parse(f"t={temperature:g}"), seed=seed)
+        (drawn,) = MulModEngine(model, task).draw([UNPROMPTED], [settings], num=n)
+        tokens = np.array([(12, *sample.ids) for sample in drawn.samples])
         points.append(sampled_point(task.unique_index(tokens), support_size=9))
     precision, recall = np.mean([p.precision for p in points]), np.mean([p.recall for p in points])
     error = np.sqrt(exact.precision * (1 - exact.precision) / (8 * n))

@@ -269,8 +269,8 @@ class Stacked:
     @torch.no_grad()
     def write_back(self) -> None:
         """Copy weights, moments, averages and loss states into the loops."""
-        for at, objective in zip(self.together, self._objectives(), strict=True):
-            for m in at.tolist():
+        for members, objective in zip(self.together, self._objectives(), strict=True):
+            for m in members.tolist():
                 self.loops[m].objective.state = objective.state
         for m, loop in enumerate(self.loops):
             model = _model(loop).load_flat(self.flat_MP[m])
