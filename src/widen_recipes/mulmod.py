@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from widen.data.mulmod import MulMod
 from widen.models.tiny_llama import LlamaShape
-from widen.run.experiment import TEMPERATURES, Experiment, Published
+from widen.run.experiment import Experiment, Published
 from widen.run.score_settings import ExactScore
+from widen.sample.grid import TEMPERATURES
 from widen.train.settings import AdamW, Configuration, Schedule, Train
 
 SEEDS = range(5)

@@ -95,7 +95,7 @@ def summarise(recipe: str, scored: Iterable[tuple[Experiment, Sequence[Record]]]
     """Rows in the order in which settings first appear, decodings in the order of the experiment."""
     groups: dict[tuple[str, Decoding | None], list[tuple[Experiment, Point]]] = {}
     for experiment, records in scored:
-        for (_, decoding), point in by_decoding(records).items():
+        for decoding, point in _points(records).items():
             groups.setdefault((experiment.setting, decoding), []).append((experiment, point))
     rows = [_row(recipe, decoding, members) for (_, decoding), members in groups.items()]
     seeds = [[point for _, point in members] for members in groups.values()]
@@ -106,6 +106,14 @@ def summarise(recipe: str, scored: Iterable[tuple[Experiment, Sequence[Record]]]
         if row.loss == "nll"
     }
     return [_against_nll(row, mine, nll, key) for row, mine, key in zip(rows, seeds, keys, strict=True)]
+
+
+def _points(records: Sequence[Record]) -> dict[Decoding | None, Point]:
+    """Records by decoding. What has no decoding is of the model's own law: it joins t = 1, and is left out of a run without t = 1."""
+    points = {decoding: dict(point) for (_, decoding), point in by_decoding(records).items()}
+    if len(points) > 1 and (own := points.pop(None, None)) and Decoding() in points:
+        points[Decoding()] |= own
+    return dict(points)
 
 
 def _row(recipe: str, decoding: Decoding | None, members: Sequence[tuple[Experiment, Point]]) -> Row:
