@@ -203,9 +203,11 @@ def test_the_demo_leaves_a_table_and_a_page_and_a_second_run_says_that_all_is_th
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(demo, "STEPS", 2)
     monkeypatch.setattr(demo, "LOSSES", {"NLL": "nll", "TruncR 0.5": "truncr:drop=0.5,window=4096"})
-    monkeypatch.setattr("widen.run.experiment.TEMPERATURES", (1.0,))
+    monkeypatch.setattr(demo, "DECODINGS", ("t=1", "t=2,min_p=0.1,order=temperature_last"))
     status, out, _ = call(capsys, "demo", "--out", tmp_path)
     assert status == 0
+    assert "At precision >= 0.9: NLL has recall 0." in out
+    assert "from the decoding (min_p=0.1 then t=2, best of 2)" in " ".join(out.split())
     assert "TruncR 0.5" in out
     assert "proves little" in out
     page = (tmp_path / "report.html").read_text()
