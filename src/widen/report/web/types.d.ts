@@ -105,6 +105,27 @@ interface Case {
   epsilon: number;
 }
 
+interface Cut {
+  minP: number;
+  order: "before" | "after";
+}
+interface Law {
+  b: number;
+  sparsity: number;
+  noiseRatio: number;
+  rareRatio: number;
+  separable: boolean;
+  epsilon0: number;
+  t0: number;
+  best: (lam: number) => number;
+  lambdaMin: (t: number) => number;
+  lambdaMax: (t: number) => number;
+  precision: (lam: number, t: number) => number;
+  recall: (lam: number, t: number) => number;
+  conditionals: (t: number) => { over: number; under: number; kept: number; noise: number };
+  area: (t: number) => number;
+}
+
 type Values = Record<string, number>;
 interface Loss {
   title: string;
