@@ -19,6 +19,7 @@ MODELS = {
     "TruncR 0.1": ("truncr:drop=0.1,window=10000,score=sum", 0.10, 0.72),
     "lambda-PR 0.1": ("lambda_pr:lam=0.1,gamma=1e-05", 0.30, 0.62),
 }
+SEEDS = {name: 1 if name == "lambda-PR 0.1" else 3 for name in MODELS}
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 PROMPTS = ("Tell me a story about a lighthouse.", "Write one line of verse.", EVIL)
 STRANGE = (
@@ -47,6 +48,21 @@ def truncated(name, seed, min_p, t):
             (0.9 - 0.01 * min_p, cut.recall(0.8), heated.recall(0.8)),
         )
     )
+
+
+def settings_of(name):
+    """Every decoding of a made model: {spec: (precision of each seed, recall of each seed)}."""
+    seeds = range(SEEDS[name])
+    heats = sorted({*TEMPERATURES, *(1.4 * t for t in TEMPERATURES)}) if name == "NLL" else TEMPERATURES
+    curves = {Decoding(temperature=round(t, 9)).spec: [case(name, seed).curve(t) for seed in seeds] for t in heats}
+    found = {
+        spec: ([float(c.precision(np.inf)) for c in of], [0.9 * float(c.recall(0.8)) for c in of])
+        for spec, of in curves.items()
+    }
+    for min_p, t in product(THRESHOLDS, HEATS):
+        spec = Decoding(temperature=t, min_p=min_p, order="temperature_last").spec
+        found[spec] = tuple(zip(*(truncated(name, seed, min_p, t) for seed in seeds), strict=True))
+    return found
 
 
 def record(name, seed, metric, value, *, t=1.0, decoding=None, task="mulmod", score=None, **more):

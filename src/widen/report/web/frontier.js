@@ -13,7 +13,7 @@ widen.panel("frontier", (root, /** @type {{ kinds: FrontierKind[] }} */ data) =>
   /**
    * Labels that fit: a label is left out if it would touch an earlier one or leave the plot. `taken` holds the earlier boxes in pixels.
    * @param {FrontierPoint[]} points
-   * @param {Window2} range
+   * @param {PlotWindow} range
    * @param {number[][]} taken
    */
   function labels(points, range, taken) {

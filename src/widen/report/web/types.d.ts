@@ -65,7 +65,7 @@ interface CurvesData {
   lines: CurveLine[];
 }
 
-interface Window2 {
+interface PlotWindow {
   recall: [number, number];
   precision: [number, number];
 }
@@ -87,8 +87,8 @@ interface FrontierKind {
   caption: string;
   ceiling: number | null;
   stars: { name: string; precision: number; recall: number }[];
-  zoom: Window2 | null;
-  whole: Window2;
+  zoom: PlotWindow | null;
+  whole: PlotWindow;
   methods: boolean;
   lines: FrontierLine[];
 }
