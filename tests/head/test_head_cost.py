@@ -8,7 +8,7 @@ from head_oracle import Gate, Power, Problem, config_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from widen.head import config
-from widen.head.config import EARLY_LAUNCH, EarlyLaunch, HeadConfig, default_workspace, row_ops
+from widen.head.head_config import EARLY_LAUNCH, EarlyLaunch, HeadConfig, default_workspace, row_ops
 from widen.head.logit_buffer import LogitBuffer
 
 PRODUCTS = {"aten.mm", "aten.addmm"}
