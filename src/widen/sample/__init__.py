@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .kl_guided import guided_temperature
     from .local import LocalEngine
     from .mulmod import UNPROMPTED, MulModEngine
-    from .processors import top_n_sigma
+    from .processors import logits_processors, top_n_sigma
     from .prompts import Prompt, read_prompts
     from .samples_file import Samples, read_samples
     from .server import ServerEngine
@@ -45,6 +45,7 @@ _HOME = {
     "decoding_grid": "grid",
     "difference": "fill",
     "guided_temperature": "kl_guided",
+    "logits_processors": "processors",
     "parse_decodings": "grid",
     "read_prompts": "prompts",
     "read_samples": "samples_file",
@@ -72,6 +73,7 @@ __all__ = [
     "decoding_grid",
     "difference",
     "guided_temperature",
+    "logits_processors",
     "parse_decodings",
     "read_prompts",
     "read_samples",
