@@ -117,8 +117,17 @@ def test_one_sentence_says_whether_decoding_can_help(valid, invalid, words):
     assert ("order=temperature_last" in verdict) == ("no threshold" not in verdict)
 
 
+def test_the_picture_starts_where_the_tokens_are():
+    edges = [10.0**k for k in range(-8, 1)]
+    (section,) = separation([line(detail([0] * 6 + [1, 9], [0] * 5 + [5, 4, 1], edges=edges))])
+    (picture,) = section.parts[0].figures.values()
+    assert list(picture.figure.layout.xaxis.range) == pytest.approx([-3, 0])
+    assert list(picture.figure.layout.xaxis.ticktext)[-1] == "1"
+
+
 def test_there_is_no_separation_section_without_a_whole_record():
     broken = detail((1, 2), (1, 2, 3))
-    assert separation([line(broken), line({"threshold": 0.1})]) == []
+    empty = detail((0, 0, 0), (1, 2, 3))
+    assert separation([line(broken), line(empty), line({"threshold": 0.1})]) == []
     (section,) = separation([line(detail((0, 1, 9), (6, 2, 0)))])
     assert section.short == "Separation"

@@ -69,10 +69,10 @@ def _scores(points: Sequence[LinePoint]) -> tuple[list[float], list[float]]:
 
 
 def _padded(values: Sequence[float]) -> Range:
-    """From the smallest to the largest value, with a margin."""
+    """From the smallest to the largest value, with a margin that hardly goes below 0."""
     low, high = min(values), max(values)
     margin = max(0.06 * (high - low), 0.01)
-    return low - margin, high + margin
+    return max(low - margin, -margin / 5), high + margin
 
 
 def _area(window: Window) -> float:

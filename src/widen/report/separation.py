@@ -24,6 +24,8 @@ from .training_curves import log_ticks
 RIGHT, WRONG, LIMIT = "#009E73", "#D55E00", "#7F7F7F"
 CLEAR, PARTLY = 0.9, 0.5
 """A threshold separates if it keeps this much more of the right tokens than of the wrong ones; above the second it helps in part."""
+EMPTY = 1e-4
+"""Leading bins with at most this share of the tokens are not shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +83,7 @@ def line_separation(line: ModelLine) -> LineSeparation | None:
 
     def shares(key: str) -> tuple[float, ...]:
         each = np.array([record.detail["histogram"][key] for record in found], float)
-        totals = each.sum(axis=1, keepdims=True)
-        return tuple((each / np.where(totals > 0, totals, 1.0)).mean(axis=0).tolist())
+        return tuple((each / each.sum(axis=1, keepdims=True)).mean(axis=0).tolist())
 
     return LineSeparation(
         name=line.name,
@@ -111,7 +112,7 @@ def _complete(record: Record) -> bool:
     if not isinstance(drawn, Mapping) or not {"threshold", "valid_below_noise"} <= record.detail.keys():
         return False
     count = len(drawn.get("edges", ())) - 1
-    return count >= 1 and all(len(drawn.get(key, ())) == count for key in ("valid", "invalid"))
+    return count >= 1 and all(len(drawn.get(key, ())) == count and sum(drawn[key]) > 0 for key in ("valid", "invalid"))
 
 
 def _above(edges: Sequence[float], shares: Sequence[float], threshold: float) -> float:
@@ -194,8 +195,10 @@ def _figure(one: LineSeparation) -> Figure:
     figure.update_layout(layout(f"{one.name}: right and wrong next tokens", "q / max q", "share of tokens per bin"))
     figure.update_yaxes(rangemode="tozero", tickformat=".0%")
     if log:
-        ticks = [tick for tick in log_ticks(edges[0], edges[-1]) if edges[0] <= tick <= edges[-1]]
-        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+        start = next(low for low, *shares in zip(edges, one.right, one.wrong, strict=False) if max(shares) > EMPTY)
+        ticks = [tick for tick in log_ticks(start, edges[-1]) if start <= tick <= edges[-1]]
+        ends = [math.log10(start), math.log10(edges[-1])]
+        figure.update_xaxes(type="log", range=ends, tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
     return Figure(figure=figure, caption="Each histogram sums to 1. " + one.verdict)
 
 
