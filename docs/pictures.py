@@ -45,8 +45,8 @@ Q = np.logspace(-8, 0, 161)
 def weights(spec: str, *, position: int = 1, length: int = 512) -> np.ndarray:
     """The weight of a token of probability q, for every q of the axis."""
     logq = torch.from_numpy(np.log(Q))
-    here = torch.full(logq.shape, position), torch.full(logq.shape, length)
-    return losses.parse(spec).at(logq, *here).numpy()
+    here = {"position": torch.full(logq.shape, position), "length": torch.full(logq.shape, length)}
+    return losses.parse(spec).weigh(losses.Rows(logq, **here)).numpy()
 
 
 def legend(ax: Axes) -> None:
