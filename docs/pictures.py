@@ -87,6 +87,11 @@ def tailr(ax: Axes) -> None:
     token_picture(ax, ["tailr:gamma=1e-5", "tailr:gamma=1e-3", "tailr:gamma=0.1", "tailr:gamma=1e-3,floor=0.2"])
 
 
+def focal(ax: Axes) -> None:
+    """Focal loss for three exponents."""
+    token_picture(ax, ["focal:gamma=0.5", "focal:gamma=2", "focal:gamma=5"])
+
+
 def lambda_pr(ax: Axes) -> None:
     """lambda-PR at the first token of a sequence of 512."""
     token_picture(ax, ["lambda_pr:lam=0.1,gamma=1e-5", "lambda_pr:lam=0.9,gamma=1e-5", "lambda_pr:lam=0.1,gamma=1e-3"])
@@ -135,6 +140,7 @@ PICTURES: dict[str, Callable[[Axes], None]] = {
     "weight_cdiv": cdiv,
     "weight_tailr": tailr,
     "weight_lambda_pr": lambda_pr,
+    "weight_focal": focal,
     "temperature": temperature,
 }
 
