@@ -15,8 +15,8 @@ import torch.nn.functional as F
 
 from widen import losses
 from widen.head import linear_logprob, weighted_linear_nll
-from widen.head.config import HeadCall, config_for
 from widen.head.gradients import add_product_
+from widen.head.head_config import HeadCall, config_for
 from widen.head.logit_buffer import LogitBuffer
 from widen.head.row_ops import RowStats
 

@@ -1,4 +1,4 @@
-"""widen: train language models for coverage, then let temperature choose the precision.
+"""widen: get more different right answers out of language models.
 
     data -> model -> log-probabilities -> weights -> loss -> train -> sample -> score -> report
 

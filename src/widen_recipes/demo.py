@@ -1,4 +1,4 @@
-"""The demo: from one NLL model of the integer task, fine-tune copies under several losses and see their frontiers.
+"""The demo: from one NLL model of the integer task, fine-tune copies under several losses and score each under the same decodings.
 
     widen demo
 
@@ -15,6 +15,7 @@ from widen.run.experiment import Experiment
 from widen.train.settings import AdamW, Configuration, Schedule, Train
 
 STEPS = 300
+DECODINGS = ("grid",)
 LOSSES = {
     "NLL": "nll",
     "TruncR 0.5": "truncr:drop=0.5,window=4096",
@@ -29,7 +30,7 @@ def start() -> str:
 
 
 def fine_tune() -> list[Experiment]:
-    """One copy per loss, one seed, the same data and the same learning rate."""
+    """One copy per loss, one seed, the same data, learning rate and decodings."""
     train = Train(
         steps=STEPS,
         batch_size=512,
@@ -42,6 +43,7 @@ def fine_tune() -> list[Experiment]:
             name=name,
             model=Configuration(data=MulMod(), model=model, loss=loss, train=train, seed=1),
             start=start(),
+            decoding=DECODINGS,
             not_in_paper={"fine-tuning": f"{STEPS} steps from an NLL model; the paper trains this task from scratch"},
         )
         for name, loss in LOSSES.items()

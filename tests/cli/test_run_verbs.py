@@ -52,6 +52,13 @@ def test_train_then_score_fills_a_run_folder(capsys, tmp_path, monkeypatch):
     assert [r["decoding"] for r in records if r["metric"] == "recall"] == ["t=0.5", "t=1"]
     assert {(r["task"], r["loss"], r["seed"]) for r in records} == {("mulmod", "cdiv:alpha=0.5", 2)}
     assert {r["n"] for r in records if r["metric"] == "recall"} == {100}
+    heated = "t=2,min_p=0.1,order=temperature_last"
+    status, out, _ = call(capsys, "score", folder, "--decodings", "t=1", heated, "--num-samples", 100)
+    assert status == 0
+    assert heated in out
+    assert "separation 0." in out
+    assert "give one of them" in call(capsys, "score", folder, "--decodings", "t=1", "--temperatures", 1)[2]
+    assert "did you mean 'min_p'" in call(capsys, "score", folder, "--decodings", "minp=0.1")[2]
 
 
 def test_train_prints_a_config_that_trains_the_same_model(capsys, tmp_path):
@@ -196,9 +203,11 @@ def test_the_demo_leaves_a_table_and_a_page_and_a_second_run_says_that_all_is_th
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(demo, "STEPS", 2)
     monkeypatch.setattr(demo, "LOSSES", {"NLL": "nll", "TruncR 0.5": "truncr:drop=0.5,window=4096"})
-    monkeypatch.setattr("widen.run.experiment.TEMPERATURES", (1.0,))
+    monkeypatch.setattr(demo, "DECODINGS", ("t=1", "t=2,min_p=0.1,order=temperature_last"))
     status, out, _ = call(capsys, "demo", "--out", tmp_path)
     assert status == 0
+    assert "At precision >= 0.9: NLL has recall 0." in out
+    assert "from the decoding (min_p=0.1 then t=2, best of 2)" in " ".join(out.split())
     assert "TruncR 0.5" in out
     assert "proves little" in out
     page = (tmp_path / "report.html").read_text()

@@ -86,6 +86,16 @@ def test_a_run_of_the_integer_task_needs_no_prompts_and_keeps_its_samples(call, 
     assert {path: path.read_bytes() for path in files.values()} == before  # nothing is drawn twice
 
 
+def test_whole_decodings_take_the_place_of_temperatures_and_methods(call, run_folder):
+    assert call(run_folder.path, "--num", 20, "--decodings", "t=1", "t=2,min_p=0.1,order=temperature_last")[0] == 0
+    assert {path.stem.rpartition("-")[0] for path in (run_folder.path / "samples").glob("*.jsonl")} == {
+        "t1",
+        "min_p0.1_t2",
+    }
+    _, _, err = call(run_folder.path, "--decodings", "t=1", "--temperatures", "1")
+    assert "leave out --temperatures and --methods" in err
+
+
 def test_a_hugging_face_model_with_every_kind_of_method(call, hugging_face, tmp_path):
     prompts = write_prompts(tmp_path / "p.jsonl", "w3 w4", "w5")
     methods = ["plain", "top_p=0.9", "kl_sigma=3", "top_n_sigma=1,order=temperature_last"]

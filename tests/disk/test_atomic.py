@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from widen.disk.atomic import write_bytes, write_json, write_text
-from widen.disk.folder import write_folder
+from widen.disk.atomic_folder import write_folder
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -88,7 +88,7 @@ def test_files_and_folders_have_the_permissions_that_the_user_asked_for(tmp_path
     code = """
 import os, sys
 from widen.disk.atomic import write_text
-from widen.disk.folder import write_folder
+from widen.disk.atomic_folder import write_folder
 os.umask(0o027)
 write_text("a", "x")
 write_folder("b", lambda folder: write_text(folder / "c", "x"))

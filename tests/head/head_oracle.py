@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import torch
 
 from widen.head import linear_logprob, weighted_linear_nll
-from widen.head.config import HeadCall, config_for, row_ops
+from widen.head.head_config import HeadCall, config_for, row_ops
 from widen.head.logit_buffer import logits_
 from widen.head.row_ops import RowStats
 

@@ -7,8 +7,8 @@ import torch
 from head_oracle import Gate, Power, Problem, config_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from widen.head import config
-from widen.head.config import EARLY_LAUNCH, EarlyLaunch, HeadConfig, default_workspace, row_ops
+from widen.head import head_config
+from widen.head.head_config import EARLY_LAUNCH, EarlyLaunch, HeadConfig, default_workspace, row_ops
 from widen.head.logit_buffer import LogitBuffer
 
 PRODUCTS = {"aten.mm", "aten.addmm"}
@@ -129,7 +129,7 @@ def test_one_buffer_serves_whichever_rows_are_active(weight, ignored, monkeypatc
 def test_a_device_of_40_gb_gets_a_gigabyte_for_logits_and_one_of_80_two(memory, expected, monkeypatch):
     seen = SimpleNamespace(total_memory=memory * 10**9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: seen)
-    monkeypatch.setattr(config, "_memory", config._memory.__wrapped__)  # without its cache
+    monkeypatch.setattr(head_config, "_memory", head_config._memory.__wrapped__)  # without its cache
     assert default_workspace(torch.device("cuda", 0)) == expected * 2**20
     assert default_workspace(torch.device("cpu")) == 64 * 2**20
 

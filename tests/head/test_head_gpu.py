@@ -20,7 +20,7 @@ from head_oracle import (
     through_weighted,
 )
 
-from widen.head import HostCopy, config, linear_logprob, logit_buffer, target_sums, weighted_linear_nll
+from widen.head import HostCopy, head_config, linear_logprob, logit_buffer, target_sums, weighted_linear_nll
 from widen.head.row_ops_torch import TorchRowOps
 
 TORCH = TorchRowOps()
@@ -262,7 +262,7 @@ def test_torch_compile_around_the_head_changes_nothing(which):
 @pytest.fixture
 def early(monkeypatch):
     """Rows are launched early however little there is to multiply; how many each time."""
-    monkeypatch.setattr(config, "EARLY_LAUNCH", config.EarlyLaunch(one_in=4, least=0))
+    monkeypatch.setattr(head_config, "EARLY_LAUNCH", head_config.EarlyLaunch(one_in=4, least=0))
     seen, start_early = [], logit_buffer.LogitBuffer.start_early
 
     def spied(self, row_N):
@@ -286,8 +286,8 @@ def test_an_early_launch_changes_nothing_however_few_rows_have_targets(counted, 
     problem = Problem.make((4096, 503, 64), torch.float32, "cuda", ignored=0.0)
     problem.target[torch.randperm(4096, device="cuda")[counted:]] = -100
     results = []
-    for launch in (config.EARLY_LAUNCH, None):
-        monkeypatch.setattr(config, "EARLY_LAUNCH", launch)
+    for launch in (head_config.EARLY_LAUNCH, None):
+        monkeypatch.setattr(head_config, "EARLY_LAUNCH", launch)
         out = problem.weighted(weight, impl="triton", workspace=3000 * 512 * 4)
         results.append((*out[:4], *torch.autograd.grad(out.loss, list(problem.leaves.values()))))
     assert early == [512, 0]
@@ -299,7 +299,7 @@ def test_an_early_launch_changes_nothing_however_few_rows_have_targets(counted, 
 @pytest.mark.parametrize("vocabulary", [1, 3, 17, 130])
 @pytest.mark.usefixtures("early")
 def test_small_sizes_are_those_of_eager(tokens, vocabulary, monkeypatch):
-    monkeypatch.setattr(config, "_TILE", 1)  # an early launch from four rows on
+    monkeypatch.setattr(head_config, "_TILE", 1)  # an early launch from four rows on
     problem = Problem.make((tokens, vocabulary, 24), torch.float32, "cuda")
     weight_N = torch.rand(tokens, device="cuda")
     for workspace in (None, max(1, tokens // 3) * TRITON.bytes_per_row(vocabulary, torch.float32)):

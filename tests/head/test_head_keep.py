@@ -8,7 +8,7 @@ from head_oracle import DTYPES, IDS, Problem, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.head.config import HeadConfig
+from widen.head.head_config import HeadConfig
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -57,7 +57,7 @@ def test_options_out_of_range_are_refused(option, message):
 
 
 def test_an_unknown_implementation_is_refused_with_the_list():
-    from widen.head.config import choose_impl
+    from widen.head.head_config import choose_impl
 
     choose = getattr(
         choose_impl, "__wrapped__", choose_impl

@@ -10,7 +10,7 @@ import torch
 from head_oracle import Gate, Power, Problem, through_weighted
 
 from widen import losses
-from widen.head import TokenLocalWeight, config, linear_logprob, weighted_linear_nll
+from widen.head import TokenLocalWeight, head_config, linear_logprob, weighted_linear_nll
 
 IMPLS = ["eager", "chunked"]
 
@@ -104,10 +104,10 @@ def test_auto_says_what_it_runs_and_why(caplog):
 
 def test_a_residual_that_triton_does_not_have_runs_in_pytorch_and_says_why(caplog, monkeypatch):
     with caplog.at_level(logging.DEBUG, logger="widen.head"):
-        chosen = config.choose_impl("auto", torch.device("cuda"), torch.bfloat16, plain=False)
+        chosen = head_config.choose_impl("auto", torch.device("cuda"), torch.bfloat16, plain=False)
     assert chosen == "chunked"
     assert "the residual softmax - onehot only, and this loss has another one" in caplog.messages[0]
-    monkeypatch.setattr(config, "_require_triton", lambda *_: None)
+    monkeypatch.setattr(head_config, "_require_triton", lambda *_: None)
     with pytest.raises(ValueError, match="this loss has another one; use impl='chunked' or 'auto'"):
         Problem.make((4, 7, 3), torch.float32).weighted(losses.parse("gem"), impl="triton")
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widen.data.mulmod import MulMod
-from widen.metrics import separation_scores
+from widen.metrics import ratio_histogram, separation_scores
 from widen.theory import ArtificialCase, acceptable_counts, decoding_frontier, valid_continuations
 
 SOME = settings(max_examples=30, deadline=None, derandomize=True)
@@ -158,3 +158,14 @@ def test_bad_input_is_refused_by_name():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_the_histogram_holds_the_distributions_that_the_scores_compare():
+    """Two contexts by hand: right mass and wrong tokens by bin, contexts by weight; ratios below the first edge are in the first bin."""
+    p = np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    q = np.array([[0.5, 0.3, 0.2, 1e-12], [0.2, 0.7, 0.1, 1e-3]])
+    found = ratio_histogram(p, np.log(q), weights=[3, 1], edges=[1e-3, 0.1, 0.5, 1.0])
+    assert found.right == pytest.approx((0.0, 0.25, 0.75))  # .2/.7 has weight 1/4; 1 and .6 have 3/8 each
+    assert found.wrong == pytest.approx((3 / 8 + 1 / 12, 3 / 8 + 1 / 12, 1 / 12))
+    with pytest.raises(ValueError, match="end with 1"):
+        ratio_histogram(p, np.log(q), edges=[0.1, 0.5])

@@ -14,7 +14,7 @@ from widen.run.record import read_records
 from widen.run.scoring.listed_answers import score_name
 from widen.run.table import best_recall, read_csv, summarise
 from widen.run.value import to_json
-from widen.sample import Decoding
+from widen.sample import Decoding, decoding_grid
 from widen_recipes import demo, mulmod
 
 MULMOD = ["tsallis", "tsallis_stable", "losses", "temperature", "literal"]
@@ -34,6 +34,27 @@ def test_every_recipe_runs_at_tiny_size(name, root):
     assert {row.name for row in rows} == {experiment.name for experiment in experiments}
     assert all(0 <= row.precision <= 1 and 0 <= row.recall <= 1 for row in rows)
     assert read_csv(root / f"mulmod_tiny_{name}.csv")[0].name == rows[0].name
+
+
+def test_the_joint_recipe_scores_every_loss_under_one_grid_and_leaves_its_best_settings(root):
+    experiments = recipe.find("widen_recipes", "mulmod:tiny:joint")
+    experiments = [one for one in experiments if one.name in ("NLL, norm 1", "c-Div 2, norm 1")]
+    rows = runner.run("mulmod:tiny:joint", experiments, root, command="a test", seeds=2)
+    assert {row.seeds for row in rows} == {2}
+    assert {row.decoding for row in rows} >= {"t=1", "t=2,min_p=0.1,order=temperature_last", "t=2,min_p=0.1"}
+    best = runner.best_settings("mulmod:tiny:joint", experiments, root)
+    assert {(row.name, row.tried_alone, row.tried) for row in best} == {(one.name, 3, 5) for one in experiments}
+    text = runner.best_path(root, "mulmod:tiny:joint").read_text()
+    assert text.startswith("# command: a test")
+    assert text.count(",any decoding,5") == len(best) == 2 * 3
+
+
+def test_the_joint_recipe_gives_every_loss_the_same_77_decodings_and_trains_no_model_of_its_own():
+    runs = mulmod.joint()
+    assert len(runs) == 6 * 5
+    assert {run.decoding for run in runs} == {tuple(one.spec for one in decoding_grid())}
+    first, others = ([one for one in found if one.model.seed == 0] for found in (runs, mulmod.everything()))
+    assert {one.key for one in first} <= {one.key for one in others}
 
 
 def test_recipes_share_the_models_they_have_in_common():
@@ -72,7 +93,7 @@ def test_a_run_folder_holds_what_the_architecture_says(root):
     assert {"step", "loss", "nll", "grad_norm"} <= set(json.loads(lines[0]))
     assert folder.is_trained
     records = read_records(folder, score_name(experiment))
-    assert {r.decoding for r in records} == {Decoding.parse(spec) for spec in experiment.decoding}
+    assert {r.decoding for r in records} == {None, *map(Decoding.parse, experiment.decoding)}
     assert {r.metric for r in records} >= {"precision", "recall", "auc", "recall@lam=1"}
 
 
@@ -162,7 +183,8 @@ def test_exact_numbers_are_those_of_the_reference_mathematics(root):
     temperatures = [setting.decoding.temperature for setting in experiment.settings]
     log_q = exact_log_likelihood(logits.numpy(), tokens[:, 1:], temperatures)
     points = exact_points(task.log_p(), log_q, temperatures=temperatures, num_samples=500)
-    found = {(r.decoding.temperature, r.metric): r.value for r in read_records(folder, score_name(experiment))}
+    records = [r for r in read_records(folder, score_name(experiment)) if r.decoding is not None]
+    found = {(r.decoding.temperature, r.metric): r.value for r in records}
     for point in points:
         for metric in ("precision", "recall", "auc"):
             assert found[point.temperature, metric] == pytest.approx(getattr(point, metric), rel=1e-9)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from made_runs import MODELS, make_run
+from made_runs import MODELS, SEEDS, make_run
 
 from widen.report.explorer import explorer
 from widen.report.report import write_report
@@ -22,7 +22,7 @@ BROWSER = [
 def run_folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     for name in MODELS:
-        for seed in range(1 if name == "lambda-PR 0.1" else 3):
+        for seed in range(SEEDS[name]):
             make_run(root / f"{name.replace(' ', '_')}-seed{seed}", name, seed, samples=(0.5, 1.0) if seed == 0 else ())
     return root
 

@@ -1,21 +1,25 @@
 """Run folders made from the artificial case, with texts that would break a careless page. No tests here."""
 
 import json
+from itertools import product
 
 import numpy as np
 
 from widen.run.record import SCHEMA, Record, record_json
 from widen.sample import Decoding
-from widen.theory import ArtificialCase
+from widen.theory import ArtificialCase, TruncatedCase
 
 TEMPERATURES = (0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.2)
 LAMS = np.r_[np.tan(np.linspace(0, np.pi / 2, 65))[:-1], np.inf]
+THRESHOLDS, HEATS = (0.02, 0.08, 0.3), (0.7, 1.0, 2.0, 4.2)
+"""Each threshold is applied before each of these temperatures."""
 MODELS = {
     "NLL": ("nll", 0.12, 0.80),
     "c-Div 1.4": ("nll:steps=300 then cdiv:alpha=1.4,cap=10000.0", 0.16, 0.68),
     "TruncR 0.1": ("truncr:drop=0.1,window=10000,score=sum", 0.10, 0.72),
     "lambda-PR 0.1": ("lambda_pr:lam=0.1,gamma=1e-05", 0.30, 0.62),
 }
+SEEDS = {name: 1 if name == "lambda-PR 0.1" else 3 for name in MODELS}
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 PROMPTS = ("Tell me a story about a lighthouse.", "Write one line of verse.", EVIL)
 STRANGE = (
@@ -33,14 +37,42 @@ def case(name, seed):
     return ArtificialCase(vocab=100, support=20, rho=0.5, a=a, epsilon=epsilon + 0.02 * seed)
 
 
-def record(name, seed, metric, value, *, t=1.0, task="mulmod", score=None, **more):
+def truncated(name, seed, min_p, t):
+    """Precision and recall of a made model that truncates its own law and then heats; two thirds of its contexts do not separate."""
+    cut = TruncatedCase(case=case(name, seed), steps=(("min_p", min_p), ("temperature", t))).curve
+    heated = case(name, seed).curve(t)
+    return tuple(
+        float(scale * (one + 2 * other) / 3)
+        for scale, one, other in (
+            (1.0, cut.precision(np.inf), heated.precision(np.inf)),
+            (0.9 - 0.01 * min_p, cut.recall(0.8), heated.recall(0.8)),
+        )
+    )
+
+
+def settings_of(name):
+    """Every decoding of a made model: {spec: (precision of each seed, recall of each seed)}."""
+    seeds = range(SEEDS[name])
+    heats = sorted({*TEMPERATURES, *(1.4 * t for t in TEMPERATURES)}) if name == "NLL" else TEMPERATURES
+    curves = {Decoding(temperature=round(t, 9)).spec: [case(name, seed).curve(t) for seed in seeds] for t in heats}
+    found = {
+        spec: ([float(c.precision(np.inf)) for c in of], [0.9 * float(c.recall(0.8)) for c in of])
+        for spec, of in curves.items()
+    }
+    for min_p, t in product(THRESHOLDS, HEATS):
+        spec = Decoding(temperature=t, min_p=min_p, order="temperature_last").spec
+        found[spec] = tuple(zip(*(truncated(name, seed, min_p, t) for seed in seeds), strict=True))
+    return found
+
+
+def record(name, seed, metric, value, *, t=1.0, decoding=None, task="mulmod", score=None, **more):
     """One record of a made run, as JSON."""
     return record_json(
         Record(
             task=task,
             model="llama-4x32",
             loss=MODELS[name][0],
-            decoding=Decoding(temperature=round(t, 9)),
+            decoding=decoding or Decoding(temperature=round(t, 9)),
             seed=seed,
             metric=metric,
             value=value,
@@ -68,6 +100,28 @@ def exact_score(name, seed, temperatures=TEMPERATURES):
             record(name, seed, "auc", curve.auc, t=t, detail=drawn),
         ]
     return score_file(records)
+
+
+def truncated_score(name, seed):
+    records = []
+    for min_p, t in product(THRESHOLDS, HEATS):
+        decoding = Decoding(temperature=t, min_p=min_p, order="temperature_last")
+        values = zip(("precision", "recall"), truncated(name, seed, min_p, t), strict=True)
+        records += [
+            record(name, seed, metric, value, decoding=decoding, n=20_000, detail={"ceiling": 0.9})
+            for metric, value in values
+        ]
+    return score_file(records)
+
+
+def separation(name, seed):
+    """A separation record as the integer task writes it: NLL separates, lambda-PR does not."""
+    edges = np.logspace(-6, 0, 31)
+    middles, noise = np.log10(edges[:-1]) + 0.1, {"NLL": -3.0, "lambda-PR 0.1": -0.9}.get(name, -1.9)
+    bump = [np.exp(-((middles - at) ** 2) / 0.4) for at in (-0.4, noise + 0.02 * seed)]
+    histogram = dict(zip(("edges", "valid", "invalid"), (x.tolist() for x in (edges, *bump)), strict=True))
+    detail = {"threshold": 10 ** ((noise - 0.4) / 2), "valid_below_noise": 0.03, "histogram": histogram}
+    return score_file([record(name, seed, "separation", 0.99, detail=detail)])
 
 
 def make_run(folder, name, seed, *, samples=(), num_samples=60, temperatures=TEMPERATURES):
@@ -112,6 +166,8 @@ def make_run(folder, name, seed, *, samples=(), num_samples=60, temperatures=TEM
             log.write(json.dumps(row) + "\n")
     temperatures = (*temperatures, *(1.4 * t for t in temperatures)) if name == "NLL" else temperatures
     (folder / "scores" / "exact-0123.json").write_text(exact_score(name, seed, sorted(set(temperatures))))
+    (folder / "scores" / "exact-4567.json").write_text(truncated_score(name, seed))
+    (folder / "scores" / "separation-0123.json").write_text(separation(name, seed))
     knn = {"precision": (0.8, 0.75, 0.85), "recall": (0.3, 0.2, 0.4), "density": (1.1, None, None)}
     records = [
         record(name, seed, metric, value, task="stories", score={"kind": "knn", "k": 4}, low=low, high=high)

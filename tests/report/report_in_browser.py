@@ -43,3 +43,12 @@ def overlapping_labels(page):
 def scroll_through(page):
     """Past every figure, so that all are painted, and back to the top."""
     page.evaluate(SCROLL)
+
+
+def plotted(page, name):
+    """The lines that a figure shows now, by name."""
+    data = page.evaluate(
+        "n => document.querySelector(`[data-name=${n}] .plot`).data.map(t => [t.name, t.x, t.y, t.visible, t.mode])",
+        name,
+    )
+    return [dict(zip(("name", "x", "y", "visible", "mode"), row, strict=True)) for row in data]

@@ -9,7 +9,7 @@ import torch
 from report_in_browser import ARTIFACTS, overlapping_labels, scroll_through
 
 from widen import losses
-from widen.theory import ArtificialCase, optima, pr_curve
+from widen.theory import ArtificialCase, TruncatedCase, optima, pr_curve
 from widen.theory.temperature import tempered
 
 pytestmark = pytest.mark.browser
@@ -77,6 +77,45 @@ def test_the_artificial_case_in_the_page_is_widen_theory(page):
             first, second = case.q(t)
             expected = [first[0], first[support - 1], second[0], second[-1]]
             assert [laws[k] for k in ("over", "under", "kept", "noise")] == pytest.approx(expected, **CLOSE), (given, t)
+
+
+def steps(order, min_p, t):
+    """The decoding as widen.theory takes it."""
+    both = (("min_p", min_p), ("temperature", t)) if min_p else (("temperature", t),)
+    return both if order == "before" else both[::-1]
+
+
+def test_truncation_in_the_page_is_widen_theory(page):
+    """Both orders, thresholds on either side of every ratio, noise that leads included."""
+    temperatures, lams, rng = [0.3, 1.0, 2.5, 100.0], [0.0, 0.3, 1.0, 1.7], np.random.default_rng(1)
+    jobs = [
+        (*given, min_p, order)
+        for given in (*cases(), (10, 8, 4, 0.6, 0.9))
+        for min_p in (0.02, float(rng.random()))
+        for order in ("before", "after")
+    ]
+    script = """([jobs, ts, lams]) => jobs.map(([V, K, over, a, epsilon, minP, order]) => {
+      const law = theory.artificial({V, K, rho: over / K, a, epsilon}, { minP, order });
+      return { separable: law.separable, ratios: [law.noiseRatio, law.rareRatio], q: ts.map(law.conditionals),
+        area: ts.map(law.area), p: ts.map((t) => [...lams, Infinity].map((x) => law.precision(x, t))),
+        r: ts.map((t) => lams.map((x) => law.recall(x, t))), best: String(law.best(1)) }; })"""
+    separable = set()
+    for job, found in zip(jobs, page.evaluate(script, [jobs, temperatures, lams]), strict=True):
+        vocab, support, over, a, epsilon, min_p, order = job
+        case = ArtificialCase(vocab=vocab, support=support, rho=over / support, a=a, epsilon=epsilon)
+        separable.add(case.separable)
+        assert found["separable"] is case.separable, job
+        assert found["ratios"] == pytest.approx([case.noise_ratio, case.rare_ratio], **CLOSE), job
+        assert float(found["best"].replace("Infinity", "inf")) == pytest.approx(case.best_temperature(1.0), **CLOSE)
+        for t, p, r, area, q in zip(temperatures, *(found[k] for k in ("p", "r", "area", "q")), strict=True):
+            truth = TruncatedCase(case=case, steps=steps(order, min_p, t))
+            assert p == pytest.approx(truth.precision([*lams, math.inf]), **CLOSE), (job, t)
+            assert r == pytest.approx(truth.recall(lams), **CLOSE), (job, t)
+            assert area == pytest.approx(truth.curve.auc, **CLOSE), (job, t)
+            l1, l2, _ = truth.positions
+            left = [x * bool(n) for at in (l1, l2) for x, n in zip(at.token_masses(), at.counts, strict=True)]
+            assert [q[k] for k in ("over", "under", "kept", "noise")] == pytest.approx(left, **CLOSE), (job, t)
+    assert separable == {True, False}
 
 
 def laws():
@@ -176,20 +215,21 @@ def agrees(page):
         vocab=state["V"], support=state["K"], rho=state["rho"], a=state["a"], epsilon=state["epsilon"]
     )
     t, lam = state["t"], state["lam"]
+    decoded = TruncatedCase(case=case, steps=steps(state["order"], state["minP"], t))
     truth = {
-        "precision": case.precision(lam, t),
-        "recall": case.recall(lam, t),
-        "lambda_min": case.lambda_min(t),
-        "lambda_max": case.lambda_max(t),
+        "precision": decoded.precision(lam),
+        "recall": decoded.recall(lam),
+        "noise_ratio": case.noise_ratio,
+        "rare_ratio": case.rare_ratio,
+        "area": decoded.curve.auc,
+        "support_precision": decoded.precision(math.inf),
         "epsilon_0": case.epsilon_0,
         "t_0": case.t_0,
-    }
-    truth |= {
         "best_temperature": case.best_temperature(lam),
-        "area": case.curve(t).auc,
         "b": case.b,
-        "support_precision": case.precision(math.inf, t),
     }
+    if not state["minP"]:
+        truth |= {"lambda_min": case.lambda_min(t), "lambda_max": case.lambda_max(t)}
     assert {key: shown[key] for key in truth} == pytest.approx(truth, **CLOSE)
     return state
 
@@ -209,7 +249,7 @@ def test_dragging_moves_every_number_and_curve(page):
     assert after["t"] > before["t"]
     assert after["lam"] < before["lam"]
     data = page.evaluate(
-        "document.querySelector('[data-name=pr-curve] .plot').data.filter(t => t.name === 'chosen t').map(t => [t.x, t.y])[0]"
+        "document.querySelector('[data-name=pr-curve] .plot').data.filter(t => t.name === 'chosen decoding').map(t => [t.x, t.y])[0]"
     )
     case = ArtificialCase(
         vocab=after["V"], support=after["K"], rho=after["rho"], a=after["a"], epsilon=after["epsilon"]
@@ -254,6 +294,32 @@ def test_the_papers_cases_are_one_click_away(page, button, t_0, epsilon_0):
     assert (shown["t_0"], shown["epsilon_0"]) == pytest.approx((t_0, epsilon_0), abs=1e-8)
 
 
+def test_min_p_and_its_order_move_the_case_and_the_sentence_says_what_a_threshold_can_do(page):
+    sentence = "[data-shown=threshold]"
+    page.get_by_role("button", name="appendix, first").click()
+    assert page.text_content(sentence) == (
+        "A threshold between 0.176 and 0.379 separates: truncate, then heat gives P exactly."
+    )
+    press(page, "min_p", "Home", *["PageUp"] * 3)
+    press(page, "t", "End")
+    state, shown = agrees(page), readings(page)
+    assert 0.18 < state["minP"] <= 0.37, state
+    assert page.text_content(sentence).endswith("is one: raise t.")
+    assert shown["support_precision"] == pytest.approx(1.0)
+    assert shown["area"] > 0.99
+    page.select_option("[data-key=order]", "after")
+    agrees(page)
+    assert readings(page)["support_precision"] < 0.6
+    assert "keeps all tokens once t is large" in page.text_content(sentence)
+    press(page, "epsilon", "End")
+    agrees(page)
+    assert page.text_content(sentence).startswith("No threshold separates")
+    assert page.text_content(sentence).endswith("the loss must change.")
+    press(page, "min_p", "Home")
+    page.select_option("[data-key=order]", "before")
+    page.get_by_role("button", name="appendix, first").click()
+
+
 def test_tabs_change_by_keyboard_and_a_loss_shows_its_law(page):
     page.focus("[role=tab][aria-selected=true]")
     page.keyboard.press("ArrowRight")
@@ -284,7 +350,7 @@ def test_both_tabs_fit_a_phone_and_a_desk(opened, page, name, width, scheme):
     page.set_viewport_size({"width": width, "height": 844})
     page.emulate_media(color_scheme=scheme)
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    for tab in ("losses", "temperature"):
+    for tab in ("losses", "decoding"):
         page.click(f"#{tab}-tab")
         page.wait_for_timeout(100)
         scroll_through(page)

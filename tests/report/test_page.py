@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from widen.report.curves import FrontierPoint, frontier, pr_curves
+from widen.report.curves import pr_curves
 from widen.report.page import Figure, FigureChoice, Fold, Page, Section, Table, Warnings, json_text
 from widen.report.style import line_style
 from widen.theory import ArtificialCase
@@ -81,7 +81,7 @@ def test_half_a_surrogate_pair_in_a_title_does_not_stop_the_page(tmp_path):
 
 
 def test_folds_warnings_and_choices_are_escaped_too():
-    figure = Figure(figure=frontier([], title=EVIL), caption=EVIL)
+    figure = Figure(figure=pr_curves({}, title=EVIL), caption=EVIL)
     parts = [
         Fold(summary=EVIL, text=[EVIL], code=EVIL),
         Warnings(lines=[EVIL]),
@@ -112,22 +112,3 @@ def test_a_drawn_curve_lies_on_the_curve():
     for lam, recall, precision in zip(line.customdata, line.x, line.y, strict=True):
         assert precision == pytest.approx(float(curve.precision(lam)), abs=1e-12)
         assert recall == pytest.approx(float(curve.recall(lam)), abs=1e-12)
-
-
-def test_a_frontier_follows_the_temperature_and_shows_intervals_only_where_there_are_some():
-    points = [
-        FrontierPoint(
-            model="nll",
-            temperature=t,
-            precision=1 / (1 + t),
-            recall=t / (1 + t),
-            precision_half_width=0.1,
-            recall_half_width=0.2,
-        )
-        for t in (2.0, 0.5, 1.0)
-    ]
-    points.append(FrontierPoint(model="single run", temperature=1.0, precision=0.4, recall=0.4))
-    first, second = frontier(points, title="").data
-    assert list(first.customdata) == [0.5, 1.0, 2.0]
-    assert list(first.error_x.array) == [0.2] * 3
-    assert second.error_x.array is None

@@ -17,7 +17,7 @@ WEB = ROOT / "src" / "widen" / "report" / "web"
 def test_the_hand_written_script_stays_small():
     lines = {path.name: len(path.read_text().splitlines()) for path in WEB.glob("*.js")}
     assert max(lines.values()) <= 400
-    assert sum(lines.values()) <= 1600
+    assert sum(lines.values()) <= 1900
     assert sum(path.stat().st_size for path in WEB.glob("*.js")) < 80_000
 
 

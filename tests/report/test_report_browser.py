@@ -8,12 +8,11 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from made_runs import EVIL, LAMS, MODELS, STRANGE, TEMPERATURES, case
+from made_runs import EVIL, LAMS, MODELS, SEEDS, STRANGE, TEMPERATURES, case
 from playwright.sync_api import expect
-from report_in_browser import ARTIFACTS, overlapping_labels, scroll_through
+from report_in_browser import ARTIFACTS, overlapping_labels, plotted, scroll_through
 
 pytestmark = pytest.mark.browser
-SEEDS = {name: 1 if name == "lambda-PR 0.1" else 3 for name in MODELS}
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +25,6 @@ def opened(open_page, report_page):
 @pytest.fixture
 def page(opened):
     return opened.page
-
-
-def plotted(page, name):
-    """The lines that a figure shows now, by name."""
-    data = page.evaluate(
-        "n => document.querySelector(`[data-name=${n}] .plot`).data.map(t => [t.name, t.x, t.y, t.visible, t.mode])",
-        name,
-    )
-    return [dict(zip(("name", "x", "y", "visible", "mode"), row, strict=True)) for row in data]
 
 
 def to_slider(page, selector, position):
@@ -83,58 +73,6 @@ def test_the_lambda_slider_marks_the_right_point_and_the_table_reads_it(page):
         truth = [np.mean([c.recall(lam, 1.0) for c in laws]), np.mean([c.precision(lam, 1.0) for c in laws])]
         assert [float(recall), float(precision)] == pytest.approx(truth, rel=5.1e-6)
         assert marks[name] == pytest.approx(truth, rel=5.1e-6)
-
-
-def best_for(want, least, careful):
-    """The best setting by brute force over the numbers that the fixture wrote."""
-    best = None
-    for name in MODELS:
-        temperatures = sorted({*TEMPERATURES, *(1.4 * t for t in TEMPERATURES)}) if name == "NLL" else TEMPERATURES
-        for t in temperatures:
-            curves = [case(name, seed).curve(t) for seed in range(SEEDS[name])]
-            scores = {
-                "precision": [float(c.precision(math.inf)) for c in curves],
-                "recall": [0.9 * float(c.recall(0.8)) for c in curves],
-            }
-            low = {}
-            for score, values in scores.items():
-                half = (
-                    {1: 0.0, 3: 4.302652729911275}[len(values)]
-                    * np.std(values, ddof=len(values) > 1)
-                    / math.sqrt(len(values))
-                )
-                low[score] = np.mean(values) - careful * half
-            given = low["precision" if want == "recall" else "recall"]
-            if given >= least and (best is None or low[want] > best[0]):
-                best = (low[want], name, t)
-    return best
-
-
-@pytest.mark.parametrize(
-    ("want", "least", "careful"),
-    [("recall", 0.9, False), ("recall", 0.96, True), ("recall", 0.96, False), ("precision", 0.58, True)],
-)
-def test_a_target_is_answered_with_the_best_setting(page, want, least, careful):
-    page.select_option("[data-pick=kind]", "mulmod, exact")
-    page.check(f"input[name=target][value={want}]")
-    page.set_checked("[data-pick=careful]", careful)
-    page.locator("[data-pick=level]").fill(str(round(100 * least)))
-    _, name, t = best_for(want, least, careful)
-    answer = page.text_content("[data-shown=answer]")
-    assert answer.startswith(f"Most {want} with")
-    assert f"{name} ({MODELS[name][0]}) at t={t:.3g}," in answer
-    assert page.text_content("[data-name=best-points] tbody tr.best td") == name
-
-
-def test_being_careful_can_change_the_answer():
-    """Else the test above could not tell the two apart."""
-    assert best_for("recall", 0.96, True)[1:] != best_for("recall", 0.96, False)[1:]
-
-
-def test_a_target_that_nothing_reaches_says_so(page):
-    page.check("input[name=target][value=precision]")
-    page.locator("[data-pick=level]").fill("99")
-    assert page.text_content("[data-shown=answer]") == "No model reaches recall 0.99 at any measured decoding."
 
 
 def column(page, table, header):
@@ -228,33 +166,32 @@ def test_one_prompt_is_shown_side_by_side(page):
 
 
 def test_lines_are_hidden_and_shown_by_keyboard_on_every_figure(page):
-    button = page.locator("[data-name=frontiers-mulmod-exact] .legend button", has_text="TruncR")
+    button = page.locator("[data-name=frontier] .legend button", has_text="TruncR")
     button.focus()
     page.keyboard.press("Space")
     hidden = [
-        line["name"]
-        for name in ("frontiers-mulmod-exact", "pr-curves")
-        for line in plotted(page, name)
-        if line["visible"] is False
+        line["name"] for name in ("frontier", "pr-curves") for line in plotted(page, name) if line["visible"] is False
     ]
     assert set(hidden) == {"TruncR 0.1"}
-    assert len(hidden) == 3  # the frontier, the curve and its mark
+    assert len(hidden) == 4  # the frontier, its line of temperature alone, the curve and its mark
     assert button.get_attribute("aria-pressed") == "false"
     page.keyboard.press("Space")
-    assert all(line["visible"] for line in plotted(page, "frontiers-mulmod-exact"))
+    assert all(line["visible"] for line in plotted(page, "frontier"))
 
 
 def test_a_figure_leaves_as_svg_and_csv(page):
-    figure = page.locator("[data-name=frontiers-mulmod-exact]")
+    figure = page.locator("[data-name=frontier]")
+    page.check("input[name=decodings][value=temperature]")
     with page.expect_download() as download:
         figure.locator("[data-save=csv]").click()
     rows = list(csv.DictReader(io.StringIO(download.value.path().read_text())))
-    at_one = [row for row in rows if row["line"] == "c-Div 1.4" and float(row["temperature"]) == 1.0]
+    at_one = [row for row in rows if row["line"] == "c-Div 1.4" and row["decoding"] == "t=1"]
     truth = np.mean([float(case("c-Div 1.4", seed).precision(math.inf, 1.0)) for seed in range(3)])
     assert float(at_one[0]["precision (quality)"]) == pytest.approx(truth, abs=1e-12)
     assert float(at_one[0]["precision (quality), half width of 95 % interval"]) > 0
     with page.expect_download() as download:
         figure.locator("[data-save=svg]").click()
+    page.check("input[name=decodings][value=all]")
     root = ET.fromstring(download.value.path().read_text())
     words = "".join(root.itertext())
     assert root.tag.endswith("svg")

@@ -52,7 +52,7 @@ def test_json_that_does_not_fit_is_refused_by_name(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"decoding": ("t=1", "t=1.0")}, "two of them draw alike"),
+        ({"decoding": ("t=1", "t=1.0")}, "'t=1' and 't=1' draw alike"),
         ({"prompts": None}, "a real model needs prompts"),
         ({"score": ExactScore()}, "a score of knn, programs or support"),
         ({"start": "folder"}, "start='folder' is for small models"),

@@ -9,7 +9,7 @@ from small_models import llama
 from transformers import GenerationConfig
 
 from widen.sample.decoding import Decoding
-from widen.sample.processors import apply_steps, pipeline, top_n_sigma
+from widen.sample.processors import apply_steps, logits_processors, pipeline, top_n_sigma
 
 # Our settings and the generation config that means the same to transformers.
 SAME = [
@@ -86,3 +86,24 @@ def test_the_argument_is_left_as_it_was():
     before = scores.clone()
     apply_steps(pipeline(Decoding.parse("t=0.5,top_k=2,top_p=0.5,top_n_sigma=1")), scores, torch.full((3,), 0.5))
     assert torch.equal(scores, before)
+
+
+@pytest.mark.parametrize(
+    "spec", ["t=2,min_p=0.1,order=temperature_last", "t=2,min_p=0.1", "t=3,top_p=0.9,order=temperature_last"]
+)
+def test_the_list_for_generate_does_the_steps_in_their_order(spec):
+    decoding = Decoding.parse(spec)
+    scores = 3 * torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
+    ids, t = torch.zeros(5, 1, dtype=torch.long), torch.full((5,), decoding.temperature)
+    assert torch.equal(
+        logits_processors(decoding)(ids, scores.clone()), apply_steps(pipeline(decoding), scores.clone(), t)
+    )
+    sigma = Decoding.parse("t=2,top_n_sigma=1")
+    assert torch.equal(logits_processors(sigma)(ids, scores.clone()), top_n_sigma(scores / 2, 1.0))
+
+
+def test_what_has_no_list_of_processors_says_what_to_do():
+    with pytest.raises(ValueError, match="do_sample=False"):
+        logits_processors(Decoding(temperature=0))
+    with pytest.raises(ValueError, match="LocalEngine"):
+        logits_processors(Decoding(kl_sigma=3.0))

@@ -1,4 +1,7 @@
-"""Top-n-sigma as a vLLM logits processor, through a stand-in of the documented interface. The real thing: test_vllm_real.py (slow)."""
+"""Top-n-sigma, and min-p before the temperature, as vLLM logits processors, through a stand-in of the documented interface.
+
+The real thing: test_vllm_real.py (slow).
+"""
 
 import sys
 import types
@@ -7,8 +10,10 @@ from enum import Enum, auto
 import pytest
 import torch
 
-from widen.sample import vllm_plugin
+from widen.models.likelihood import decoded_log_probabilities
+from widen.sample import Decoding, Prompt, vllm_plugin
 from widen.sample.processors import top_n_sigma
+from widen.sample.server_dialect import body, needs, unsupported
 
 
 class Direction(Enum):
@@ -30,18 +35,26 @@ def update(removed=(), added=(), moved=(), size=4):
 
 
 @pytest.fixture
-def processor(monkeypatch):
-    """The class as vLLM gets it: its parent comes from vLLM's own module."""
+def plugin(monkeypatch):
+    """The module as vLLM gets it: the parent of its classes comes from vLLM's own module."""
     interface = types.ModuleType("vllm.v1.sample.logits_processor")
     interface.LogitsProcessor = type("LogitsProcessor", (), {})
     for name in ("vllm", "vllm.v1", "vllm.v1.sample"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, "vllm.v1.sample.logits_processor", interface)
-    monkeypatch.delitem(vars(vllm_plugin), "TopNSigma", raising=False)
-    found = vllm_plugin.TopNSigma
-    assert issubclass(found, interface.LogitsProcessor)
-    yield found
-    vars(vllm_plugin).pop("TopNSigma", None)
+    for name in ("TopNSigma", "MinPFirst"):
+        monkeypatch.delitem(vars(vllm_plugin), name, raising=False)
+        found = getattr(vllm_plugin, name)
+        assert issubclass(found, interface.LogitsProcessor)
+        assert (found.__module__, found.__qualname__) == (vllm_plugin.__name__, name)
+    yield vllm_plugin
+    for name in ("TopNSigma", "MinPFirst"):
+        vars(vllm_plugin).pop(name, None)
+
+
+@pytest.fixture
+def processor(plugin):
+    return plugin.TopNSigma
 
 
 def test_only_the_rows_that_asked_are_filtered(processor):
@@ -80,3 +93,50 @@ def test_a_bad_value_is_refused_when_the_request_comes(processor, n):
 def test_good_and_absent_values_pass(processor):
     for good in (params(), params(1), params(0.5), params(other=3)):
         processor.validate_params(good)
+
+
+def test_min_p_first_acts_before_the_temperature_and_keeps_what_min_p_of_the_models_own_law_keeps(plugin):
+    """vLLM applies a processor before the temperature exactly if it is not argmax invariant; heat after it then gives our law."""
+    made = plugin.MinPFirst(None, torch.device("cpu"), False)
+    assert not made.is_argmax_invariant()
+    rows = [(0, params(min_p_first=0.1), [], []), (1, params(), [], []), (2, params(min_p_first=0.5), [], [])]
+    made.update_state(update(added=rows))
+    logits = 3 * torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
+    out = made.apply(logits.clone())
+    assert torch.equal(out[1], logits[1])
+    for row, m in ((0, 0.1), (2, 0.5)):
+        wanted = decoded_log_probabilities(logits[row : row + 1], Decoding.truncate_then_heat(min_p=m).exact_steps)
+        assert torch.allclose((out[row : row + 1] / 2).double().log_softmax(-1).exp(), wanted.exp(), atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0, 1.5, "0.1", True, float("nan")])
+def test_a_bad_min_p_first_is_refused(plugin, value):
+    with pytest.raises(ValueError, match=r"min_p_first=.*above 0 and at most 1"):
+        plugin.MinPFirst.validate_params(params(min_p_first=value))
+
+
+def test_truncate_then_heat_is_asked_of_the_plugin_and_other_orders_of_vllm_itself():
+    def sent(spec):
+        decoding = Decoding.parse(spec)
+        assert unsupported("vllm", decoding) == ""
+        found = body("vllm", Prompt(text="a"), decoding, max_tokens=1, n=1, seed=0, model="", logprobs=False)
+        return {key: found[key] for key in ("temperature", "min_p", "top_p", "vllm_xargs") if key in found}
+
+    assert sent("t=2,min_p=0.1,order=temperature_last") == {"temperature": 2.0, "vllm_xargs": {"min_p_first": 0.1}}
+    assert sent("t=2,min_p=0.1") == {"temperature": 2.0, "min_p": 0.1}
+    assert sent("min_p=0.1,order=temperature_last") == {
+        "temperature": 1.0,
+        "min_p": 0.1,
+    }  # at t = 1 both orders are one
+    both = "t=2,min_p=0.1,top_p=0.9,order=min_p>temperature>top_p"
+    assert sent(both) == {"temperature": 2.0, "top_p": 0.9, "vllm_xargs": {"min_p_first": 0.1}}
+    assert needs(Decoding.parse(both)) == {"min_p_first", "top_p"}
+
+
+@pytest.mark.parametrize("dialect", ["openai", "transformers"])
+def test_a_server_that_cannot_truncate_before_heat_is_refused(dialect):
+    why = unsupported(dialect, Decoding.truncate_then_heat())
+    assert "its order is temperature > min_p, not min_p > temperature" in why
+    assert "its order is temperature > top_p" in unsupported(
+        "vllm", Decoding.parse("t=2,top_p=0.9,order=temperature_last")
+    )

@@ -27,9 +27,11 @@ from widen.sample.local import LocalEngine
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
 from widen.sample.server import ServerEngine
+from widen.sample.vllm_engine import PROCESSORS
 
 pytestmark = pytest.mark.slow
 SOURCE = Path(__file__).parent.parent.parent / "src"
+HEATED = "t=2,min_p=0.1,order=temperature_last"
 PROMPTS = [Prompt(text="w3 w4"), Prompt(text="w7 w8 w9")]
 SIZES = {"hidden_size": 128, "intermediate_size": 128}  # heads of 32: vLLM's CPU attention takes no smaller ones
 
@@ -62,7 +64,7 @@ def served(tmp_path_factory):
         "128",
     ]
     command += ["--enforce-eager", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--logits-processors", "widen.sample.vllm_plugin:TopNSigma"]
+    command += ["--logits-processors", *PROCESSORS]
     with log.open("w") as out:
         process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=out, env=environment(vllm))
     try:
@@ -80,11 +82,11 @@ def settings(*specs, max_tokens=4):
 def test_vllm_honours_n_seed_logprobs_and_our_processor(served, tmp_path):
     url, _, _ = served
     engine = ServerEngine([url], in_flight=8)
-    some = settings("t=1", "t=0.7,top_k=5", "t=1,top_p=0.8", "t=1,min_p=0.1", "t=1,top_n_sigma=1", "t=0")
+    some = settings("t=1", "t=0.7,top_k=5", "t=1,top_p=0.8", "t=1,min_p=0.1", "t=1,top_n_sigma=1", HEATED, "t=0")
     first = collect(engine, PROMPTS, some, num=24, folder=tmp_path / "one")
     seen = engine.capabilities[url]
     assert (seen.dialect, seen.n, seen.seed, seen.logprobs, seen.raw) == ("vllm", True, True, True, True)
-    assert {"temperature", "top_k", "top_p", "min_p", "top_n_sigma"} == seen.honoured
+    assert {"temperature", "top_k", "top_p", "min_p", "min_p_first", "top_n_sigma"} == seen.honoured
     again = collect(ServerEngine([url], in_flight=8), PROMPTS, some, num=24, folder=tmp_path / "two")
     assert [difference(a, b).differ for a, b in zip(first, again, strict=True)] == [0] * len(some)
 
@@ -93,6 +95,8 @@ LAWS = {
     "t=1": softmax,
     "t=0.7,top_k=5": lambda z: softmax(np.where(z >= np.sort(z)[-5], z, -np.inf) / 0.7),
     "t=1,top_n_sigma=1": lambda z: softmax(np.where(z >= z.max() - z.std(), z, -np.inf)),
+    HEATED: lambda z: softmax(np.where(z >= z.max() + np.log(0.1), z, -np.inf) / 2),
+    "t=2,min_p=0.1": lambda z: softmax(np.where(z / 2 >= z.max() / 2 + np.log(0.1), z / 2, -np.inf)),
 }
 
 
@@ -129,7 +133,7 @@ def test_a_bad_value_of_ours_is_a_refusal(served, tmp_path):
 def test_vllm_in_process_draws_what_the_server_draws(served, tmp_path):
     """In a process of its own, with vLLM's Python."""
     url, _, folder = served
-    specs = ["t=1", "t=1,top_n_sigma=1", "t=0"]
+    specs = ["t=1", "t=1,top_n_sigma=1", HEATED, "t=0"]
     code = f"""
 from widen.sample import Decoding, Prompt, Settings, VllmEngine, collect
 if __name__ == "__main__":

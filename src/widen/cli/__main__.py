@@ -51,7 +51,7 @@ def _overview() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="widen",
         usage="widen VERB [options]",
-        description="Train language models for coverage, then choose precision with temperature.",
+        description="Get more different right answers out of language models.",
         epilog=f"verbs:\n{lines}\n\n`widen VERB --help` teaches each one. Start with `widen demo`.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

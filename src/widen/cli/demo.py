@@ -1,8 +1,8 @@
-"""Two minutes on two CPU cores: train for coverage, then choose precision with temperature.
+"""Two minutes on two CPU cores: what the loss and the decoding each do for coverage.
 
-Takes a small model that was trained with NLL to write products modulo 97, of which one half was rare in its training data. Fine-tunes
-copies of it under NLL and under recall-side losses, scores each exactly at twenty temperatures, prints a table and leaves a page with
-the frontiers. A second call computes nothing again.
+Takes a small model that was trained with NLL to write products modulo 97; half of them were rare in its training data. Fine-tunes copies of
+it under NLL and under recall-side losses. Scores each exactly under the same grid of decodings: temperatures, and truncation before or
+after heat. Prints a table and one sentence, and leaves a page with the frontiers. A second call computes nothing again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.console import Console
 
 from widen.disk.lock import hold
 
-from .show import bars, frontier_table
+from .show import bars, best_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the stages, print the table, write the page."""
     from widen.report.report import write_report
+    from widen.run.best_setting import what_helped
     from widen.run.folder import folder_of
-    from widen.run.runner import run
+    from widen.run.runner import best_settings, run
     from widen_recipes.demo import STEPS, fine_tune
 
     console, begun = Console(), time.monotonic()
@@ -42,7 +43,7 @@ def main(options: argparse.Namespace) -> int:
         else f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each."
     )
     with hold(options.out), bars() as progress:
-        rows = run(
+        run(
             "demo:fine_tune",
             experiments,
             options.out,
@@ -50,9 +51,11 @@ def main(options: argparse.Namespace) -> int:
             device=options.device,
             progress=progress,
         )
-    console.print(frontier_table(rows, title="At t = 1, and the best recall at a precision of .9"))
+    best = best_settings("demo:fine_tune", experiments, options.out)
+    console.print(best_table(best, title="The best recall at a required precision"))
+    console.print(what_helped(best), highlight=False)
     console.print(
-        f"One seed, {STEPS} steps: it shows the mechanism and proves little. The recipes mulmod:* have five seeds."
+        f"One seed, {STEPS} steps: it shows the mechanism and proves little. The recipe mulmod:joint has five seeds."
     )
     folders = [folder_of(options.out, experiment).path for experiment in experiments]
     title = f"Train for coverage, then choose precision: {len(experiments)} losses, one seed, {STEPS} steps"

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from widen.disk.lock import hold
 
 if TYPE_CHECKING:
+    from widen.run.best_setting import MethodBest
     from widen.run.table import Row
 
 
@@ -60,7 +61,7 @@ def main(options: argparse.Namespace) -> int:
     """Find, run, print. Progress is plain lines: the machine with the GPU need not have a terminal, nor rich."""
     from widen.run import recipe
     from widen.run.experiment import load
-    from widen.run.runner import run, table_path
+    from widen.run.runner import best_path, best_settings, run, table_path
 
     if options.list:
         found = recipe.summaries("widen_recipes")
@@ -98,7 +99,11 @@ def main(options: argparse.Namespace) -> int:
             notice=lambda text: print(f"note: {text}", flush=True),
         )
     if rows:
-        _print(rows, name)
+        if best := best_settings(name, experiments, options.out, seeds=options.seeds):
+            _print_best(best, name)
+            print(f"best settings: {best_path(options.out, name)}")
+        else:
+            _print(rows, name)
         print(f"table: {table_path(options.out, name)}")
     else:
         print(f"{', '.join(stages)}: done, in {options.out}; next: widen run {name} --stages score --out {options.out}")
@@ -124,6 +129,20 @@ def _print(rows: Sequence[Row], name: str) -> None:
     from .show import frontier_table
 
     Console().print(frontier_table(rows, title=f"{name} at t = 1, and the best recall at a precision of .9"))
+
+
+def _print_best(best: Sequence[MethodBest], name: str) -> None:
+    """The best setting of each method, and what came from the decoding and what from the loss."""
+    from rich.console import Console
+
+    from widen.run.best_setting import what_helped
+
+    from .show import best_table
+
+    console = Console()
+    console.print(best_table(best, title=f"{name}: the best recall at a required precision"))
+    for level in dict.fromkeys(row.level for row in best):
+        console.print(what_helped(best, level=level), highlight=False)
 
 
 def _lines(every: float = 5.0, clock: Callable[[], float] = time.monotonic) -> Callable[[str, int, int], None]:

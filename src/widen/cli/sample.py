@@ -2,6 +2,7 @@
 
   widen sample runs/NAME --num 20000 --temperatures 0.5 1 2            a run of the integer task; files go into its samples/
   widen sample ./my-model --prompts prompts.jsonl --num 100 --temperatures 0.7 1 --methods plain top_p=0.9 kl_sigma=3
+  widen sample runs/NAME --num 20000 --decodings t=1 t=2,min_p=0.1,order=temperature_last     whole specs in place of T x M
   widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl        servers of one model (vLLM, transformers serve)
   widen sample vllm:./my-model --prompts prompts.jsonl                          vLLM in this process
   widen sample runs/NAME --task mbpp --prompts test.jsonl --num 100             problems as widen train --task mbpp writes them
@@ -48,9 +49,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="samples per prompt (default 100); a larger number later adds to the files",
     )
     how = parser.add_argument_group("how")
-    how.add_argument("--temperatures", type=float, nargs="+", default=[1.0], metavar="T", help="default 1; 0 is greedy")
+    how.add_argument("--temperatures", type=float, nargs="+", metavar="T", help="default 1; 0 is greedy")
     how.add_argument(
-        "--methods", nargs="+", default=["plain"], metavar="M", help="plain, top_p=0.9, top_k=50,min_p=0.1, ..."
+        "--methods", nargs="+", metavar="M", help="plain (the default), top_p=0.9, top_k=50,min_p=0.1, ..."
+    )
+    how.add_argument(
+        "--decodings",
+        nargs="+",
+        metavar="D",
+        help="whole specs in place of --temperatures and --methods; `grid` is the default grid (docs/sampling.md)",
     )
     how.add_argument(
         "--max-tokens", type=int, default=256, metavar="N", help="at most so many tokens per sample (default 256)"
@@ -121,16 +128,18 @@ def _prompts(options: argparse.Namespace) -> list[Prompt] | None:
 
 
 def make_settings(options: argparse.Namespace) -> list[Settings]:
-    """Every temperature with every method; two that draw alike are one."""
-    from widen.sample import Decoding, Settings
+    """The decodings asked for, or every temperature with every method; of the latter, two that draw alike are one."""
+    from widen.sample import Decoding, Settings, parse_decodings
 
-    found: dict[str, Settings] = {}
-    for temperature in options.temperatures:
-        for method in options.methods:
-            spec = f"t={temperature:g}" + ("" if method == "plain" else f",{method}")
-            setting = Settings(decoding=Decoding.parse(spec), max_tokens=options.max_tokens, seed=options.seed)
-            found.setdefault(setting.name, setting)
-    return list(found.values())
+    if options.decodings and (options.temperatures or options.methods):
+        raise ValueError("--decodings names whole decodings: leave out --temperatures and --methods")
+    found: dict[str, Decoding] = {one.name: one for one in parse_decodings(options.decodings or ())}
+    if not options.decodings:
+        for temperature in options.temperatures or (1.0,):
+            for method in options.methods or ("plain",):
+                one = Decoding.parse(f"t={temperature:g}" + ("" if method == "plain" else f",{method}"))
+                found.setdefault(one.name, one)
+    return [Settings(decoding=one, max_tokens=options.max_tokens, seed=options.seed) for one in found.values()]
 
 
 def open_model(

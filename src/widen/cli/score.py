@@ -2,11 +2,12 @@
 
   widen score runs/nll-seed0-...                                   run folders of small models (integer task, Countdown)
   widen score runs/*/ --temperatures 0.5 1 2 --num-samples 20000
+  widen score runs/*/ --decodings grid                             77 decodings: temperatures, and truncation before or after heat
   widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv, files of widen sample)
   widen score reference.txt runs/NAME --embedder PATH              all samples of a run; widen report shows the scores
   widen score --task mbpp test.jsonl runs/NAME                     programs drawn by widen sample --task mbpp --prompts test.jsonl
 
-For a run: exact at every temperature, without sampling; recall is the expected share of right answers seen in N samples.
+For a run: exact under every decoding, without sampling; recall is the expected share of right answers seen in N samples.
 For texts: k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and the
 reference-against-itself ceiling. For programs: pass@k, every program run in a sandbox; what was judged before is not run again. Prints
 a table and writes JSON.
@@ -40,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     runs = parser.add_argument_group("runs")
     runs.add_argument("--temperatures", type=float, nargs="+", metavar="T", help="default: those of the run's config")
+    runs.add_argument(
+        "--decodings",
+        nargs="+",
+        metavar="D",
+        help="specs such as t=2,min_p=0.1,order=temperature_last; `grid` is the default grid of 77 (docs/sampling.md)",
+    )
     runs.add_argument("--num-samples", type=int, metavar="N", help="N of the sampled recall (default: the config's)")
     runs.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     from .score_programs import add_arguments as add_program_arguments
@@ -115,17 +122,28 @@ def _runs(options: argparse.Namespace) -> int:
         console.print(_exact_table(f"{experiment.name}  ({path.name})", records))
         ceiling = next(record.detail["ceiling"] for record in records if record.metric == "recall")
         console.print(f"the reference itself would get a recall of {ceiling:.3f}")
+        console.print(_separation_text(next(record for record in records if record.metric == "separation")))
         console.print(f"scores: {RunFolder(path).scores(score_name(experiment))}", soft_wrap=True)
     return 0
 
 
 def _changed(experiment: Experiment, options: argparse.Namespace) -> Experiment:
     """The experiment of a run with the flags of this call."""
-    if options.temperatures:
-        experiment = replace(experiment, decoding=tuple(f"t={t!r}" for t in options.temperatures))
+    if options.temperatures and options.decodings:
+        raise ValueError("--temperatures and --decodings: give one of them; a temperature is the decoding t=T")
+    if decodings := options.decodings or [f"t={t!r}" for t in options.temperatures or ()]:
+        experiment = replace(experiment, decoding=tuple(decodings))
     if options.num_samples is not None:
         experiment = replace(experiment, score=replace(experiment.score, num_samples=options.num_samples))
     return experiment
+
+
+def _separation_text(record: Record) -> str:
+    """What a threshold on q / max q can do for this model."""
+    return (
+        f"separation {record.value:.4f}: the chance that a right next token has a larger q / max q than a wrong one; best min-p "
+        f"{record.detail['threshold']:.3g}; {record.detail['valid_below_noise']:.1%} of the right mass is below a wrong token"
+    )
 
 
 def _exact_table(title: str, records: Sequence[Record]) -> Table:

@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 
 from widen.data.rows import Rows, needs_of
 
-from .config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
 from .gradients import Gradients
+from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
 from .row_ops import PLAIN, RowOps, RowStats, real_dtype

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .config import HeadConfig
+from .head_config import HeadConfig
 from .host_copy import HostCopy
 
 _ALIGNED = 16

@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
 from .gradients import Gradients
+from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
 from .row_ops import RowStats, real_dtype

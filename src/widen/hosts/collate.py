@@ -55,7 +55,7 @@ def _placed(name: str, features: Sequence[Mapping[str, Any]], batch: Mapping[str
     table_BC = torch.zeros(ids_BC.shape)
     rows = [_values(name, number, row) for number, row in enumerate(features)]
     if len(ids_BC) == 1:  # one row, or all rows concatenated
-        rows = [tuple(torch.cat(parts) for parts in zip(*rows, strict=True))]  # type: ignore[misc]
+        rows = [(torch.cat([token_l for token_l, _ in rows]), torch.cat([value_l for _, value_l in rows]))]
     mask_BC = batch.get("attention_mask")
     for b, (token_l, value_l) in enumerate(rows):
         at = torch.arange(len(token_l))

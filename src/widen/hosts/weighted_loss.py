@@ -53,6 +53,7 @@ class WeightedLoss(_Host):
 
     loss_is_scaled_for_ga: bool | None = True  # every loss is a sum over the targets of the *whole* step's count
     on_trl = False
+    data_collator: Any
     """Whether the log-probabilities come from TRL's head: `widen.hosts.trl` has the mixin for its trainers."""
 
     def __init__(self, *args: Any, loss: str | Weight, weight_scale: str = "raw", **kwargs: Any) -> None:
@@ -82,8 +83,9 @@ class WeightedLoss(_Host):
     def _keep_columns(self) -> None:
         """Let the host's collators keep the columns that the loss reads; they drop what they do not know."""
         kept = [name for name in self._columns if has_column(self.train_dataset, name) is not False]
-        if kept and is_known(self.data_collator):
-            self.data_collator = WithColumns(self.data_collator, kept)
+        collator: Any = self.data_collator
+        if kept and is_known(collator):
+            self.data_collator = WithColumns(collator, kept)
 
     def _set_signature_columns_if_needed(self) -> None:
         """The host removes all columns but these."""

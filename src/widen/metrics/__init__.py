@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .passes import PassScores, pass_at_k, pass_scores
     from .pca import PCA, fit_pca, unit_rows
     from .prd import Prd, prd_scores
-    from .separation import Separation, separation_scores
+    from .separation import RatioHistogram, Separation, ratio_histogram, separation_scores
     from .support_size import Sparsity, sparsity, sparsity_of_model, support_sizes
     from .text_scores import PAPER, ScoreSettings, TextScores, score_texts
     from .vendi import Vendi, vendi_score
@@ -53,6 +53,7 @@ __all__ = [
     "PassScores",
     "Prd",
     "PrecisionRecall",
+    "RatioHistogram",
     "ScoreSettings",
     "SelfBleu",
     "Separation",
@@ -72,6 +73,7 @@ __all__ = [
     "pass_at_k",
     "pass_scores",
     "prd_scores",
+    "ratio_histogram",
     "score_texts",
     "self_bleu",
     "separation_scores",
@@ -105,7 +107,7 @@ _HOME = {
     "prd": ["Prd", "prd_scores"],
     "text_scores": ["PAPER", "ScoreSettings", "TextScores", "score_texts"],
     "bleu": ["SelfBleu", "self_bleu"],
-    "separation": ["Separation", "separation_scores"],
+    "separation": ["RatioHistogram", "Separation", "ratio_histogram", "separation_scores"],
     "support_size": ["Sparsity", "sparsity", "sparsity_of_model", "support_sizes"],
     "vendi": ["Vendi", "vendi_score"],
 }

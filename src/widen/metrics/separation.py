@@ -11,12 +11,13 @@ Shapes: N contexts, V tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Separation", "separation_scores"]
+__all__ = ["RatioHistogram", "Separation", "ratio_histogram", "separation_scores"]
 
 Values = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -69,6 +70,70 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
       >>> found.auc, found.auc_within, round(found.threshold, 3), found.below_noise, found.below_any_noise
       (0.953125, 1.0, 0.6, 0.0, 0.375)
     """
+    ratio_NV, right_NV, w_N, right_weight_NV, wrong_weight_NV = _weighted(reference, logits, weights)
+    noise_N = np.where(right_NV, -np.inf, ratio_NV).max(axis=1)
+    counted = (w_N > 0) & ~right_NV.all(axis=1)
+    flat = ratio_NV.ravel(), right_weight_NV.ravel(), wrong_weight_NV.ravel()
+    context = np.repeat(np.arange(len(w_N)), ratio_NV.shape[1])
+    within_N = _areas(context, *flat)
+    threshold, right_kept, wrong_kept = _best_threshold(*flat)
+    return Separation(
+        auc=float(_areas(np.zeros_like(context), *flat)[0]),
+        auc_within=float(np.average(within_N[counted], weights=w_N[counted])),
+        threshold=threshold,
+        right_kept=right_kept,
+        wrong_kept=wrong_kept,
+        below_noise=float(right_weight_NV[ratio_NV <= noise_N[:, None]].sum()),
+        below_any_noise=float(right_weight_NV[ratio_NV <= noise_N[counted].max()].sum()),
+        contexts=int((w_N > 0).sum()),
+    )
+
+
+EDGES = tuple(float(f"{edge:.6g}") for edge in np.logspace(-8, 0, 41))
+"""Forty bins of the ratio q / max q, evenly spaced in its logarithm, from 1e-8 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioHistogram:
+    """How the ratios q / max q of right and of wrong tokens are spread.
+
+    Attributes:
+      edges: of the bins, ascending, one more than there are bins. The first bin also holds smaller ratios.
+      right, wrong: share of the right mass, and of the wrong tokens, in each bin; each sums to 1.
+    """
+
+    edges: tuple[float, ...]
+    right: tuple[float, ...]
+    wrong: tuple[float, ...]
+
+
+def ratio_histogram(
+    reference: ArrayLike, logits: ArrayLike, *, weights: ArrayLike | None = None, edges: Sequence[float] = EDGES
+) -> RatioHistogram:
+    """The two distributions that `separation_scores` compares, with the same weights, in bins.
+
+    Args:
+      reference, logits, weights: as in `separation_scores`.
+      edges: of the bins, ascending; the last one must be 1, the ratio of the most probable token.
+
+    Examples:
+      >>> found = ratio_histogram([[0.5, 0.5, 0.0]], np.log([[0.5, 0.4, 0.1]]), edges=[0.01, 0.5, 1.0])
+      >>> found.right, found.wrong
+      ((0.0, 1.0), (1.0, 0.0))
+    """
+    bounds = np.asarray(edges, np.float64)
+    if bounds.ndim != 1 or bounds.size < 2 or not (np.diff(bounds) > 0).all() or bounds[-1] != 1:
+        raise ValueError(f"edges={edges!r}: must be at least 2 ascending numbers that end with 1")
+    ratio_NV, _, _, *sides = _weighted(reference, logits, weights)
+    bin_of = np.clip(np.searchsorted(bounds, ratio_NV.ravel(), side="right") - 1, 0, bounds.size - 2)
+    right, wrong = (np.bincount(bin_of, weights=side.ravel(), minlength=bounds.size - 1) / side.sum() for side in sides)
+    return RatioHistogram(edges=tuple(bounds.tolist()), right=tuple(right.tolist()), wrong=tuple(wrong.tolist()))
+
+
+def _weighted(
+    reference: ArrayLike, logits: ArrayLike, weights: ArrayLike | None
+) -> tuple[Values, NDArray[np.bool_], Values, Values, Values]:
+    """Check the arguments. Ratios and right tokens (N, V), weights of the contexts (N,), of right and of wrong tokens (N, V)."""
     p_NV, z_NV = np.asarray(reference, np.float64), np.asarray(logits, np.float64)
     if p_NV.ndim != 2 or p_NV.shape != z_NV.shape or p_NV.size == 0:
         raise ValueError(f"reference and logits must both be (N, V), got shapes {p_NV.shape} and {z_NV.shape}")
@@ -85,24 +150,9 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
     right_weight_NV = p_NV / p_NV.sum(axis=1, keepdims=True) * w_N[:, None]
     wrong_count_N = (~right_NV).sum(axis=1)
     wrong_weight_NV = np.where(right_NV, 0.0, (w_N / np.maximum(wrong_count_N, 1))[:, None])
-    noise_N = np.where(right_NV, -np.inf, ratio_NV).max(axis=1)
-    counted = (w_N > 0) & (wrong_count_N > 0)
-    if not counted.any():
+    if not ((w_N > 0) & (wrong_count_N > 0)).any():
         raise ValueError("reference: no context of positive weight has a wrong token, so there is nothing to separate")
-    flat = ratio_NV.ravel(), right_weight_NV.ravel(), wrong_weight_NV.ravel()
-    context = np.repeat(np.arange(len(p_NV)), p_NV.shape[1])
-    within_N = _areas(context, *flat)
-    threshold, right_kept, wrong_kept = _best_threshold(*flat)
-    return Separation(
-        auc=float(_areas(np.zeros_like(context), *flat)[0]),
-        auc_within=float(np.average(within_N[counted], weights=w_N[counted])),
-        threshold=threshold,
-        right_kept=right_kept,
-        wrong_kept=wrong_kept,
-        below_noise=float(right_weight_NV[ratio_NV <= noise_N[:, None]].sum()),
-        below_any_noise=float(right_weight_NV[ratio_NV <= noise_N[counted].max()].sum()),
-        contexts=int((w_N > 0).sum()),
-    )
+    return ratio_NV, right_NV, w_N, right_weight_NV, wrong_weight_NV
 
 
 def _areas(group: Indices, ratio: Values, right: Values, wrong: Values) -> Values:

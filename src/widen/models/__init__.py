@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .convert import from_transformers, load_pretrained, save_pretrained, to_transformers
-    from .likelihood import decoded_log_likelihood, log_likelihood
+    from .likelihood import decoded_log_likelihood, log_likelihood, log_likelihood_from_logits, next_logits
     from .tiny_llama import LlamaShape, TinyLlama
 
 _HOME = {
@@ -20,6 +20,8 @@ _HOME = {
     "from_transformers": "convert",
     "load_pretrained": "convert",
     "log_likelihood": "likelihood",
+    "log_likelihood_from_logits": "likelihood",
+    "next_logits": "likelihood",
     "save_pretrained": "convert",
     "to_transformers": "convert",
 }
@@ -31,6 +33,8 @@ __all__ = [
     "from_transformers",
     "load_pretrained",
     "log_likelihood",
+    "log_likelihood_from_logits",
+    "next_logits",
     "save_pretrained",
     "to_transformers",
 ]

@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from widen.disk.atomic import write_json
+from widen.disk.atomic_folder import write_folder
 from widen.disk.checksums import check_files
-from widen.disk.folder import write_folder
 from widen.disk.inside import tree_inside
 from widen.disk.json_file import read_json
 

@@ -9,7 +9,7 @@ Shapes: S sequences, L target tokens, V vocabulary, T decodings, B sequences of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -21,7 +21,13 @@ from widen.theory.steps import Decodings, Steps, as_decodings, as_steps
 
 from .tiny_llama import TinyLlama
 
-__all__ = ["decoded_log_likelihood", "decoded_log_probabilities", "log_likelihood"]
+__all__ = [
+    "decoded_log_likelihood",
+    "decoded_log_probabilities",
+    "log_likelihood",
+    "log_likelihood_from_logits",
+    "next_logits",
+]
 
 SLICE = 1 << 24
 """Logits converted to float64 at a time: 128 MB, and a few times that while a decoding is applied."""
@@ -38,9 +44,30 @@ def log_likelihood(
       >>> logq.shape, round(float(logq[1, 0] / np.log(13)), 6)
       ((2, 81), -5.0)
     """
-    device = model.head.device
-    net = TinyLlama(model.shape).to(device, torch.float64).load_flat(model.flat().double())
-    return decoded_log_likelihood(net.logits, tokens, decodings, mask=mask, device=device)
+    return decoded_log_likelihood(in_float64(model).logits, tokens, decodings, mask=mask, device=model.head.device)
+
+
+def in_float64(model: TinyLlama) -> TinyLlama:
+    """A copy of the model, on its device, in float64."""
+    return TinyLlama(model.shape).to(model.head.device, torch.float64).load_flat(model.flat().double())
+
+
+@torch.no_grad()
+def next_logits(model: TinyLlama, tokens: NDArray[np.int64], *, chunk: int = 1024) -> Float[Tensor, "S L V"]:
+    """Teacher-forced logits of a small Llama in float64, on its device: row l of a sequence predicts token l + 1.
+
+    All of them are kept. The 9,801 answers of the integer task take 8 MB.
+
+    Args:
+      tokens: [S, 1 + L], the first token is context only (BOS).
+      chunk: sequences in one forward pass.
+
+    Examples:
+      >>> next_logits(TinyLlama(), np.array([[1, 2, 3]])).shape
+      torch.Size([1, 2, 13])
+    """
+    net, ids = in_float64(model), torch.from_numpy(np.ascontiguousarray(tokens[:, :-1])).to(model.head.device)
+    return torch.cat([net.logits(part) for part in ids.split(chunk)])
 
 
 @torch.no_grad()
@@ -84,24 +111,50 @@ def decoded_log_likelihood(
     for start in range(0, len(tokens), chunk):
         part = slice(start, start + chunk)
         ids_BT = torch.from_numpy(np.ascontiguousarray(tokens[part])).to(device)
-        on_BL = (
-            torch.ones_like(ids_BT[:, 1:], dtype=torch.bool)
-            if mask is None
-            else torch.from_numpy(mask[part]).to(device)
-        )
-        rows_NV, target_N = logits(ids_BT[:, :-1])[on_BL], ids_BT[:, 1:][on_BL]
-        of_N = on_BL.nonzero()[:, 0]
-        sums_TB = torch.zeros(len(all_steps), len(ids_BT), dtype=torch.float64, device=rows_NV.device)
-        step = max(1, SLICE // rows_NV.shape[-1])
-        for z_NV, x_N, b_N in zip(rows_NV.split(step), target_N.split(step), of_N.split(step), strict=True):
-            lead_NV = z_NV.double()
-            lead_NV = lead_NV - lead_NV.amax(-1, keepdim=True)
-            for sums_B, steps in zip(sums_TB, all_steps, strict=True):
-                decoded_NV = _decoded(lead_NV, steps)
-                hit_N = decoded_NV.gather(1, x_N[:, None])[:, 0]
-                sums_B.index_add_(0, b_N, hit_N - decoded_NV.logsumexp(-1))
+        on_BL = None if mask is None else torch.from_numpy(mask[part]).to(device)
+        sums_TB = _sums(logits(ids_BT[:, :-1]), ids_BT[:, 1:], on_BL, all_steps)
         total_TS[:, part] = sums_TB.cpu().numpy()
     return total_TS.reshape(*shape, len(tokens))
+
+
+@torch.no_grad()
+def log_likelihood_from_logits(
+    logits_SLV: Float[Tensor, "S L V"],
+    tokens: NDArray[np.int64],
+    decodings: Decodings,
+    *,
+    mask: NDArray[np.bool_] | None = None,
+) -> NDArray[np.float64]:
+    """`decoded_log_likelihood` where the logits are there already (`next_logits`), on their device.
+
+    Examples:
+      >>> log_likelihood_from_logits(torch.zeros(1, 2, 4), np.array([[0, 1, 3]]), [1.0, (("top_p", 0.5),)]).round(4).tolist()
+      [[-2.7726], [-inf]]
+    """
+    device = logits_SLV.device
+    ids_SL = torch.from_numpy(np.ascontiguousarray(tokens[:, 1:])).to(device)
+    if ids_SL.shape != logits_SLV.shape[:2]:
+        raise ValueError(f"tokens has shape {tokens.shape}: logits of shape {tuple(logits_SLV.shape)} need [S, 1 + L]")
+    shape, all_steps = as_decodings(decodings)
+    on_SL = None if mask is None else torch.from_numpy(mask).to(device)
+    return _sums(logits_SLV, ids_SL, on_SL, all_steps).cpu().numpy().reshape(*shape, len(tokens))
+
+
+def _sums(logits_BLV: Tensor, target_BL: Tensor, on_BL: Tensor | None, all_steps: Sequence[Steps]) -> Tensor:
+    """Log-likelihoods [T, B]: the sum over the targets that are on."""
+    if on_BL is None:
+        on_BL = torch.ones_like(target_BL, dtype=torch.bool)
+    rows_NV, target_N, of_N = logits_BLV[on_BL], target_BL[on_BL], on_BL.nonzero()[:, 0]
+    sums_TB = torch.zeros(len(all_steps), len(target_BL), dtype=torch.float64, device=rows_NV.device)
+    step = max(1, SLICE // rows_NV.shape[-1])
+    for z_NV, x_N, b_N in zip(rows_NV.split(step), target_N.split(step), of_N.split(step), strict=True):
+        lead_NV = z_NV.double()
+        lead_NV = lead_NV - lead_NV.amax(-1, keepdim=True)
+        for sums_B, steps in zip(sums_TB, all_steps, strict=True):
+            decoded_NV = _decoded(lead_NV, steps)
+            hit_N = decoded_NV.gather(1, x_N[:, None])[:, 0]
+            sums_B.index_add_(0, b_N, hit_N - decoded_NV.logsumexp(-1))
+    return sums_TB
 
 
 def decoded_log_probabilities(logits_NV: Float[Tensor, "N V"], decoding: float | int | Steps) -> Float[Tensor, "N V"]:

@@ -12,11 +12,12 @@ from .parts import Panel, Section
 def explorer() -> Page:
     """The page; it needs no run."""
     case = Section(
-        title="Temperature: the artificial case",
-        short="Temperature",
+        title="Decoding: the artificial case",
+        short="Decoding",
         text=[
             "P is uniform on K of V tokens. At one position the model Q over-represents a share ρ of them, giving them the mass a; "
-            "at another it leaks the mass ε to the V − K others. Drag, and see what temperature can and cannot mend."
+            "at another it leaks the mass ε to the V − K others. Drag, and see what temperature alone can and cannot do, "
+            "and when truncating with min-p before the heat is enough."
         ],
         parts=[Panel(name="artificial", data=None, scripts=["theory.js", "slider.js", "artificial.js"])],
     )
@@ -30,7 +31,8 @@ def explorer() -> Page:
     )
     return Page(
         title="widen explorer",
-        lead="Raising the temperature is not the same as covering more. See when it helps, when it hurts, and what each loss does instead.",
+        lead="Raising the temperature alone is not the same as covering more. See when it helps, when truncating first is enough, "
+        "and what each loss does instead.",
         sections=[case, losses],
         made_by="Made by `widen explore`; everything is computed in this page, and nothing is loaded from outside.",
         tabs=True,

@@ -13,13 +13,25 @@ from widen.run.against_nll import Mean, mean_of
 from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
-from .curves import PublishedPoint
 from .run_data import RunData
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishedPoint:
+    """A point that the paper prints."""
+
+    name: str
+    precision: float
+    recall: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class LinePoint:
-    """One setting at one decoding, by one kind of score. ``ceiling`` is the recall of the reference itself, ``n`` its samples."""
+    """One setting at one decoding, by one kind of score.
+
+    ``ceiling`` is the recall of the reference itself, ``n`` the number of samples. ``seeds`` holds (number of the run, precision,
+    recall) of each seed.
+    """
 
     kind: str
     decoding: Decoding
@@ -28,6 +40,7 @@ class LinePoint:
     ceiling: float | None = None
     auc: Mean | None = None
     n: int | None = None
+    seeds: tuple[tuple[int, float, float], ...] = ()
     curve_precision: tuple[float, ...] = ()
     curve_recall: tuple[float, ...] = ()
 
@@ -68,10 +81,6 @@ class ModelLine:
             for given in self.experiment.get("published") or ()
             if {"precision", "recall"} <= (given.get("values") or {}).keys()
         ]
-
-    def label(self, point: LinePoint) -> str:
-        """The name of the curve that a point is on: one per method of decoding."""
-        return f"{self.name}, {point.method}" if point.method else self.name
 
     def of_kind(self, kind: str) -> list[LinePoint]:
         """The points of one kind of score."""
@@ -146,9 +155,10 @@ def _points(runs: Sequence[RunData], labels: Mapping[tuple[str, str], str]) -> l
                 at.setdefault((number, record.seed), {})[record.metric] = record
     found = []
     for (kind, decoding), points in seeds.items():
-        whole = [point for point in points.values() if {"precision", "recall"} <= point.keys()]
+        whole = {key: point for key, point in points.items() if {"precision", "recall"} <= point.keys()}
         if whole:
-            found.append(_point(kind, decoding, whole))
+            seeds_of = tuple((n, p["precision"].value, p["recall"].value) for (n, _), p in whole.items())
+            found.append(replace(_point(kind, decoding, list(whole.values())), seeds=seeds_of))
     return sorted(found, key=lambda point: (point.kind, point.method, point.temperature))
 
 

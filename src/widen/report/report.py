@@ -1,4 +1,4 @@
-"""Runs -> the report: frontiers, best setting, curves, matched temperatures, training, scores, samples, and what was run."""
+"""Runs -> the report: frontiers, best setting, separation, curves, matched temperatures, training, scores, samples, what was run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from widen.run.against_nll import Mean
 
 from . import load, sample_panel, static, warn
+from .frontier import frontiers
 from .lines import ModelLine, group, kinds_of
 from .matched import matched_temperatures
 from .page import Page
 from .parts import Cell, Fold, Part, Section, Table, Warnings
 from .run_data import RunData
-from .trade_off import best_setting, curves, frontiers
+from .separation import separation
+from .trade_off import best_setting, curves
 from .training_curves import training
 
 
@@ -39,27 +41,24 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
     """The page of some runs; runs of one name and setting are seeds of one line."""
     if not runs:
         raise ValueError("no runs to report on: give at least one run folder")
-    unique, said = warn.without_duplicates(runs)
+    unique, duplicates = warn.without_duplicates(runs)
     lines = sorted(group(unique), key=lambda line: line.loss != "nll")  # the baseline comes first
-    said += warn.warnings(lines)
-    labels = [line.name for line in lines] + [line.label(point) for line in lines for point in line.points]
-    styles = {label: index for index, label in enumerate(dict.fromkeys(labels))}
+    said = warn.warnings(lines, duplicates)
+    styles = {line.name: index for index, line in enumerate(lines)}
     kinds = kinds_of(lines)
     sections = [
-        frontiers(lines, kinds, styles),
+        frontiers(lines, kinds, styles, said.scores),
         *best_setting(lines, kinds),
+        *separation(lines),
         *curves(lines, styles),
         *matched_temperatures(lines, kinds, styles),
-        _training(lines, styles),
+        _training(lines, styles, said.training),
         _scores(lines),
-        _samples(lines),
-        _what_was_run(lines, said),
+        _samples(lines, said.samples),
+        _what_was_run(lines, said.runs),
     ]
-    count = len(said)
-    lead = (
-        f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and how to decode for it."
-        + (f" {_many(count, 'warning')} at the end." if count else "")
-    )
+    warned = f" {_many(said.count, 'warning')}, each beside what it concerns." if said.count else ""
+    lead = f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and how to decode for it.{warned}"
     return Page(
         title=title or _title(lines),
         lead=lead,
@@ -79,10 +78,14 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _training(lines: Sequence[ModelLine], styles: Mapping[str, int]) -> Section:
+def _warned(said: Sequence[str]) -> list[Part]:
+    return [Warnings(lines=said)] if said else []
+
+
+def _training(lines: Sequence[ModelLine], styles: Mapping[str, int], said: Sequence[str]) -> Section:
     choice = training(lines, styles=styles)
     text = ["What was logged while training."] if choice else ["No run has a training log."]
-    return Section(title="Training", text=text, parts=[choice] if choice else [])
+    return Section(title="Training", text=text, parts=[*_warned(said), *([choice] if choice else [])])
 
 
 def _scores(lines: Sequence[ModelLine]) -> Section:
@@ -101,11 +104,11 @@ def _scores(lines: Sequence[ModelLine]) -> Section:
         for line in lines
         for p in line.points
     ]
-    headers = ["model", "decoding", "temperature", "precision", "± ", "recall", "±", "area", "seeds", "score", "loss"]
+    headers = ["model", "decoding", "t", "precision", "± ", "recall", "±", "area", "seeds", "score", "loss"]
     caption = "Precision and recall of every model at every decoding, means over seeds."
     parts: list[Part] = []
     if rows:
-        parts.append(Table(headers=headers, rows=rows, general=("temperature",), caption=caption))
+        parts.append(Table(headers=headers, rows=rows, general=("t",), caption=caption))
     every: list[list[Cell]] = [
         [line.name, r.seed, r.decoding.spec if r.decoding else "", r.metric, r.value, r.low, r.high, r.n, r.kind]
         for line in lines
@@ -128,16 +131,17 @@ def _shown(caption: str, count: int, most: int) -> str:
     return f"{caption}." if count <= most else f"{caption}: the first {most:,} of {count:,}."
 
 
-def _samples(lines: Sequence[ModelLine]) -> Section:
+def _samples(lines: Sequence[ModelLine], said: Sequence[str]) -> Section:
     packed = sample_panel.pack(lines)
     if packed is None:
-        return Section(title="Samples", text=["No run has samples: `widen sample RUN` draws some."])
+        text = ["No run has samples: `widen sample RUN` draws some."]
+        return Section(title="Samples", text=text, parts=_warned(said))
     text = ["What the models write, side by side. Choose a prompt, models and decodings; or search.", packed.said]
-    return Section(title="Samples", text=text, parts=[packed.panel])
+    return Section(title="Samples", text=text, parts=[*_warned(said), packed.panel])
 
 
 def _what_was_run(lines: Sequence[ModelLine], said: Sequence[str]) -> Section:
-    parts: list[Part] = [Warnings(lines=said)] if said else []
+    parts = _warned(said)
     for line in lines:
         seeds = ", ".join(str(run.seed) for run in line.runs)
         chosen = line.experiment.get("not_in_paper") or {}
@@ -158,4 +162,4 @@ def _what_was_run(lines: Sequence[ModelLine], said: Sequence[str]) -> Section:
         machines.setdefault(json.dumps(run.env, indent=2, sort_keys=True, default=str), []).append(run.name)
     for text_of, names in machines.items():
         parts.append(Fold(summary=f"Environment of {_many(len(names), 'run')}", code=text_of))
-    return Section(title="What was run", text=["Settings, seeds, machines, and what to be careful about."], parts=parts)
+    return Section(title="What was run", text=["Settings, seeds and machines."], parts=parts)

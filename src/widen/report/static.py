@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from widen.run.against_nll import Mean
+
+from .frontier import Window, envelope, temperature_line, whole, zoom
 from .lines import LinePoint, ModelLine, kinds_of
 from .paper_figures.look import FORMATS, LONG, caption, look, panels, plain, save, shown, styled, unit_square
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -26,39 +30,73 @@ def write(lines: Sequence[ModelLine], folder: str | Path, *, formats: Sequence[s
 
 
 def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
-    figure, (ax,) = panels(width=6.4, height=4.2)
-    curves: dict[str, list[LinePoint]] = {}
-    for line in lines:
-        for point in line.of_kind(kind):
-            curves.setdefault(line.label(point), []).append(point)
-    for index, (label, points) in enumerate(curves.items()):
-        bars = [[(score.bar or 0.0) for score in (p.recall, p.precision)] for p in points]
-        ax.errorbar(
-            [p.recall.value for p in points],
-            [p.precision.value for p in points],
-            xerr=[x for x, _ in bars] if any(x for x, _ in bars) else None,
-            yerr=[y for _, y in bars] if any(y for _, y in bars) else None,
-            label=shown(label),
-            elinewidth=0.6,
-            **look(index),
-        )
-    for line in lines:
-        for star in line.published:
-            ax.plot(
-                star.recall,
-                star.precision,
-                marker="*",
-                markersize=12,
-                linestyle="none",
-                color="#1a1a1f",
-                label=shown(star.name),
-            )
-    ax.set(xlabel="recall", ylabel="precision")
+    """The best decodings of each model, thick, and temperature alone, thin: where the targets are, and the whole range beside it."""
+    models = [line.of_kind(kind) for line in lines]
+    near, full = zoom(models), whole(models)
+    windows = [near, full] if near else [full]
+    figure, axes = panels(len(windows), width=6.4 if near is None else 5.0, height=4.2)
+    methods = any(point.method for points in models for point in points)
+    for ax, window in zip(axes, windows, strict=True):
+        for index, (line, points) in enumerate(zip(lines, models, strict=True)):
+            best = envelope(points) if methods else temperature_line(points)
+            name = shown(line.name) if ax is axes[0] and points else None
+            _bars(ax, best, label=name, **look(index))
+            if methods:
+                _bars(
+                    ax, temperature_line(points), color=look(index)["color"], linestyle=":", linewidth=0.9, marker="."
+                )
+        _label_temperatures(ax, models, window)
+        for line in lines:
+            for star in line.published:
+                name = shown(star.name) if ax is axes[0] else None
+                ax.plot(star.recall, star.precision, "*", markersize=12, color="#1a1a1f", label=name)
+        ax.set(xlabel="recall", ylabel="precision", xlim=window.recall, ylim=window.precision)
     figure.legend(loc="outside right upper")
     counts = sorted({len(line.runs) for line in lines})
     seeds = "single runs" if counts == [1] else f"up to {counts[-1]} seeds, 95 % intervals"
-    caption(figure, f"Frontiers ({kind}), temperature along each line; {seeds}.")
+    drawn = "best of all decodings (thick) and temperature alone (dotted)" if methods else "temperature along each line"
+    zoomed = " Left: where the targets are; right: every point." if near else ""
+    caption(figure, f"Frontiers ({kind}), {drawn}; {seeds}.{zoomed}")
     return figure
+
+
+def _bars(ax: Axes, points: Sequence[LinePoint], **style: Any) -> None:
+    """One line of points, with error bars where there are intervals."""
+    recall, precision = ([score.bar or 0.0 for score in scores] for scores in _scores(points))
+    ax.errorbar(
+        [p.recall.value for p in points],
+        [p.precision.value for p in points],
+        xerr=recall if any(recall) else None,
+        yerr=precision if any(precision) else None,
+        elinewidth=0.6,
+        **style,
+    )
+
+
+def _scores(points: Sequence[LinePoint]) -> tuple[list[Mean], list[Mean]]:
+    return [point.recall for point in points], [point.precision for point in points]
+
+
+def _label_temperatures(ax: Axes, models: Sequence[Sequence[LinePoint]], window: Window) -> None:
+    """Temperatures beside their points; a label that would touch an earlier one is left out."""
+    taken: list[tuple[float, float]] = []
+    (left, right), (low, high) = window
+    for index, points in enumerate(models):
+        for point in temperature_line(points):
+            at = (point.recall.value - left) / (right - left), (point.precision.value - low) / (high - low)
+            inside = 0.1 < at[0] < 0.98 and 0.06 < at[1] < 0.98
+            if inside and all(abs(at[0] - x) > 0.12 or abs(at[1] - y) > 0.05 for x, y in taken):
+                taken.append(at)
+                ax.annotate(
+                    f"t={point.temperature:.3g}",
+                    (point.recall.value, point.precision.value),
+                    xytext=(-4, -3),
+                    textcoords="offset points",
+                    ha="right",
+                    va="top",
+                    fontsize=6.5,
+                    color=look(index)["color"],
+                )
 
 
 def _curves(lines: Sequence[ModelLine]) -> Figure:

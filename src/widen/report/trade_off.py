@@ -1,4 +1,4 @@
-"""The report's first sections: frontiers, the best setting for a target, PR curves."""
+"""Two sections of the report: the best setting for a target, and PR curves."""
 
 from __future__ import annotations
 
@@ -6,105 +6,65 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scipy.special import stdtrit
+
 from widen.sample.decoding import Decoding
 
-from .curves import FrontierPoint, frontier
 from .lines import LinePoint, ModelLine
-from .parts import Figure, Panel, Section
+from .matched import baseline
+from .parts import Panel, Section
 from .style import line_style
-
-
-def frontiers(lines: Sequence[ModelLine], kinds: Sequence[str], styles: Mapping[str, int]) -> Section:
-    """One figure per kind of score."""
-    text = [
-        "Precision against recall, one line per model and decoding method, temperature along it: small marks are cold, large ones hot. "
-        "Up and to the right is better."
-    ]
-    if not kinds:
-        text = [
-            "No run has a score with precision and recall yet. `widen score RUN` makes one for a small model, "
-            "`widen score REFERENCE RUN` for the samples of another."
-        ]
-    parts = [_frontier(lines, kind, styles) for kind in kinds]
-    return Section(title="The trade-off", short="Trade-off", text=text, parts=parts)
-
-
-def _frontier(lines: Sequence[ModelLine], kind: str, styles: Mapping[str, int]) -> Figure:
-    mine = [(line, point) for line in lines for point in line.of_kind(kind)]
-    points = [
-        FrontierPoint(
-            model=line.label(point),
-            temperature=point.temperature,
-            precision=point.precision.value,
-            recall=point.recall.value,
-            precision_half_width=point.precision.bar,
-            recall_half_width=point.recall.bar,
-        )
-        for line, point in mine
-    ]
-    first = mine[0][1]
-    # A run has one score as a rule; if it has several, the paper's points are shown with the first.
-    published = {
-        point.name: point for line in lines if line.points and line.points[0].kind == kind for point in line.published
-    }
-    figure = frontier(
-        points, title=f"Frontiers ({kind})", published=list(published.values()), ceiling=first.ceiling, styles=styles
-    )
-    claims = dict.fromkeys(
-        f"The paper ({given['where']}): “{given['claim']}”."
-        for line in lines
-        for given in line.experiment.get("published") or ()
-        if given.get("claim")
-    )
-    return Figure(figure=figure, caption=" ".join([_meaning(first), _bars(lines), *claims]))
-
-
-def _meaning(point: LinePoint) -> str:
-    if point.ceiling is None:
-        return f"Scores of kind {point.kind}."
-    text = (
-        "Precision is the probability that a sample is right; recall is the expected share of right answers seen in "
-        f"{point.n:,} samples."
-    )
-    if point.ceiling < 0.9995:
-        text += f" The reference itself would reach {point.ceiling:.3f} (dotted)."
-    return text
-
-
-def _bars(lines: Sequence[ModelLine]) -> str:
-    counts = sorted({len(line.runs) for line in lines})
-    if counts == [1]:
-        return "Single runs: no interval over seeds."
-    seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    return f"Bars are 95 % intervals over seeds (Student's t; {seeds} seeds per line); a single run keeps its score's own, if any."
 
 
 def best_setting(lines: Sequence[ModelLine], kinds: Sequence[str]) -> list[Section]:
     """The panel that finds the best setting for a target; no section if nothing is scored."""
     if not kinds:
         return []
-    data = {
-        "kinds": [
-            {"kind": kind, "points": [_setting(line, point) for line in lines for point in line.of_kind(kind)]}
-            for kind in kinds
-        ]
-    }
-    text = ["Choose a target; the page finds the best measured model and decoding that reach it."]
+    data = {"kinds": [_settings(lines, kind) for kind in kinds], "student": student_table()}
+    text = [
+        "Choose a target; the page searches every measured model and decoding for the best one that reaches it. "
+        "The gains say what came from where: first NLL moves from temperature alone to its best decoding, then the loss changes."
+    ]
     panel = Panel(name="best_setting", data=data, scripts=["best_setting.js"])
     return [Section(title="Best setting for a target", short="Best setting", text=text, parts=[panel])]
+
+
+def student_table(steps: int = 256) -> list[float]:
+    """The 97.5 % quantile of Student's t at 1/freedom = 0, 1/steps, ..., 1: what the page needs for intervals of differences.
+
+    >>> table = student_table(2)
+    >>> [round(x, 3) for x in table]
+    [1.96, 4.303, 12.706]
+    """
+    freedom = [math.inf, *(steps / i for i in range(1, steps + 1))]
+    return [float(f"{stdtrit(degrees, 0.975):.6g}") for degrees in freedom]
+
+
+def _settings(lines: Sequence[ModelLine], kind: str) -> dict[str, Any]:
+    """The models of one kind of score, each with the NLL model that it is compared with, and all their points."""
+    mine = [line for line in lines if line.of_kind(kind)]
+    names = [{"name": line.name, "loss": line.loss, "nll": _nll(line, mine)} for line in mine]
+    return {"kind": kind, "lines": names, "points": [_setting(line, p) for line in mine for p in line.of_kind(kind)]}
+
+
+def _nll(line: ModelLine, lines: Sequence[ModelLine]) -> str | None:
+    """The name of the NLL line that was trained alike but for the loss: the line itself if it is NLL."""
+    found = line if line.loss == "nll" else baseline(line, lines)
+    return found.name if found else None
 
 
 def _setting(line: ModelLine, point: LinePoint) -> dict[str, Any]:
     return {
         "line": line.name,
-        "loss": line.loss,
         "decoding": point.decoding.spec,
         "t": point.temperature,
+        "plain": not point.method,
         "precision": point.precision.value,
         "recall": point.recall.value,
         "precision_half": point.precision.bar,
         "recall_half": point.recall.bar,
-        "seeds": point.precision.count,
+        "runs": [run for run, _, _ in point.seeds],
+        "seeds": {"precision": [p for _, p, _ in point.seeds], "recall": [r for _, _, r in point.seeds]},
     }
 
 

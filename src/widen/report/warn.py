@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from widen.losses import LambdaPR, Product
 from widen.run.against_nll import last_loss
@@ -40,13 +41,34 @@ def without_duplicates(runs: Sequence[RunData]) -> tuple[list[RunData], list[str
     return list(kept.values()), said
 
 
-def warnings(lines: Sequence[ModelLine]) -> list[str]:
-    """Sentences, each with the name of what it speaks of; none twice."""
-    found = [*_single(lines), *_versions(lines), *_counts(lines)]
-    for line in lines:
-        found += [*_tiny_delta(line), *_ceiling(line), *_repeats(line), *_training(line)]
-        found += [f"{line.name}: {note}." for run in line.runs for note in run.notes]
-    return list(dict.fromkeys(found))
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Warnings by the section of the page that they concern; none twice."""
+
+    scores: Sequence[str]
+    training: Sequence[str]
+    samples: Sequence[str]
+    runs: Sequence[str]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.scores) + len(self.training) + len(self.samples) + len(self.runs)
+
+
+def warnings(lines: Sequence[ModelLine], duplicates: Sequence[str] = ()) -> Found:
+    """All warnings; each names what it concerns. ``duplicates`` are those of `without_duplicates`."""
+    notes = (f"{line.name}: {note}." for line in lines for run in line.runs for note in run.notes)
+    return Found(
+        scores=_once([*_single(lines), *_counts(lines), *(said for line in lines for said in _ceiling(line))]),
+        training=_once(said for line in lines for said in (*_tiny_delta(line), *_training(line))),
+        samples=_once(said for line in lines for said in _repeats(line)),
+        runs=_once([*duplicates, *_versions(lines), *notes]),
+    )
+
+
+def _once(sentences: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(sentences))
 
 
 def _single(lines: Sequence[ModelLine]) -> Iterator[str]:
@@ -87,10 +109,10 @@ def _tiny_delta(line: ModelLine) -> Iterator[str]:
 def _ceiling(line: ModelLine) -> Iterator[str]:
     near = [p for p in line.points if p.ceiling and p.recall.value > AT_CEILING * p.ceiling]
     if near:
-        at = ", ".join(p.decoding.spec for p in near[:6])
+        at = "; ".join(p.decoding.spec for p in near[:3]) + (f" and {len(near) - 3} more" if len(near) > 3 else "")
         yield (
-            f"{line.name}: recall is at its ceiling of {near[0].ceiling:.3f} at {at}; "
-            "a larger number of samples per score would tell such points apart."
+            f"{line.name}: recall is at its ceiling of {near[0].ceiling:.3f} at {at}. "
+            "A larger number of samples per score would tell such points apart."
         )
 
 

@@ -17,15 +17,13 @@ from widen.data.mulmod import MulMod
 from widen.disk.digest import file_digest
 from widen.losses import spec
 from widen.sample.decoding import Decoding, Settings
+from widen.sample.grid import TEMPERATURES, parse_decodings
 from widen.theory.steps import as_steps
 from widen.train.settings import Configuration
 
 from .finetune.config import FineTune, Source, is_finetune
 from .score_settings import SCORES, ExactScore, KnnScore, ProgramScore, Score
 from .value import content_hash, file_name, from_json, read_config, set_key, to_json
-
-TEMPERATURES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0)
-"""Twenty temperatures over the paper's [0.1, 5]: where small models are scored unless an experiment says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,8 @@ class Experiment:
       prompts: examples whose prompts a real model continues, with what scoring needs: completions, answers, tests.
       num_prompts: the first so many of them; None takes all.
       num_samples: continuations of each prompt.
-      decoding: specs of `widen.sample.Decoding`. By default t = 1, or `TEMPERATURES` where scores are exact.
+      decoding: specs of `widen.sample.Decoding`; the word ``grid`` stands for `widen.sample.decoding_grid`. By default t = 1, or
+        `TEMPERATURES` where scores are exact.
       max_tokens: of a continuation.
       template: the text around each prompt, which goes where it says ``{prompt}``.
       chat: put that through the model's chat template.
@@ -184,10 +183,7 @@ class Experiment:
 @lru_cache(maxsize=1024)
 def _parsed(specs: tuple[str, ...]) -> tuple[Decoding, ...]:
     """The decodings of an experiment; many experiments share them."""
-    found = tuple(Decoding.parse(one) for one in specs)
-    if len({one.name for one in found}) != len(found):
-        raise ValueError(f"decoding={specs}: two of them draw alike")
-    return found
+    return parse_decodings(specs)
 
 
 def _content(start: str) -> str:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from widen.disk.atomic import write_text
+from widen.sample.decoding import Decoding
 from widen.train.settings import Configuration
 
+from .best_setting import MethodBest, best_of_methods
 from .environment import environment
 from .experiment import Experiment
 from .finetune.config import FineTune
@@ -34,7 +36,7 @@ from .scoring.neighbours import score_neighbours
 from .scoring.programs import Judges, score_programs
 from .scoring.score_files import Sampled
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
-from .table import Row, summarise, to_csv
+from .table import Row, best_csv, summarise, to_csv
 from .train_small import train_small
 from .value import content_hash, to_json
 
@@ -295,7 +297,35 @@ def _tabulate(
     }
     text = to_csv(cells, command=command, env=environment(), models=list(made.values()))
     write_text(table_path(options.root, name), text)
+    if best := _best(scored):
+        cells = [cell for row in best for cell in row.cells(name)]
+        write_text(best_path(options.root, name), best_csv(cells, command=command, env=environment()))
     return rows
+
+
+def _best(scored: Sequence[tuple[Experiment, list[Record]]]) -> list[MethodBest]:
+    """The best setting of each method; none unless all have exact scores under the same decodings, and more than temperatures."""
+    specs = {experiment.decoding for experiment, _ in scored}
+    exact = all(isinstance(experiment.score, ExactScore) for experiment, _ in scored)
+    if not exact or len(specs) > 1 or all(Decoding.parse(spec).temperature_alone for spec in next(iter(specs))):
+        return []
+    methods: dict[str, list[Record]] = {}
+    for experiment, records in scored:
+        methods.setdefault(experiment.name, []).extend(records)
+    return best_of_methods(methods)
+
+
+def best_settings(
+    name: str, experiments: Sequence[Experiment], root: str | Path, *, seeds: int | None = None
+) -> list[MethodBest]:
+    """The best setting of each method of a recipe, from the scores on disk; empty for recipes that vary the temperature alone."""
+    found = [(one, found_records(folder_of(root, one), one)) for one in first_seeds(name, experiments, seeds)]
+    return _best([(one, records) for one, records in found if records is not None])
+
+
+def best_path(root: str | Path, name: str) -> Path:
+    """Where the best settings of a recipe are."""
+    return Path(root) / f"{name.replace(':', '_')}_best.csv"
 
 
 def table_path(root: str | Path, name: str) -> Path:

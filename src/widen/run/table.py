@@ -95,7 +95,7 @@ def summarise(recipe: str, scored: Iterable[tuple[Experiment, Sequence[Record]]]
     """Rows in the order in which settings first appear, decodings in the order of the experiment."""
     groups: dict[tuple[str, Decoding | None], list[tuple[Experiment, Point]]] = {}
     for experiment, records in scored:
-        for (_, decoding), point in by_decoding(records).items():
+        for decoding, point in _points(records).items():
             groups.setdefault((experiment.setting, decoding), []).append((experiment, point))
     rows = [_row(recipe, decoding, members) for (_, decoding), members in groups.items()]
     seeds = [[point for _, point in members] for members in groups.values()]
@@ -106,6 +106,14 @@ def summarise(recipe: str, scored: Iterable[tuple[Experiment, Sequence[Record]]]
         if row.loss == "nll"
     }
     return [_against_nll(row, mine, nll, key) for row, mine, key in zip(rows, seeds, keys, strict=True)]
+
+
+def _points(records: Sequence[Record]) -> dict[Decoding | None, Point]:
+    """Records by decoding. What has no decoding is of the model's own law: it joins t = 1, and is left out of a run without t = 1."""
+    points = {decoding: dict(point) for (_, decoding), point in by_decoding(records).items()}
+    if len(points) > 1 and (own := points.pop(None, None)) and Decoding() in points:
+        points[Decoding()] |= own
+    return dict(points)
 
 
 def _row(recipe: str, decoding: Decoding | None, members: Sequence[tuple[Experiment, Point]]) -> Row:
@@ -181,12 +189,30 @@ def to_csv(
         "# seeds, low and high in pairs over problems; published_*: what the paper prints, as a share of 1; recall of exact\n"
         "# scores: expected share of the right answers among num_samples samples of a problem\n"
     )
+    _write(out, rows)
+    return out.getvalue()
+
+
+def best_csv(rows: Sequence[Mapping[str, Any]], *, command: str, env: Mapping[str, object]) -> str:
+    """The best settings of each method as CSV, after comment lines that say how they were chosen."""
+    out = io.StringIO()
+    out.write(f"# command: {command}\n# made with: {dict(env)}\n")
+    out.write(
+        "# level: required precision; settings: how many decodings the best was chosen from, the same for every method;\n"
+        "# decoding: chosen on the mean over all seeds; precision, recall: each seed under the decoding chosen on the other\n"
+        "# seeds (on itself if there is one seed); half_width: 95 % Student interval over seeds; no values: level not reached\n"
+    )
+    _write(out, rows)
+    return out.getvalue()
+
+
+def _write(out: io.StringIO, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows under the union of their columns."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
         writer.writerow([_cell(row.get(name)) for name in columns])
-    return out.getvalue()
 
 
 def _cell(value: object) -> str:

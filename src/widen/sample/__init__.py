@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from .decoding import Decoding, Settings
     from .engine import Drawn, Engine, Identity, Sample
     from .fill import Difference, Progress, collect, difference
+    from .grid import decoding_grid, parse_decodings
     from .kl_guided import guided_temperature
     from .local import LocalEngine
     from .mulmod import UNPROMPTED, MulModEngine
-    from .processors import top_n_sigma
+    from .processors import logits_processors, top_n_sigma
     from .prompts import Prompt, read_prompts
     from .samples_file import Samples, read_samples
     from .server import ServerEngine
@@ -41,8 +42,11 @@ _HOME = {
     "Settings": "decoding",
     "VllmEngine": "vllm_engine",
     "collect": "fill",
+    "decoding_grid": "grid",
     "difference": "fill",
     "guided_temperature": "kl_guided",
+    "logits_processors": "processors",
+    "parse_decodings": "grid",
     "read_prompts": "prompts",
     "read_samples": "samples_file",
     "top_n_sigma": "processors",
@@ -66,8 +70,11 @@ __all__ = [
     "Settings",
     "VllmEngine",
     "collect",
+    "decoding_grid",
     "difference",
     "guided_temperature",
+    "logits_processors",
+    "parse_decodings",
     "read_prompts",
     "read_samples",
     "top_n_sigma",

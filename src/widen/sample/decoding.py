@@ -1,7 +1,8 @@
 """How a next token is chosen, as a value: temperature, the filters, KL guidance, and the order in which they act.
 
-The order matters: a filter before the temperature looks at the model's own probabilities, a filter after it at the tempered ones, and
-the two keep different tokens. Hugging Face and vLLM temper first, llama.cpp last; here the order is part of the value and of every file.
+The order matters. A filter before the temperature sees the model's own probabilities, a filter after it sees the tempered ones, and the
+two keep different tokens. Transformers and vLLM apply the temperature first, llama.cpp last. Here the order is part of the value, and it
+is written into every file.
 """
 
 from __future__ import annotations
@@ -119,6 +120,38 @@ class Decoding:
         if self.kl_sigma is not None:
             raise ValueError(f"kl_sigma={self.kl_sigma!r}: a KL-guided decoding has no fixed steps to score exactly")
         return (("temperature", 0.0),) if self.greedy else self.steps
+
+    @classmethod
+    def truncate_then_heat(cls, *, min_p: float = 0.1, temperature: float = 2.0) -> Decoding:
+        """Drop tokens below ``min_p`` times the largest probability of the model's own law, then heat what is left.
+
+        The threshold does not move with the temperature, so that heat spreads the mass over the kept tokens alone. Transformers and vLLM
+        measure min-p after the temperature by default: there a high temperature keeps every token.
+
+        Examples:
+          >>> Decoding.truncate_then_heat().spec
+          't=2,min_p=0.1,order=temperature_last'
+          >>> Decoding.truncate_then_heat(min_p=0.05, temperature=5).steps
+          (('min_p', 0.05), ('temperature', 5))
+        """
+        return cls(min_p=min_p, temperature=temperature, order="temperature_last")
+
+    @property
+    def temperature_alone(self) -> bool:
+        """Whether temperature is all there is: no filter and no guidance."""
+        return not self._filters() and self.kl_sigma is None
+
+    @property
+    def in_words(self) -> str:
+        """The steps in their order, for tables and sentences.
+
+        Examples:
+          >>> Decoding.truncate_then_heat().in_words, Decoding(min_p=0.1, temperature=2.0).in_words, Decoding().in_words
+          ('min_p=0.1 then t=2', 't=2 then min_p=0.1', 't=1')
+        """
+        if not self.steps or self.kl_sigma is not None:
+            return self.spec
+        return " then ".join(f"{'t' if name == 'temperature' else name}={_text(value)}" for name, value in self.steps)
 
     @property
     def spec(self) -> str:

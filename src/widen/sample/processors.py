@@ -1,7 +1,7 @@
 """Logits in, logits out: the steps of a :class:`Decoding`, in its order.
 
-Hugging Face's filters are called, not rewritten, so that "top-p 0.9" here is theirs, ties and borders included. Temperature is a division
-(a tensor under KL guidance, which theirs does not take), and top-n-sigma is ours.
+The filters are those of Transformers, so that "top-p 0.9" means the same here and there, ties included. Temperature is a division by a
+tensor, because KL guidance has one temperature per sequence. Top-n-sigma is ours. `logits_processors` gives the same steps to `generate`.
 
 Shapes: B sequences, V vocabulary.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .decoding import Decoding
 
-__all__ = ["apply_steps", "pipeline", "top_n_sigma"]
+__all__ = ["apply_steps", "logits_processors", "pipeline", "top_n_sigma"]
 
 Step = Callable[[Tensor], Tensor]
 _NO_IDS = torch.empty((0, 0), dtype=torch.long)  # the filters used here do not look at the tokens so far
@@ -46,6 +46,43 @@ def pipeline(decoding: Decoding, *, device: torch.device | str = "cpu") -> list[
     return [
         (name, None if name == "temperature" else _filter(name, value, str(device))) for name, value in decoding.steps
     ]
+
+
+def logits_processors(decoding: Decoding, *, device: torch.device | str = "cpu") -> Any:
+    """The steps, in their order, as a ``LogitsProcessorList`` for the ``generate`` of Transformers.
+
+    Call ``model.generate(..., do_sample=True, top_k=0, logits_processor=logits_processors(decoding))``, without a temperature or a filter
+    of its own: ``generate`` would apply those after these, and its default has ``top_k=50``.
+
+    Greedy decoding and KL guidance are refused: the first is ``do_sample=False``, the second needs a second stream of the model.
+
+    Examples:
+      >>> [type(one).__name__ for one in logits_processors(Decoding.truncate_then_heat())]
+      ['MinPLogitsWarper', 'TemperatureLogitsWarper']
+    """
+    if decoding.greedy or decoding.kl_sigma is not None:
+        way = "call generate(do_sample=False)" if decoding.greedy else "use widen.sample.LocalEngine"
+        raise ValueError(f"decoding {decoding.spec!r} has no list of processors; {way}")
+    hf = _logits_process("a LogitsProcessorList")
+    found = hf.LogitsProcessorList()
+    for name, value in decoding.steps:
+        if name == "temperature":
+            found.append(hf.TemperatureLogitsWarper(float(value)))
+        elif name == "top_n_sigma":
+            found.append(_TopNSigma(value))
+        else:
+            found.append(_hugging_face(name, value, str(device)))
+    return found
+
+
+class _TopNSigma:
+    """Top-n-sigma as `generate` calls a processor."""
+
+    def __init__(self, n: float) -> None:
+        self.n = n
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return top_n_sigma(scores, self.n)
 
 
 def apply_steps(
@@ -80,10 +117,7 @@ def _filter(name: str, value: float, device: str) -> Step:
 
 
 def _hugging_face(name: str, value: float, device: str) -> Any:
-    try:
-        from transformers.generation import logits_process as hf
-    except ImportError:
-        raise ImportError(f"{name} is done by transformers: pip install 'widen[hf]'") from None
+    hf = _logits_process(name)
     build: dict[str, Callable[[], Any]] = {
         "top_k": lambda: hf.TopKLogitsWarper(top_k=int(value)),
         "top_p": lambda: hf.TopPLogitsWarper(top_p=value),
@@ -93,3 +127,11 @@ def _hugging_face(name: str, value: float, device: str) -> Any:
         "eta": lambda: hf.EtaLogitsWarper(epsilon=value, device=device),
     }
     return build[name]()
+
+
+def _logits_process(name: str) -> Any:
+    try:
+        from transformers.generation import logits_process
+    except ImportError:
+        raise ImportError(f"{name} is done by transformers: pip install 'widen[hf]'") from None
+    return logits_process

@@ -17,7 +17,7 @@ from .engine import Drawn, Have, Identity, Sample, nothing
 from .philox import key
 from .prompts import Prompt
 from .server_answer import Choice, choices
-from .server_dialect import body, unsupported
+from .server_dialect import body, needs, unsupported
 from .server_http import LIMIT, Lines, Refusal, ServerFault
 from .server_pool import AllServersDown, Notice, Pool
 from .server_probe import Capabilities, probe, recognise
@@ -76,11 +76,11 @@ class ServerEngine:
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
         """Ask every server what it does with what these settings need; refuse what it does not do."""
-        needs = frozenset(name for s in settings for name, _ in s.decoding.steps if name != "temperature")
+        wanted = frozenset[str]().union(*(needs(s.decoding) for s in settings))
         for server in self.pool.alive:
             for trial in range(3):
                 try:
-                    self._ask(server.url, settings, prompts, needs)
+                    self._ask(server.url, settings, prompts, wanted)
                     break
                 except ServerFault as fault:
                     if trial == 2:
@@ -95,19 +95,21 @@ class ServerEngine:
                 f"the servers hold different models: {', '.join(sorted(names))}; sample them one after the other"
             )
 
-    def _ask(self, url: str, settings: Sequence[Settings], prompts: Sequence[Prompt], needs: frozenset[str]) -> None:
+    def _ask(self, url: str, settings: Sequence[Settings], prompts: Sequence[Prompt], wanted: frozenset[str]) -> None:
         dialect, model = recognise(url, prompts[0], model=self.model, timeout=min(60.0, self.timeout))
         for setting in settings:
             if why := unsupported(dialect, setting.decoding):
                 raise ValueError(f"{setting.decoding.spec!r} on {url} ({dialect}): {why}")
         if dialect == "transformers" and any(p.ids is not None for p in prompts):
             raise ValueError(f"{url} takes prompts as text, not as token ids")
-        found = probe(url, prompts[0], dialect=dialect, model=model, needs=needs, timeout=min(60.0, self.timeout))
+        found = probe(url, prompts[0], dialect=dialect, model=model, needs=wanted, timeout=min(60.0, self.timeout))
         if not all(s.decoding.greedy for s in settings) and "temperature" not in found.honoured:
             raise ValueError(f"{url} gives one and the same text at temperature 2 under every seed: it does not sample")
-        if ignored := needs - found.honoured:
+        if ignored := wanted - found.honoured:
+            plugged = ignored & {"min_p_first", "top_n_sigma"}
+            hint = "start it with the processors of widen.sample.vllm_plugin, or " if plugged else ""
             raise ValueError(
-                f"{url} ignores {', '.join(sorted(ignored))}: its samples would not be what the settings say; use a local model"
+                f"{url} ignores {', '.join(sorted(ignored))}: its samples would not be what the settings say; {hint}use a local model"
             )
         self.capabilities[url] = found
 

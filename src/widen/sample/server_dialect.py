@@ -13,7 +13,7 @@ from typing import Any, Literal
 from .decoding import ORDERS, Decoding
 from .prompts import Prompt
 
-__all__ = ["Dialect", "body", "unsupported"]
+__all__ = ["Dialect", "body", "needs", "plugin_arguments", "truncates_first", "unsupported"]
 
 Dialect = Literal["vllm", "transformers", "openai"]
 
@@ -31,6 +31,24 @@ _WORDS: dict[str, dict[str, str]] = {
 }
 
 
+def truncates_first(decoding: Decoding) -> bool:
+    """Whether min-p acts on the model's own law and the temperature after it. In vLLM the plug-in `MinPFirst` does that.
+
+    Examples:
+      >>> truncates_first(Decoding.truncate_then_heat()), truncates_first(Decoding(min_p=0.1, temperature=2.0))
+      (True, False)
+    """
+    names = [name for name, _ in decoding.steps]
+    return names[:1] == ["min_p"] and "temperature" in names
+
+
+def needs(decoding: Decoding) -> frozenset[str]:
+    """What a server must do besides temperature: the filters by name, and ``min_p_first`` for min-p before the temperature."""
+    first = truncates_first(decoding)
+    names = (name for name, _ in decoding.steps if name != "temperature")
+    return frozenset("min_p_first" if first and name == "min_p" else name for name in names)
+
+
 def unsupported(dialect: Dialect, decoding: Decoding) -> str:
     """Why such a server cannot draw this way, or "" where it can."""
     if decoding.kl_sigma is not None:
@@ -38,7 +56,9 @@ def unsupported(dialect: Dialect, decoding: Decoding) -> str:
     for name, _ in decoding.steps:
         if name != "temperature" and name not in _WORDS[dialect]:
             return f"it has no {name}: use a local model"
-    names = [name for name, _ in decoding.steps]
+    names = [
+        name for name, _ in decoding.steps if not (name == "min_p" and dialect == "vllm" and truncates_first(decoding))
+    ]
     named = "vllm" if dialect == "vllm" else "temperature_first"
     theirs = sorted(names, key=ORDERS[named].index)
     if names != theirs:
@@ -77,6 +97,21 @@ def body(
         sent["logprobs"] = 1
     if dialect == "vllm":
         sent["return_token_ids"] = True
-        if "top_n_sigma" in filters:
-            sent["vllm_xargs"] = {"top_n_sigma": filters.pop("top_n_sigma")}
+        if extra := plugin_arguments(decoding):
+            sent["vllm_xargs"] = extra
+            filters.pop("top_n_sigma", None)
+            if "min_p_first" in extra:
+                del filters["min_p"]
     return sent | filters
+
+
+def plugin_arguments(decoding: Decoding) -> dict[str, float]:
+    """What the plug-ins of :mod:`widen.sample.vllm_plugin` are told.
+
+    Examples:
+      >>> plugin_arguments(Decoding.truncate_then_heat()), plugin_arguments(Decoding(min_p=0.1))
+      ({'min_p_first': 0.1}, {})
+    """
+    steps = dict(decoding.steps)
+    found = {"top_n_sigma": steps["top_n_sigma"]} if "top_n_sigma" in steps else {}
+    return found | ({"min_p_first": steps["min_p"]} if truncates_first(decoding) else {})

@@ -21,13 +21,14 @@ __all__ = ["Capabilities", "probe", "recognise"]
 
 TOKENS = 16
 HOT = 2.0
-_LIMITS: dict[str, Any] = {
-    "top_k": 1,
-    "top_p": 1e-6,
-    "min_p": 1.0,
-    "typical": 1e-6,
-    "epsilon": 0.999,
-    "top_n_sigma": 1e-6,
+_LIMITS: dict[str, dict[str, Any]] = {
+    "top_k": {"top_k": 1},
+    "top_p": {"top_p": 1e-6},
+    "min_p": {"min_p": 1.0},
+    "min_p_first": {"min_p": 1.0, "order": "temperature_last"},
+    "typical": {"typical": 1e-6},
+    "epsilon": {"epsilon": 0.999},
+    "top_n_sigma": {"top_n_sigma": 1e-6},
 }
 
 
@@ -60,7 +61,7 @@ def probe(
     Args:
       prompt: what to continue; one of the job's own, so that it means something to the model.
       dialect, model: from `recognise`.
-      needs: filters that the job uses; the others are not asked about.
+      needs: what the job uses (:func:`widen.sample.server_dialect.needs`); nothing else is tested.
     """
     found = Capabilities(dialect=dialect, model=model, name=model)
     ask = _Asker(url, prompt, found, timeout)
@@ -71,9 +72,7 @@ def probe(
     pair, _ = ask.named(Decoding(temperature=HOT), seed=7, n=2)
     n = len(pair) == 2 and pair[0].text != pair[1].text  # two copies of one sample are one sample
     found = replace(found, name=name or model, n=n, seed=seed, logprobs=first[0].logprob is not None)
-    honoured = {
-        name for name in needs if name == "eta" or ask.agrees(Decoding(temperature=HOT, **{name: _LIMITS[name]}))
-    }
+    honoured = {name for name in needs if name == "eta" or ask.agrees(Decoding(temperature=HOT, **_LIMITS[name]))}
     if varied:
         honoured.add("temperature")
     if found.logprobs:

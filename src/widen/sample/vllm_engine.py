@@ -13,11 +13,11 @@ from .decoding import Settings
 from .engine import Drawn, Have, Identity, Sample, nothing
 from .philox import key
 from .prompts import Prompt
-from .server_dialect import unsupported
+from .server_dialect import plugin_arguments, unsupported
 
 __all__ = ["VllmEngine"]
 
-PROCESSOR = "widen.sample.vllm_plugin:TopNSigma"
+PROCESSORS = ["widen.sample.vllm_plugin:TopNSigma", "widen.sample.vllm_plugin:MinPFirst"]
 
 
 class VllmEngine:
@@ -35,7 +35,7 @@ class VllmEngine:
         except ImportError:
             raise ImportError("vLLM is not installed here: pip install vllm, or give the address of a server") from None
         self._vllm, self.name, self.batch = vllm, path, batch
-        self.llm = vllm.LLM(model=path, logits_processors=[PROCESSOR], **settings)
+        self.llm = vllm.LLM(model=path, logits_processors=PROCESSORS, **settings)
 
     def identity(self) -> Identity:
         """The path; vLLM does not show the weights."""
@@ -44,7 +44,7 @@ class VllmEngine:
         return Identity(engine="vllm", name=self.name, model={"name": self.name}, details=details, notes=(note,))
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
-        """What vLLM has, and top-n-sigma."""
+        """What vLLM has, top-n-sigma, and min-p before the temperature."""
         for setting in settings:
             if why := unsupported("vllm", setting.decoding):
                 raise ValueError(f"{setting.decoding.spec!r} on vLLM: {why}")
@@ -64,16 +64,16 @@ class VllmEngine:
 
     def _params(self, settings: Settings, prompt: Prompt, index: int) -> Any:
         steps = dict(settings.decoding.steps)
-        extra = {"top_n_sigma": steps["top_n_sigma"]} if "top_n_sigma" in steps else None
+        extra = plugin_arguments(settings.decoding)
         return self._vllm.SamplingParams(
             temperature=settings.decoding.temperature,
             top_p=steps.get("top_p", 1.0),
             top_k=int(steps.get("top_k", 0)),
-            min_p=steps.get("min_p", 0.0),
+            min_p=0.0 if "min_p_first" in extra else steps.get("min_p", 0.0),
             seed=key(settings.seed, f"{prompt.id}#{index}", settings.decoding.temperature) >> 33,
             max_tokens=settings.max_tokens,
             logprobs=0,
-            extra_args=extra,
+            extra_args=extra or None,
         )
 
 

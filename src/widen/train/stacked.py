@@ -24,8 +24,7 @@ from widen.data.batch import Batch
 from widen.data.rows import Rows
 from widen.data.targets import IGNORE, LOSS_WEIGHTS, Sequences
 from widen.head import SUMS, target_sums
-from widen.losses import PLAIN, State, Warmup, Weight
-from widen.losses.compose import WarmupState
+from widen.losses import PLAIN, Warmup, Weight
 from widen.models import checkpoint
 from widen.models.tiny_llama import LlamaShape, TinyLlama, plain_attention
 
@@ -33,6 +32,7 @@ from .figures import Figures
 from .flat_adamw import FlatAdamW
 from .log import Log
 from .loop import Loop
+from .loss_state import advance_on_host, on_device, tensors_of
 from .objective import Objective
 from .order import Order
 from .settings import Configuration
@@ -104,7 +104,7 @@ class Stacked:
         self.forward = _forward(configurations[0].model, self.device, bent=self._bent, compile=compile)
         self.together = [at.to(self.device) for at in _together(loops)]
         for objective in self._objectives():
-            objective.state = _on(objective.state, self.device)
+            objective.state = on_device(objective.state, self.device)
         # What a step reads and writes: tensors of its own, so that a CUDA graph can be replayed on them.
         self._index_MB = torch.zeros(M, configurations[0].train.batch_size, dtype=torch.int64, device=self.device)
         self._table_4M = torch.zeros(4, M, dtype=self.flat_MP.dtype, device=self.device)
@@ -182,7 +182,7 @@ class Stacked:
         assert self._captured is not None
         self._captured.replay()
         for objective in self._objectives():
-            _advance_on_host(objective.state)
+            advance_on_host(objective.state)
 
     def _set_residuals(self) -> None:
         """Write down the residual of each model's loss at this step."""
@@ -247,7 +247,7 @@ class Stacked:
         if not self.graph:
             objective.state = after
             return
-        for old, new in zip(_tensors(before), _tensors(after), strict=True):
+        for old, new in zip(tensors_of(before), tensors_of(after), strict=True):
             if old.device.type != "cpu":
                 old.copy_(new)
         objective.state = before
@@ -261,7 +261,7 @@ class Stacked:
         self._states = {id(objective): objective.state for objective in self._objectives()}
         kept = [self.flat_MP, self.optimizer.first_MP, self.optimizer.second_MP, self._alive_M]
         kept += [] if self.optimizer.ema_MP is None else [self.optimizer.ema_MP]
-        kept += [tensor for state in self._states.values() for tensor in _tensors(state) if tensor.is_cuda]
+        kept += [tensor for state in self._states.values() for tensor in tensors_of(state) if tensor.is_cuda]
         copies = [tensor.clone() for tensor in kept]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -386,27 +386,3 @@ def _ours(loop: Loop) -> bool:
 def _changes_at(weight: Weight, step: int) -> bool:
     """Whether a schedule passes to its next loss at this step."""
     return isinstance(weight, Warmup) and weight.steps == step
-
-
-def _on(state: State, device: torch.device) -> State:
-    """The state with its tensors on a device; the step counter of a schedule stays on the host."""
-    parts = [
-        _on(part, device) if isinstance(part, tuple) else part if part.dtype == torch.int64 and _counter(state) else part.to(device)
-        for part in state
-    ]  # fmt: skip
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-
-
-def _counter(state: State) -> bool:
-    return isinstance(state, WarmupState)
-
-
-def _advance_on_host(state: State) -> None:
-    """A replayed graph runs no Python: count the step of a schedule here."""
-    if isinstance(state, WarmupState):
-        state.step.add_(1)
-
-
-def _tensors(state: State) -> list[Tensor]:
-    """All tensors of a nested state."""
-    return [leaf for part in state for leaf in (_tensors(part) if isinstance(part, tuple) else [part])]

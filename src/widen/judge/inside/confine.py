@@ -26,7 +26,7 @@ _NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 _fork = ctypes.PyDLL(None).fork  # PyDLL keeps the interpreter's lock during the call
 
 
-class Bounds(NamedTuple):  # not a dataclass: that module imports `inspect`, which every fork would copy
+class ResourceBounds(NamedTuple):  # not a dataclass: that module imports `inspect`, which every fork would copy
     """The limits of one sandbox, as the zygote received them."""
 
     memory_bytes: int
@@ -63,7 +63,7 @@ def become_zygote() -> None:
     _check("prctl", _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
-def fresh_tmp(bounds: Bounds, *, replace: bool) -> None:
+def fresh_tmp(bounds: ResourceBounds, *, replace: bool) -> None:
     """Mount an empty /tmp for the next program; the old file system is detached as a whole (68 µs)."""
     if replace:
         _check("umount", _libc.umount2(_TMP, _MNT_DETACH))
@@ -71,7 +71,7 @@ def fresh_tmp(bounds: Bounds, *, replace: bool) -> None:
     _check("mount", _libc.mount(b"tmpfs", _TMP, b"tmpfs", _MS_NOSUID_NODEV, options))
 
 
-def set_limits(bounds: Bounds, *, cpu_seconds: int) -> None:
+def set_limits(bounds: ResourceBounds, *, cpu_seconds: int) -> None:
     """Set limits of this process. Soft equals hard, so a program cannot raise them.
 
     Only the processor limit differs: a signal comes first, and a second later the kill.
@@ -101,7 +101,7 @@ def install_filter(allowed: Filter) -> None:
     _check("prctl", _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(allowed), 0, 0))
 
 
-def confine(bounds: Bounds, *, cpu_seconds: int, allowed: Filter) -> None:
+def confine(bounds: ResourceBounds, *, cpu_seconds: int, allowed: Filter) -> None:
     """Apply all three steps; call it before any hostile code runs in this process."""
     set_limits(bounds, cpu_seconds=cpu_seconds)
     drop_capabilities()

@@ -42,7 +42,7 @@ _PRELOADED = "bisect collections copy functools heapq itertools json math operat
 class Setup(NamedTuple):
     """What the judge sends once, at the start."""
 
-    bounds: confine.Bounds
+    bounds: confine.ResourceBounds
     program_filter: confine.Filter
     examiner_filter: confine.Filter
     packages: tuple[str, ...]
@@ -52,7 +52,7 @@ class Setup(NamedTuple):
     findings: int
 
 
-class Lines(NamedTuple):
+class Pipes(NamedTuple):
     """Pipes between program, examiner and zygote; they are replaced when a program leaves bytes in them."""
 
     to_program: tuple[int, int]
@@ -66,7 +66,7 @@ class Examiner(NamedTuple):
     """The current examiner."""
 
     pid: int
-    lines: Lines
+    lines: Pipes
 
 
 def main() -> NoReturn:
@@ -107,7 +107,7 @@ def _read_setup() -> Setup:
     quitter = import_module("_sitebuiltins").Quitter
     for name in ("exit", "quit"):  # what `site` would have added
         setattr(builtins, name, quitter(name, "Ctrl-D"))
-    bounds = confine.Bounds(**raw["bounds"])
+    bounds = confine.ResourceBounds(**raw["bounds"])
     # Descriptors arrive under whatever numbers the judge had. Move them to 3, 4, 5, close all others, and forbid large
     # numbers: from here on, closing up to the limit closes everything.
     jobs, exams, findings = _keep([raw["jobs"], raw["exams"], raw["findings"]], [0, 1, 2])
@@ -134,7 +134,7 @@ def _tidy() -> None:
 
 
 def _hire(setup: Setup) -> Examiner:
-    lines = Lines(*[os.pipe() for _ in Lines._fields])
+    lines = Pipes(*[os.pipe() for _ in Pipes._fields])
     pid = confine.fork()
     if pid == 0:
         _child(lambda: _be_examiner(setup, lines))
@@ -233,7 +233,7 @@ def _sweep(pid: int, alone: bool) -> tuple[int, Any, int]:
             code, usage = os.waitstatus_to_exitcode(status), used
 
 
-def _empty(lines: Lines) -> bool:
+def _empty(lines: Pipes) -> bool:
     """Return whether the pipes are empty, without reading: the program's bytes must not enter this memory."""
     return not any(
         any(fcntl.ioctl(line[0], termios.FIONREAD, b"\0\0\0\0"))
@@ -251,7 +251,7 @@ def _child(body: Callable[[], None]) -> NoReturn:
         os._exit(code)
 
 
-def _be_program(setup: Setup, lines: Lines, mode: int, cpu_seconds: int) -> None:
+def _be_program(setup: Setup, lines: Pipes, mode: int, cpu_seconds: int) -> None:
     job = wire.read_frame(setup.jobs)
     os.chdir("/tmp")  # in the child: the zygote's own working folder would keep an old /tmp alive
     nowhere = os.open("/dev/null", os.O_RDWR)
@@ -278,7 +278,7 @@ def _reseed() -> None:
         import_module("numpy.random").seed()
 
 
-def _be_examiner(setup: Setup, lines: Lines) -> None:
+def _be_examiner(setup: Setup, lines: Pipes) -> None:
     gc.enable()
     ends = (
         lines.to_examiner[0],

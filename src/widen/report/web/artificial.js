@@ -55,7 +55,7 @@ widen.panel("artificial", (root) => {
   );
   const t = slider(
     holder,
-    { key: "t", label: "t: temperature", from: 0.1, to: 10, value: 1, steps: 200, log: true },
+    { key: "t", label: "t: temperature", from: 0.1, to: 100, value: 1, steps: 300, log: true },
     later,
   );
   const lam = slider(
@@ -63,8 +63,29 @@ widen.panel("artificial", (root) => {
     { key: "lam", label: "λ: point of the curve", from: 0.01, to: 100, value: 0.6, steps: 200, log: true },
     later,
   );
+  const minP = slider(
+    holder,
+    {
+      key: "min_p",
+      label: "min-p: keep q ≥ m · max q",
+      from: 0,
+      to: 1,
+      value: 0,
+      steps: 200,
+      format: (m) => (m ? widen.show(m) : "off"),
+    },
+    later,
+  );
+  const order = widen.make(
+    "select",
+    { "data-key": "order" },
+    widen.make("option", { value: "before" }, "truncate, then heat"),
+    widen.make("option", { value: "after" }, "heat, then truncate"),
+  );
+  order.addEventListener("change", later);
+  holder.append(widen.make("label", {}, widen.make("span", { class: "name" }, "order of min-p and t"), order));
   const lams = Array.from({ length: 160 }, (_, i) => Math.tan((Math.PI / 2) * (i / 160)));
-  const heats = Array.from({ length: 121 }, (_, i) => 0.1 * 100 ** (i / 120));
+  const heats = Array.from({ length: 121 }, (_, i) => 0.1 * 1000 ** (i / 120));
 
   /** The case that the sliders stand for; ends move so that no illegal one can be set. @returns {Case} */
   function current() {
@@ -95,18 +116,43 @@ widen.panel("artificial", (root) => {
   const post = (name, x, color, dash) =>
     x > 0 && x < Infinity ? [{ ...line(name, [x, x], [0, 1.02], color, dash), line: { color, dash, width: 1.4 } }] : [];
 
-  /** @param {Case} c @param {ReturnType<typeof theory.artificial>} law */
-  function draw(c, law) {
+  /**
+   * What a threshold can do here, and what the chosen one does.
+   * @param {Law} law
+   * @param {Cut} cut
+   */
+  function threshold(law, cut) {
+    const noise = widen.show(law.noiseRatio),
+      rare = widen.show(law.rareRatio);
+    if (!law.separable)
+      return (
+        `No threshold separates: a noise token reaches ${noise} of the largest probability, a rare right token ${rare}. ` +
+        "Whatever keeps the rare tokens keeps the noise: the loss must change."
+      );
+    const chosen = !cut.minP
+      ? ""
+      : cut.order === "after"
+        ? ` After heat, min-p ${widen.show(cut.minP)} sees flatter ratios, and keeps all tokens once t is large.`
+        : cut.minP <= law.noiseRatio
+          ? ` ${widen.show(cut.minP)} is too low: the noise stays.`
+          : cut.minP <= law.rareRatio
+            ? ` ${widen.show(cut.minP)} is one: raise t.`
+            : ` ${widen.show(cut.minP)} is too high: rare right tokens are lost.`;
+    return `A threshold between ${noise} and ${rare} separates: truncate, then heat gives P exactly.${chosen}`;
+  }
+
+  /** @param {Case} c @param {Law} law @param {Cut} cut */
+  function draw(c, law, cut) {
     const now = t.get(),
       at = lam.get(),
       unit = { range: [-0.02, 1.02] };
-    /** @param {number} heat */
-    const curve = (heat) => {
-      const all = [...lams, law.lambdaMin(heat), law.lambdaMax(heat)].sort((x, y) => x - y).concat(Infinity);
-      return [all.map((x) => (x === Infinity ? 0 : law.recall(x, heat))), all.map((x) => law.precision(x, heat))];
+    /** @param {number} heat @param {Law} of */
+    const curve = (heat, of) => {
+      const all = [...lams, of.lambdaMin(heat), of.lambdaMax(heat)].sort((x, y) => x - y).concat(Infinity);
+      return [all.map((x) => (x === Infinity ? 0 : of.recall(x, heat))), all.map((x) => of.precision(x, heat))];
     };
-    const [recall = [], precision = []] = curve(now),
-      [recall1 = [], precision1 = []] = curve(1);
+    const [recall = [], precision = []] = curve(now, law),
+      [recall1 = [], precision1 = []] = curve(1, theory.artificial(c));
     const ray = at <= 1 ? [1, at] : [1 / at, 1];
     widen.draw(
       /** @type {HTMLElement} */ (curveFigure),
@@ -119,8 +165,8 @@ widen.panel("artificial", (root) => {
           hoverinfo: "skip",
           line: { color: "rgba(128,128,128,.6)", width: 1, dash: "dot" },
         },
-        line("t = 1", recall1, precision1, GREY, "dash"),
-        line("chosen t", recall, precision, BLUE),
+        line("Q: t = 1, no min-p", recall1, precision1, GREY, "dash"),
+        line("chosen decoding", recall, precision, BLUE),
         {
           x: [law.recall(at, now)],
           y: [law.precision(at, now)],
@@ -161,12 +207,12 @@ widen.panel("artificial", (root) => {
           "dashdot",
         ),
         ...post("chosen t", now, GREY, "dot"),
-        ...post("t₀", law.t0, GREEN, "dot"),
-        ...post("best t for recall at λ", law.best(at), PINK, "dash"),
+        ...(cut.minP ? [] : post("t₀", law.t0, GREEN, "dot")),
+        ...(cut.minP ? [] : post("best t for recall at λ", law.best(at), PINK, "dash")),
       ],
       {
         title: { text: "Against temperature" },
-        xaxis: { title: { text: "temperature" }, type: "log", range: [-1, 1], tickvals: [0.1, 0.2, 0.5, 1, 2, 5, 10] },
+        xaxis: { title: { text: "temperature" }, type: "log", range: [-1, 2], tickvals: [0.1, 0.3, 1, 3, 10, 30, 100] },
         yaxis: { title: { text: "value" }, range: [-0.02, 1.05] },
       },
     );
@@ -180,7 +226,7 @@ widen.panel("artificial", (root) => {
         [
           { ...line("P", [0, c.K, c.K, c.V], [p, p, 0, 0], GREY), fill: "tozeroy", fillcolor: "rgba(127,127,127,.22)" },
           line(
-            "Q at chosen t",
+            "Q, decoded",
             edges.flatMap((e, i) => (i === 0 ? [e] : i === edges.length - 1 ? [e] : [e, e])),
             q.flatMap((y) => [y, y]),
             RED,
@@ -197,10 +243,11 @@ widen.panel("artificial", (root) => {
   }
   function show() {
     const c = current(),
-      law = theory.artificial(c),
+      cut = { minP: minP.get(), order: /** @type {"before" | "after"} */ (order.value) },
+      law = theory.artificial(c, cut),
       now = t.get(),
       at = lam.get();
-    draw(c, law);
+    draw(c, law, cut);
     const values = {
       rho: c.rho,
       b: law.b,
@@ -214,6 +261,8 @@ widen.panel("artificial", (root) => {
       best_temperature: law.best(at),
       area: law.area(now),
       support_precision: law.precision(Infinity, now),
+      noise_ratio: law.noiseRatio,
+      rare_ratio: law.rareRatio,
     };
     const names = {
       rho: "ρ, over-represented share",
@@ -223,11 +272,13 @@ widen.panel("artificial", (root) => {
       recall: "recall at λ",
       lambda_min: "λmin: recall is 1 up to it",
       lambda_max: "λmax: full precision from it",
-      epsilon_0: "ε₀: below it recall peaks",
-      t_0: "t₀: where λmin is greatest",
-      best_temperature: "best t for recall at λ",
+      epsilon_0: "ε₀: below it recall peaks (no min-p)",
+      t_0: "t₀: where λmin is greatest (no min-p)",
+      best_temperature: "best t for recall at λ (no min-p)",
       area: "area under the curve",
       support_precision: "α∞: share of right samples",
+      noise_ratio: "noise token / largest, at l₂",
+      rare_ratio: "rare right token / largest, at l₁",
     };
     widen
       .find(root, "[data-shown=readings]")
@@ -241,14 +292,15 @@ widen.panel("artificial", (root) => {
           ),
         ),
       );
+    widen.find(root, "[data-shown=threshold]").textContent = threshold(law, cut);
     widen.find(root, "[data-shown=answer]").textContent =
       c.epsilon < law.epsilon0 && c.epsilon > 0
-        ? `ε is below ε₀: full recall reaches furthest at t₀ = ${widen.show(law.t0, 4)}; ` +
+        ? `Temperature alone: ε is below ε₀, so full recall reaches furthest at t₀ = ${widen.show(law.t0, 4)}; ` +
           "hotter than that, coverage is lost as well as quality."
         : c.epsilon === 0
-          ? "Without noise, heat only evens out the acceptable tokens: recall never falls."
-          : "ε is above ε₀: the stretch of full recall only grows with temperature, at the cost of precision.";
-    root.dataset.state = JSON.stringify({ ...c, t: now, lam: at });
+          ? "Temperature alone: without noise, heat only evens out the acceptable tokens: recall never falls."
+          : "Temperature alone: ε is above ε₀, so the stretch of full recall only grows with temperature, at the cost of precision.";
+    root.dataset.state = JSON.stringify({ ...c, ...cut, t: now, lam: at });
   }
   root.addEventListener("click", (event) => {
     const preset = /** @type {HTMLElement} */ (event.target).dataset.preset;

@@ -69,9 +69,12 @@ const theory = (() => {
 
   /**
    * The artificial case: P uniform on K of V tokens, Q over-represents a share rho of them (mass a) and leaks epsilon.
+   * `cut` truncates with min-p, on the model's own law or on the heated one; a threshold of 0 keeps every token.
    * @param {Case} c
+   * @param {Cut} [cut]
+   * @returns {Law}
    */
-  function artificial(c) {
+  function artificial(c, cut = { minP: 0, order: "before" }) {
     const mu = c.rho / (1 - c.rho),
       b = mu * (1 - c.a),
       sparsity = c.K / c.V,
@@ -79,13 +82,26 @@ const theory = (() => {
     const gap = c.a > c.rho && b > 0 ? Math.log(c.a / b) : c.a === c.rho ? 0 : Infinity;
     const odds = c.epsilon === 0 ? Infinity : logNu + Math.log1p(-c.epsilon) - Math.log(c.epsilon);
     const logOdds = Math.abs(odds) > 1e-15 ? odds : 0;
+    const noiseRatio = Math.exp(-logOdds),
+      rareRatio = Math.exp(-gap);
+    /**
+     * The lead of one group of tokens over another at temperature 1/tau; infinite where min-p drops the other.
+     * @param {number} tau
+     * @param {number} x
+     */
+    function lead(tau, x) {
+      const heated = x < 0 ? -times(tau, -x) : times(tau, x);
+      const drops = Math.exp(-Math.abs(cut.order === "before" ? x : heated)) < cut.minP;
+      return drops ? Math.sign(x) * Infinity : heated;
+    }
+    /** log of the mass on acceptable tokens at l2. @param {number} t */
+    const logKept = (t) => -logaddexp(0, logNu - lead(1 / t, logOdds));
     /** log lambda_min, log lambda_max. @param {number} t @returns {[number, number]} */
     function logLevels(t) {
-      const tau = 1 / t,
-        kept = -logaddexp(0, logNu - times(tau, logOdds)),
-        lead = times(tau, gap);
-      const mean = logaddexp(Math.log(c.rho), Math.log1p(-c.rho) - lead);
-      return [kept - lead - mean, kept - mean];
+      const kept = logKept(t),
+        ahead = lead(1 / t, gap);
+      const mean = logaddexp(Math.log(c.rho), Math.log1p(-c.rho) - ahead);
+      return [kept - ahead - mean, kept - mean];
     }
     /** @param {number} t */
     const lambdaMin = (t) => Math.exp(logLevels(t)[0]);
@@ -118,8 +134,9 @@ const theory = (() => {
       );
     }
     const t0 = peak();
-    /** The temperature of greatest recall at lam: min(t_0, where lambda_max has fallen to lam). @param {number} lam */
+    /** Without truncation, the temperature of greatest recall at lam: min(t_0, where lambda_max has fallen to lam). @param {number} lam */
     function best(lam) {
+      if (cut.minP) return artificial(c).best(lam);
       if (logOdds < 0) return Infinity;
       if (lam >= lambdaMax(0)) return 0;
       if (lam <= lambdaMax(Infinity)) return t0;
@@ -130,13 +147,17 @@ const theory = (() => {
      * @param {number} t
      */
     function conditionals(t) {
-      const over = Math.exp(-logaddexp(Math.log(c.rho), Math.log1p(-c.rho) - times(1 / t, gap))) / c.K;
-      const kept = Math.exp(-logaddexp(0, logNu - times(1 / t, logOdds)));
-      return { over, under: over * Math.exp(-times(1 / t, gap)), kept: kept / c.K, noise: (1 - kept) / (c.V - c.K) };
+      const ahead = lead(1 / t, gap),
+        over = Math.exp(-logaddexp(Math.log(c.rho), Math.log1p(-c.rho) - ahead)) / c.K,
+        kept = Math.exp(logKept(t));
+      return { over, under: over * Math.exp(-ahead), kept: kept / c.K, noise: (1 - kept) / (c.V - c.K) };
     }
     /** @param {number} t */
     const area = (t) => prCurve([c.rho, 1 - c.rho], [c.rho * lambdaMax(t), (1 - c.rho) * lambdaMin(t)]).area;
-    return { b, sparsity, lambdaMin, lambdaMax, precision, recall, epsilon0, t0, best, conditionals, area };
+    return {
+      ...{ b, sparsity, noiseRatio, rareRatio, separable: noiseRatio < rareRatio, epsilon0, t0, best },
+      ...{ lambdaMin, lambdaMax, precision, recall, conditionals, area },
+    };
   }
 
   return { logaddexp, sum, positiveRoot, tempered, prCurve, artificial };

@@ -13,6 +13,9 @@ interface Trace {
   hoverinfo?: string;
   line?: { color?: string; dash?: string; width?: number; shape?: string };
   marker?: { color?: string; symbol?: string; size?: number | number[]; line?: object; opacity?: number };
+  text?: string[];
+  textposition?: string;
+  textfont?: object;
   error_x?: { array?: unknown[] } | null;
   error_y?: { array?: unknown[] } | null;
   fill?: string;
@@ -62,19 +65,52 @@ interface CurvesData {
   lines: CurveLine[];
 }
 
-interface SettingPoint {
-  line: string;
-  loss: string;
+interface PlotWindow {
+  recall: [number, number];
+  precision: [number, number];
+}
+interface FrontierPoint {
   decoding: string;
   t: number | string;
   precision: number;
   recall: number;
   precision_half: number | null;
   recall_half: number | null;
-  seeds: number;
+}
+interface FrontierLine extends Style {
+  name: string;
+  frontier: FrontierPoint[];
+  temperature: FrontierPoint[];
+}
+interface FrontierKind {
+  kind: string;
+  caption: string;
+  ceiling: number | null;
+  stars: { name: string; precision: number; recall: number }[];
+  zoom: PlotWindow | null;
+  whole: PlotWindow;
+  methods: boolean;
+  lines: FrontierLine[];
+}
+
+interface SettingPoint extends FrontierPoint {
+  line: string;
+  plain: boolean;
+  runs: number[];
+  seeds: { precision: number[]; recall: number[] };
+}
+interface SettingLine {
+  name: string;
+  loss: string;
+  nll: string | null;
 }
 interface SettingData {
-  kinds: { kind: string; points: SettingPoint[] }[];
+  kinds: { kind: string; lines: SettingLine[]; points: SettingPoint[] }[];
+  student: number[];
+}
+interface Gain {
+  value: number;
+  half: number | null;
 }
 
 interface Cell {
@@ -103,6 +139,27 @@ interface Case {
   rho: number;
   a: number;
   epsilon: number;
+}
+
+interface Cut {
+  minP: number;
+  order: "before" | "after";
+}
+interface Law {
+  b: number;
+  sparsity: number;
+  noiseRatio: number;
+  rareRatio: number;
+  separable: boolean;
+  epsilon0: number;
+  t0: number;
+  best: (lam: number) => number;
+  lambdaMin: (t: number) => number;
+  lambdaMax: (t: number) => number;
+  precision: (lam: number, t: number) => number;
+  recall: (lam: number, t: number) => number;
+  conditionals: (t: number) => { over: number; under: number; kept: number; noise: number };
+  area: (t: number) => number;
 }
 
 type Values = Record<string, number>;

@@ -17,9 +17,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from widen.disk.atomic_folder import write_folder
 from widen.disk.checksums import check_files
 from widen.disk.digest import weights_digest
-from widen.disk.folder import write_folder
 from widen.disk.inside import tree_inside
 from widen.disk.lock import hold
 from widen.train.log import Log

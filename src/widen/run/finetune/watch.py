@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from widen.disk.atomic_folder import flush
 from widen.disk.checksums import write_checksums
-from widen.disk.folder import flush
 from widen.disk.json_file import read_json, write_sealed
 from widen.train.log import Log
 

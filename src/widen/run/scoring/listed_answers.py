@@ -1,9 +1,16 @@
 """Exact scores: the probability of every right answer of every problem, by teacher forcing. Nothing is drawn.
 
-Precision is the mass on right answers, recall the expected share of them seen in n samples; both are averaged over problems, and so are
-the area under the PR curve and the curve itself.
+Precision is the mass on right answers, recall the expected share of them seen in n samples. Both are averaged over problems, and so are
+the area under the PR curve and the curve itself. The model runs once per problem; every decoding re-normalises the same logits.
 
-Shapes: T decodings, S answers of a problem.
+One record has no decoding: ``separation``, measured on the model's own law. Its value is the probability that a right next token has a
+larger ratio q / max q than a wrong one. Its detail holds
+
+    threshold           the min-p value that keeps most right mass while it drops most wrong tokens
+    valid_below_noise   share of right mass that does not exceed the most probable wrong token of its context
+    histogram           ``edges`` of the ratio, and the shares of ``valid`` and ``invalid`` tokens between them
+
+Shapes: T decodings, S answers of a problem, L target positions, N prefixes of its answers, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,13 +20,16 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from widen.data.listed import Problem
+from widen.metrics import separation
 from widen.metrics.exact import VERSION, ExactPoint, exact_points
 from widen.models.convert import load_pretrained
-from widen.models.likelihood import log_likelihood
-from widen.models.tiny_llama import TinyLlama
+from widen.models.likelihood import log_likelihood_from_logits, next_logits
 from widen.sample.decoding import Decoding
+from widen.theory import valid_continuations
 from widen.train.settings import Configuration
 
 from ..experiment import Experiment
@@ -31,38 +41,77 @@ from ..value import content_hash, to_json
 
 def score_name(experiment: Experiment) -> str:
     """The name of the score file: a hash of everything that defines its numbers."""
-    return f"exact-{content_hash(experiment.score, experiment.decoding, VERSION)}"
+    return f"exact-{content_hash(experiment.score, experiment.decoding, VERSION, separation.VERSION)}"
 
 
 def score_exactly(folder: RunFolder, experiment: Experiment, *, device: str) -> list[Record]:
-    """Records at every decoding."""
+    """Records at every decoding, and one of the separation."""
     if not folder.is_trained:
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run `widen train` or `widen run` first")
     assert isinstance(experiment.score, ExactScore)
     assert isinstance(experiment.model, Configuration)
     problems = experiment.model.data.problems()
     model = load_pretrained(folder.checkpoint).to(device)
-    points = _points(model, problems, [setting.decoding for setting in experiment.settings], experiment.score)
-    return [
-        record for number, point in enumerate(points) for record in _records(experiment, number, point, len(problems))
-    ]
-
-
-def _points(
-    model: TinyLlama, problems: Sequence[Problem], decodings: Sequence[Decoding], score: ExactScore
-) -> list[ExactPoint]:
-    """One point per decoding, each number the mean over problems."""
-    temperatures = [decoding.temperature for decoding in decodings]
-    each = []
+    decodings = [setting.decoding for setting in experiment.settings]
+    points, contexts = [], []
     for problem in problems:
-        batch = problem.answers
-        steps = [decoding.exact_steps for decoding in decodings]
-        log_q_TS = log_likelihood(model, batch.tokens_BL.numpy(), steps, mask=batch.target_mask.numpy())
-        log_p_S = np.full(log_q_TS.shape[1], -np.log(log_q_TS.shape[1]))
-        each.append(
-            exact_points(log_p_S, log_q_TS, temperatures=temperatures, lams=score.lams, num_samples=score.num_samples)
-        )
-    return [_mean([points[number] for points in each]) for number in range(len(decodings))]
+        logits_SLV = next_logits(model, problem.answers.tokens_BL.numpy())
+        points.append(_points(logits_SLV, problem, decodings, experiment.score))
+        contexts.append(_contexts(logits_SLV, problem))
+    means = [_mean([of_problem[number] for of_problem in points]) for number in range(len(decodings))]
+    records = [
+        record for number, point in enumerate(means) for record in _records(experiment, number, point, len(problems))
+    ]
+    return [*records, _separation(experiment, contexts)]
+
+
+def _points(logits_SLV: Tensor, problem: Problem, decodings: Sequence[Decoding], score: ExactScore) -> list[ExactPoint]:
+    """One point per decoding."""
+    answers, steps = problem.answers, [decoding.exact_steps for decoding in decodings]
+    log_q_TS = log_likelihood_from_logits(
+        logits_SLV, answers.tokens_BL.numpy(), steps, mask=answers.target_mask.numpy()
+    )
+    return exact_points(
+        np.full(log_q_TS.shape[1], -np.log(log_q_TS.shape[1])),
+        log_q_TS,
+        temperatures=[decoding.temperature for decoding in decodings],
+        lams=score.lams,
+        num_samples=score.num_samples,
+    )
+
+
+def _contexts(logits_SLV: Tensor, problem: Problem) -> tuple[NDArray[np.float64], ...]:
+    """Every prefix of the right answers: P(next token) [N, V], the model's logits [N, V], the probability of the prefix [N]."""
+    mask_SL = problem.answers.target_mask.numpy()
+    first = int(mask_SL.any(axis=0).argmax())  # all answers follow the same prompt
+    x_SL = np.where(mask_SL, problem.answers.tokens_BL.numpy()[:, 1:], -1)[:, first:]
+    found = valid_continuations(x_SL)
+    logits_NV = logits_SLV.cpu().numpy()[found.sequence, found.position + first]
+    return found.dense(logits_NV.shape[1]), logits_NV, found.mass
+
+
+def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.float64], ...]]) -> Record:
+    """The record of the separation, over the contexts of all problems together."""
+    reference, logits, weights = (np.concatenate(parts) for parts in zip(*contexts, strict=True))
+    found = separation.separation_scores(reference, logits, weights=weights)
+    bins = separation.ratio_histogram(reference, logits, weights=weights)
+    detail = {
+        "score": to_json(experiment.score),
+        "threshold": found.threshold,
+        "valid_below_noise": found.below_noise,
+        "histogram": {"edges": list(bins.edges), "valid": list(bins.right), "invalid": list(bins.wrong)},
+    }
+    return Record(
+        task=experiment.task,
+        model=experiment.base,
+        loss=experiment.loss,
+        decoding=None,
+        seed=experiment.model_seed,
+        metric="separation",
+        value=found.auc,
+        n=found.contexts,
+        detail=detail,
+    )
 
 
 def _mean(points: Sequence[ExactPoint]) -> ExactPoint:

@@ -1,0 +1,124 @@
+"""The joint frontier, the window it opens on, and what the separation of tokens says, without a browser."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from widen.report.frontier import envelope, temperature_line, whole, zoom
+from widen.report.lines import LinePoint, ModelLine
+from widen.report.run_data import RunData
+from widen.report.separation import line_separation, separation
+from widen.report.trade_off import student_table
+from widen.run.against_nll import Mean, welch
+from widen.run.record import Record
+from widen.sample import Decoding
+
+
+def point(precision, recall, spec="t=1"):
+    return LinePoint(
+        kind="exact",
+        decoding=Decoding.parse(spec),
+        precision=Mean(value=precision),
+        recall=Mean(value=recall),
+    )
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
+def test_the_envelope_is_every_value_that_nothing_beats_in_recall_order(pairs):
+    found = [(p.precision.value, p.recall.value) for p in envelope(point(*pair) for pair in pairs)]
+    best = {a for a in pairs if not any(b != a and b[0] >= a[0] and b[1] >= a[1] for b in pairs)}
+    assert found == sorted(best, key=lambda pair: pair[1])
+
+
+def test_temperature_alone_leaves_every_other_decoding_out():
+    points = [point(0.9, 0.5, spec) for spec in ("t=2", "t=1,min_p=0.1", "t=0.5", "t=1,top_p=0.9")]
+    assert [p.decoding.spec for p in temperature_line(points)] == ["t=0.5", "t=2"]
+
+
+def test_the_zoom_shows_the_targets_and_hides_both_tails():
+    nll = [(0.999, 0.05), (0.99, 0.3), (0.98, 0.546), (0.95, 0.636), (0.9, 0.68), (0.5, 0.7), (0.02, 0.1)]
+    cut = [(0.98, 0.566), (0.95, 0.666), (0.9, 0.716)]
+    model = [point(*pair) for pair in nll] + [point(*pair, "t=2,min_p=0.1,order=temperature_last") for pair in cut]
+    (left, right), (low, high) = zoom([model])
+    assert all(left < r < right and low < p < high for p, r in (*nll[2:5], *cut))
+    assert left > 0.3
+    assert low > 0.7
+    (left, right), (low, high) = whole([model])
+    assert all(left < r < right and low < p < high for p, r in nll)
+
+
+def test_there_is_no_zoom_where_it_would_hide_little_or_nothing_is_right():
+    assert zoom([[point(0.9, 0.5), point(0.85, 0.6), point(0.8, 0.7)]]) is None
+    assert zoom([[point(0.0, 0.0), point(0.0, 0.1), point(0.0, 0.2)]]) is None
+    assert zoom([[point(0.9, 0.5)]]) is None
+
+
+def test_the_table_of_quantiles_gives_the_interval_of_welch():
+    table, first, second = student_table(), [0.70, 0.72, 0.71], [0.60, 0.66, 0.61, 0.64]
+    a, b = (sum((x - sum(v) / len(v)) ** 2 for x in v) / (len(v) - 1) / len(v) for v in (first, second))
+    at = 256 * (a**2 / 2 + b**2 / 3) / (a + b) ** 2
+    quantile = table[int(at)] + (at - int(at)) * (table[int(at) + 1] - table[int(at)])
+    assert quantile * math.sqrt(a + b) == pytest.approx(welch(first, second), rel=1e-4)
+
+
+def line(*details, name="NLL"):
+    runs = [
+        RunData(
+            name=f"run{seed}",
+            experiment={"name": name},
+            records=[
+                Record(
+                    task="mulmod",
+                    model="m",
+                    loss="nll",
+                    decoding=None,
+                    seed=seed,
+                    metric="separation",
+                    value=0.9 + 0.02 * seed,
+                    detail=detail,
+                )
+            ],
+        )
+        for seed, detail in enumerate(details)
+    ]
+    return ModelLine(name=name, loss="nll", runs=runs, points=[])
+
+
+def detail(valid, invalid, threshold=0.1, edges=(0.001, 0.01, 0.1, 1.0)):
+    histogram = {"edges": list(edges), "valid": list(valid), "invalid": list(invalid)}
+    return {"threshold": threshold, "valid_below_noise": 0.03, "histogram": histogram}
+
+
+def test_seeds_are_averaged_as_shares_and_other_edges_are_left_out():
+    found = line_separation(
+        line(detail((0, 1, 9), (6, 2, 0)), detail((0, 0, 50), (2, 2, 0)), detail((1, 1), (1, 1), edges=(0, 0.5, 1)))
+    )
+    assert found.auc.count == 2
+    assert found.right == pytest.approx((0, 0.05, 0.95))
+    assert found.wrong == pytest.approx((0.625, 0.375, 0))
+    assert (found.right_kept, found.wrong_kept) == pytest.approx((0.95, 0))
+
+
+@pytest.mark.parametrize(
+    ("valid", "invalid", "words"),
+    [
+        ((0, 3, 97), (80, 18, 2), "a threshold at 0.1 separates. It keeps 97 % of the right tokens and drops 98 % of"),
+        ((10, 20, 70), (70, 20, 10), "separates in part"),
+        ((10, 40, 50), (30, 40, 30), "no threshold separates right from wrong tokens"),
+    ],
+)
+def test_one_sentence_says_whether_decoding_can_help(valid, invalid, words):
+    verdict = line_separation(line(detail(valid, invalid))).verdict
+    assert words in verdict
+    assert ("the loss or the data must change" in verdict) == ("separates. It" not in words)
+    assert ("order=temperature_last" in verdict) == ("no threshold" not in verdict)
+
+
+def test_there_is_no_separation_section_without_a_whole_record():
+    broken = detail((1, 2), (1, 2, 3))
+    assert separation([line(broken), line({"threshold": 0.1})]) == []
+    (section,) = separation([line(detail((0, 1, 9), (6, 2, 0)))])
+    assert section.short == "Separation"
