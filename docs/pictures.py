@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,12 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 
+import widen_recipes
 from widen import losses
 from widen.theory import ArtificialCase
 
 IMG = Path(__file__).parent / "img"
+RESULTS = Path(widen_recipes.__file__).parent / "results"
 # Okabe and Ito's colours, told apart by every common kind of colour vision; lines also differ in their dashes.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7"]
 DASHES = ["-", "--", "-.", ":"]
@@ -132,6 +135,29 @@ def temperature(ax: Axes) -> None:
     legend(ax)
 
 
+def joint(ax: Axes) -> None:
+    """Recall at a required precision on the integer task: NLL hot, NLL truncated and heated, c-Div truncated and heated."""
+    lines = (RESULTS / "mulmod_joint_best.csv").read_text().splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    levels = [0.9, 0.95, 0.98]
+    chosen = [
+        ("NLL, norm 1", "temperature alone", "NLL, temperature alone"),
+        ("c-Div 2, norm 1", "temperature alone", "c-Div 2, temperature alone"),
+        ("NLL, norm 1", "any decoding", "NLL, best decoding"),
+        ("c-Div 2, norm 1", "any decoding", "c-Div 2, best decoding"),
+    ]
+    for at, (name, family, label) in enumerate(chosen):
+        mine = {float(row["level"]): row for row in rows if (row["name"], row["family"]) == (name, family)}
+        x = np.arange(len(levels)) + (at - 1.5) * 0.2
+        height = [float(mine[level]["recall"]) for level in levels]
+        spread = [float(mine[level]["recall_half_width"]) for level in levels]
+        ax.bar(x, height, 0.18, yerr=spread, color=COLOURS[at], ecolor=GREY, label=label)
+    ax.set_xticks(range(len(levels)), [f"at least {level:.0%} right" for level in levels])
+    ax.set_ylim(0.5, 0.78)
+    ax.set_ylabel("recall")
+    ax.legend(ncols=2, fontsize=8, loc="upper right")
+
+
 PICTURES: dict[str, Callable[[Axes], None]] = {
     "weight_nll": nll,
     "weight_trunc": trunc,
@@ -142,6 +168,7 @@ PICTURES: dict[str, Callable[[Axes], None]] = {
     "weight_lambda_pr": lambda_pr,
     "weight_focal": focal,
     "temperature": temperature,
+    "joint": joint,
 }
 
 

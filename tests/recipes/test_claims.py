@@ -1,5 +1,6 @@
 """What README and docs/LOG.md say about the integer task, read off the kept tables: a claim that the numbers do not carry fails here."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,48 @@ RESULTS = Path(widen_recipes.__file__).parent / "results"
 
 @pytest.fixture(scope="module")
 def tables():
-    return {p.stem.removeprefix("mulmod_"): read_csv(p) for p in RESULTS.glob("mulmod_*.csv")}
+    found = [path for path in RESULTS.glob("mulmod_*.csv") if not path.stem.endswith("_best")]
+    return {path.stem.removeprefix("mulmod_"): read_csv(path) for path in found}
+
+
+@pytest.fixture(scope="module")
+def best():
+    """Best recall of the recipe `mulmod:joint`: {(loss, level, family): (recall, half width, decoding)}."""
+    lines = [line for line in (RESULTS / "mulmod_joint_best.csv").read_text().splitlines() if not line.startswith("#")]
+    return {
+        (row["name"], float(row["level"]), row["family"]): (
+            float(row["recall"]), float(row["recall_half_width"]), row["decoding"], int(row["settings"])
+        )
+        for row in csv.DictReader(lines)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["NLL", "NLL, norm 1", "c-Div 1.25, norm 1", "c-Div 1.5, norm 1", "c-Div 2, norm 1"])
+def test_truncating_before_heat_gains_recall_at_precision_90_for_every_loss_but_truncr(best, name):
+    hot, joint = best[name, 0.9, "temperature alone"], best[name, 0.9, "any decoding"]
+    assert joint[0] - joint[1] > hot[0] + hot[1]
+    assert "min_p" in joint[2]
+    assert joint[2].endswith("order=temperature_last")
+    assert (hot[3], joint[3]) == (20, 77)  # every method has the same settings
+
+
+def test_nll_with_a_decoding_beats_every_loss_at_temperature_alone_at_precision_90(best):
+    nll = best["NLL", 0.9, "any decoding"]
+    others = [value for (_, level, family), value in best.items() if level == 0.9 and family == "temperature alone"]
+    assert nll[0] - nll[1] > max(value[0] for value in others)
+
+
+def test_the_loss_adds_little_at_precision_90_and_more_at_95(best):
+    """c-Div 2 against NLL with the same gradient norm, both under their best decoding."""
+    for level, low, high in ((0.9, 0.0, 0.01), (0.95, 0.025, 0.04)):
+        mine, theirs = (best[name, level, "any decoding"] for name in ("c-Div 2, norm 1", "NLL, norm 1"))
+        assert low < mine[0] - theirs[0] < high
+        assert mine[0] - mine[1] > theirs[0] + theirs[1]  # outside both intervals
+
+
+def test_truncr_gains_nothing_from_truncation(best):
+    for level in (0.9, 0.95, 0.98):
+        assert best["TruncR 0.5", level, "any decoding"] == (*best["TruncR 0.5", level, "temperature alone"][:3], 77)
 
 
 def at(rows, name, temperature):
