@@ -73,9 +73,9 @@ def candidates(shape: tuple[int, int, int, int | None], device: str, dtype: Any)
         def __init__(self, share: float) -> None:
             self.share, self.never_zero = share, share == 1
 
-        def at(self, logq_N: Any, position_N: Any, length_N: Any) -> Any:
-            w_N = (-0.4 * logq_N).exp()
-            return w_N if self.share == 1 else torch.where(position_N < self.share * tokens, w_N, 0.0)
+        def weigh(self, rows: Any) -> Any:
+            w_N = (-0.4 * rows.logq).exp()
+            return w_N if self.share == 1 else torch.where(rows.position < self.share * tokens, w_N, 0.0)
 
     def fused(share: float) -> Any:
         weight, at = Weight(share), {"position_N": position, "length_N": position}

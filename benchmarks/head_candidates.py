@@ -38,8 +38,8 @@ class Active:
     def __init__(self, share: float) -> None:
         self.share = share
 
-    def at(self, logq_N, position_N, length_N):
-        return (position_N <= self.share * length_N).float()
+    def weigh(self, rows):
+        return (rows.position <= self.share * rows.length).float()
 
 
 class Head:

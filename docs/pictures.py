@@ -48,8 +48,8 @@ Q = np.logspace(-8, 0, 161)
 def weights(spec: str, *, position: int = 1, length: int = 512) -> np.ndarray:
     """The weight of a token of probability q, for every q of the axis."""
     logq = torch.from_numpy(np.log(Q))
-    here = torch.full(logq.shape, position), torch.full(logq.shape, length)
-    return losses.parse(spec).at(logq, *here).numpy()
+    here = {"position": torch.full(logq.shape, position), "length": torch.full(logq.shape, length)}
+    return losses.parse(spec).weigh(losses.Rows(logq, **here)).numpy()
 
 
 def legend(ax: Axes) -> None:
@@ -88,6 +88,11 @@ def cdiv(ax: Axes) -> None:
 def tailr(ax: Axes) -> None:
     """TaiLr for three gammas, and the floor of the authors' code."""
     token_picture(ax, ["tailr:gamma=1e-5", "tailr:gamma=1e-3", "tailr:gamma=0.1", "tailr:gamma=1e-3,floor=0.2"])
+
+
+def focal(ax: Axes) -> None:
+    """Focal loss for three exponents."""
+    token_picture(ax, ["focal:gamma=0.5", "focal:gamma=2", "focal:gamma=5"])
 
 
 def lambda_pr(ax: Axes) -> None:
@@ -161,6 +166,7 @@ PICTURES: dict[str, Callable[[Axes], None]] = {
     "weight_cdiv": cdiv,
     "weight_tailr": tailr,
     "weight_lambda_pr": lambda_pr,
+    "weight_focal": focal,
     "temperature": temperature,
     "joint": joint,
 }

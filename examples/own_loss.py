@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from widen.losses import TokenWeight, weighted_nll
+from widen.losses import Rows, TokenWeight, weighted_nll
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +16,8 @@ class Focal(TokenWeight):
 
     power: float = 2.0
 
-    def at(self, logq_N, position_N, length_N):
-        return (-torch.expm1(logq_N)) ** self.power
+    def weigh(self, rows):
+        return (-torch.expm1(rows.logq)) ** self.power
 
 
 torch.manual_seed(0)
@@ -29,6 +29,6 @@ logq = logits.log_softmax(-1).gather(-1, target[..., None])[..., 0]
 loss, _ = weighted_nll(logq, mask, Focal(), (), num_tokens=mask.sum())
 loss.backward()
 
-weights, _ = Focal().apply(logq.detach(), mask, ())
+weights, _ = Focal().apply(Rows(logq.detach()), mask, ())
 print(f"loss {loss.item():.3f}, mean weight {weights[mask].mean():.3f}, largest {weights.max():.3f}")
 assert (logits.grad[1, 4:] == 0).all()

@@ -141,7 +141,7 @@ def test_a_loss_of_ones_own_is_taken_on_the_command_line_and_in_a_config(capsys,
     (place / "my_losses.py").write_text(
         "from dataclasses import dataclass\nfrom widen.losses import Bounded\n\n\n"
         "@dataclass(frozen=True, kw_only=True)\nclass Power(Bounded):\n    power: float = 1.0\n\n"
-        "    def at(self, logq_N, position_N, length_N):\n        return self.bounded((self.power * logq_N).exp())\n"
+        "    def weigh(self, rows):\n        return self.bounded((self.power * rows.logq).exp())\n"
     )
     code = "import sys; from widen.cli.__main__ import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-P", "-c", code, "train", "--steps", "2", "--out", "runs", *TINY]

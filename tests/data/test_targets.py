@@ -71,7 +71,7 @@ def test_packed_and_padded_rows_tell_the_same(sequences):
 def test_one_sequence_a_row_and_back(sequences):
     at, wanted = read(packed(sequences, "position_ids"))
     x_N = torch.rand(len(at.target_N))
-    x_SL, mask_SL = at.rows(x_N)
+    x_SL, mask_SL = at.rows(x_N), at.row_mask
     assert mask_SL.sum(1).tolist() == [sum(t[1:]) for t in sequences if any(t[1:])]
     assert x_SL[mask_SL].tolist() == x_N[at.mask_N].tolist()
     assert at.places(x_SL).tolist() == torch.where(at.mask_N, x_N, 0.0).tolist()
@@ -83,7 +83,7 @@ def test_padding_behind_a_packed_row_belongs_to_nobody():
     inputs = {"labels": torch.tensor([[-100, 5, 6, -100, -100]]), "position_ids": torch.tensor([[0, 1, 2, 0, 0]])}
     at, found = read(inputs)
     assert found == [(5, 1, 2), (6, 2, 2)]
-    assert at.rows(torch.ones(5))[0].shape == (1, 2)
+    assert at.rows(torch.ones(5)).shape == (1, 2)
 
 
 def test_a_first_token_that_the_host_predicts_from_padding_belongs_to_its_own_sequence():
@@ -104,7 +104,7 @@ def test_labels_that_are_shifted_already_are_taken_as_they_are():
 def test_a_batch_without_targets_gives_no_rows():
     at, found = read({"labels": torch.full((2, 3), -100)})
     assert found == []
-    assert at.rows(torch.ones(6))[0].shape[0] == 0
+    assert len(at.rows(torch.ones(6))) == 0
     assert at.places(torch.ones(0, 1)).tolist() == [0.0] * 6
 
 

@@ -5,6 +5,7 @@ dtypes whose rounding is coarse: both are errors against float64, as the norm of
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 
@@ -27,8 +28,8 @@ class Power:
 
     token_local = True
 
-    def at(self, logq_N, position_N, length_N):
-        return (-0.4 * logq_N).exp()
+    def weigh(self, rows):
+        return (-0.4 * rows.logq).exp()
 
 
 class Gate:
@@ -36,8 +37,19 @@ class Gate:
 
     token_local = True
 
-    def at(self, logq_N, position_N, length_N):
-        return torch.where(position_N % 4 == 1, 1.0 + position_N / length_N, 0.0).to(logq_N.dtype)
+    def weigh(self, rows):
+        return torch.where(rows.position % 4 == 1, 1.0 + rows.position / rows.length, 0.0).to(rows.logq.dtype)
+
+
+class Bent:
+    """A residual with every term, and weights as Power's."""
+
+    token_local = True
+    needs = frozenset({"logq"})
+    residual = SimpleNamespace(tau=0.7, smooth=0.2, entropy=0.3)
+
+    def weigh(self, rows):
+        return (-0.4 * rows.logq).exp()
 
 
 class One:
@@ -45,8 +57,8 @@ class One:
 
     token_local = True
 
-    def at(self, logq_N, position_N, length_N):
-        return torch.ones_like(logq_N)
+    def weigh(self, rows):
+        return torch.ones_like(rows.logq)
 
 
 @dataclass

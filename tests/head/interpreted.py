@@ -95,8 +95,8 @@ def test_weights_of_any_size_survive_the_sum_that_is_multiplied_into_them(climb,
         def __init__(self, size):
             self.size = size
 
-        def at(self, logq_N, position_N, length_N):
-            return torch.full_like(logq_N, self.size)
+        def weigh(self, rows):
+            return torch.full_like(rows.logq, self.size)
 
     problem = Problem.make((9, 9001, 8), dtype)
     with torch.no_grad():

@@ -13,6 +13,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from widen.data.rows import Rows
 from widen.head import linear_logprob, weighted_linear_nll
 
 V, D, N = 37, 16, 48
@@ -21,8 +22,8 @@ V, D, N = 37, 16, 48
 class Square:
     token_local = True
 
-    def at(self, logq_N, position_N, length_N):
-        return (-0.4 * logq_N).exp()
+    def weigh(self, rows):
+        return (-0.4 * rows.logq).exp()
 
 
 class Head(nn.Module):
@@ -47,7 +48,7 @@ class Head(nn.Module):
                 **kw,
             ).loss
         logq_N = linear_logprob(hidden_ND, self.weight, target_N, **kw)
-        return -(Square().at(logq_N.detach(), None, None) * logq_N).sum() / num_tokens
+        return -(Square().weigh(Rows(logq_N.detach())) * logq_N).sum() / num_tokens
 
 
 class Model(nn.Module):

@@ -369,8 +369,8 @@ def test_active_rows_move_to_the_front_as_in_torch(share):
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
 def test_error_is_no_worse_than_eager_whatever_share_of_rows_is_active(share, dtype):
     class Some(Power):
-        def at(self, logq_N, position_N, length_N):
-            return torch.where(position_N < share * len(counted_N), super().at(logq_N, position_N, length_N), 0.0)
+        def weigh(self, rows):
+            return torch.where(rows.position < share * len(counted_N), super().weigh(rows), 0.0)
 
     problem = Problem.make((3000, 5003, 96), dtype, "cuda")
     counted_N = problem.position = torch.randperm(3000, device="cuda")

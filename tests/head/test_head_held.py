@@ -19,8 +19,8 @@ class Given:
     def __init__(self, w_N):
         self.w_N = w_N
 
-    def at(self, logq_N, position_N, length_N):
-        return self.w_N.to(logq_N)[position_N]
+    def weigh(self, rows):
+        return self.w_N.to(rows.logq)[rows.position]
 
 
 def gated(shape, share, seed, **kw):

@@ -33,8 +33,8 @@ def test_a_weight_that_is_not_one_number_a_token_is_refused(answer):
     class Odd:
         token_local = True
 
-        def at(self, logq_N, position_N, length_N):
-            return answer(logq_N)
+        def weigh(self, rows):
+            return answer(rows.logq)
 
     with pytest.raises(ValueError, match="must return one real number per token"):
         Problem.make((4, 7, 3), torch.float32).weighted(Odd())

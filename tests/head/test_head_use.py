@@ -10,7 +10,7 @@ import torch
 from head_oracle import Gate, Power, Problem, through_weighted
 
 from widen import losses
-from widen.head import TokenLocalWeight, linear_logprob, weighted_linear_nll
+from widen.head import TokenLocalWeight, head_config, linear_logprob, weighted_linear_nll
 
 IMPLS = ["eager", "chunked"]
 
@@ -82,10 +82,10 @@ def test_the_weight_is_asked_chunk_by_chunk_in_float32_with_its_own_positions():
     seen = []
 
     class Spy(Power):
-        def at(self, logq_N, position_N, length_N):
-            assert not logq_N.requires_grad
-            seen.append((logq_N.dtype, position_N.clone(), length_N.clone()))
-            return super().at(logq_N, position_N, length_N)
+        def weigh(self, rows):
+            assert not rows.logq.requires_grad
+            seen.append((rows.logq.dtype, rows.position.clone(), rows.length.clone()))
+            return super().weigh(rows)
 
     problem = Problem.make((40, 9, 3), torch.bfloat16)
     problem.weighted(Spy(), impl="chunked", workspace=10 * 9 * 10)
@@ -100,6 +100,16 @@ def test_auto_says_what_it_runs_and_why(caplog):
     with caplog.at_level(logging.DEBUG, logger="widen.head"):
         linear_logprob(torch.randn(2, 3), torch.randn(5, 3), torch.tensor([0, 1]))
     assert caplog.messages == ["impl=auto runs chunked: the tensors are on cpu"]
+
+
+def test_a_residual_that_triton_does_not_have_runs_in_pytorch_and_says_why(caplog, monkeypatch):
+    with caplog.at_level(logging.DEBUG, logger="widen.head"):
+        chosen = head_config.choose_impl("auto", torch.device("cuda"), torch.bfloat16, plain=False)
+    assert chosen == "chunked"
+    assert "the residual softmax - onehot only, and this loss has another one" in caplog.messages[0]
+    monkeypatch.setattr(head_config, "_require_triton", lambda *_: None)
+    with pytest.raises(ValueError, match="this loss has another one; use impl='chunked' or 'auto'"):
+        Problem.make((4, 7, 3), torch.float32).weighted(losses.parse("gem"), impl="triton")
 
 
 def test_logprob_can_be_differentiated_twice_over_one_graph():
@@ -153,8 +163,8 @@ def test_a_float16_gradient_survives_until_the_loss_scale_multiplies_it():
 
 def test_a_weight_of_ten_thousand_does_not_overflow_float16():
     class Heavy(Power):
-        def at(self, logq_N, position_N, length_N):
-            return torch.full_like(logq_N, 1e4)
+        def weigh(self, rows):
+            return torch.full_like(rows.logq, 1e4)
 
     problem = Problem.make((16, 40, 8), torch.float16, ignored=0.0)
     with torch.no_grad():

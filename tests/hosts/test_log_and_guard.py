@@ -28,7 +28,7 @@ from widen.data.targets import read_sequences
 from widen.head import HeadLoss, target_sums
 from widen.hosts.fused_head import Request, add_fused_head, ask
 from widen.hosts.transformers import Trainer
-from widen.losses import parse
+from widen.losses import Rows, parse
 from widen.train.figures import Figures
 from widen.train.guard import NonFiniteLossError
 from widen.train.objective import Objective
@@ -42,7 +42,7 @@ def oracle(loss, batch):
         ids, mask = torch.tensor([row["input_ids"]]), torch.tensor([row["labels"][1:]]) != -100
         logp = model(ids).logits[:, :-1].log_softmax(-1).detach()
         here = logp.gather(-1, ids[:, 1:, None])[..., 0]
-        w.append(weight.apply(here, mask, weight.init())[0][mask])
+        w.append(weight.apply(Rows(here), mask, weight.init())[0][mask])
         logq.append(here[mask])
         entropy.append(-(logp.exp() * logp).sum(-1)[mask])
         right.append((logp.argmax(-1) == ids[:, 1:])[mask].float())

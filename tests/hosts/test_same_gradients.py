@@ -9,7 +9,7 @@ import transformers
 from trainer_runs import EVERY_LOSS, WAYS, apart, rows, tiny_model, train, train_sft
 
 from widen.hosts.transformers import Trainer
-from widen.losses import CDiv, TokenWeight, parse
+from widen.losses import CDiv, Rows, TokenWeight, parse
 
 OTHER_WAYS = [way for way in WAYS if way != "4x1"]
 
@@ -59,7 +59,7 @@ def test_the_gradient_is_that_of_the_definition():
             ids, labels = torch.tensor([row["input_ids"]]), torch.tensor([row["labels"]])
             logq = model(ids).logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
             mask = labels[:, 1:] != -100
-            w, _ = weight.apply(logq.detach(), mask, weight.init())
+            w, _ = weight.apply(Rows(logq.detach()), mask, weight.init())
             total = total - (w * logq)[mask].sum()
         (total / sum((torch.tensor(row["labels"][1:]) != -100).sum() for row in rows()[:4])).backward()
         named = sorted(model.named_parameters())
@@ -132,8 +132,8 @@ def test_mean_one_divides_by_the_mean_weight_of_the_step_before_whatever_the_cut
 
 def test_a_loss_may_be_an_object_of_ones_own():
     class Focal(TokenWeight):
-        def at(self, logq_N, position_N, length_N):
-            return -torch.expm1(logq_N)
+        def weigh(self, rows):
+            return -torch.expm1(rows.logq)
 
     assert (
         apart(

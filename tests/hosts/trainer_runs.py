@@ -24,13 +24,13 @@ VOCABULARY = 48
 gc.freeze()  # every training begins with a full collection, which otherwise walks all of torch and takes most of the time
 EVERY_LOSS = [
     "nll",
-    "gold",
+    "gem:beta=0.7",
     "cdiv:alpha=1.4",
-    "tailr:gamma=0.1",
+    "eaft",
     "lambda_pr:lam=0.5,gamma=0.1",
     "trunc:drop=0.5,window=4,score=mean",
     "truncr:drop=0.5,window=8",
-    "truncr:drop=0.5,window=8 * cdiv:alpha=1.4",
+    "dco:n=4 * smooth:eps=0.1",
     "nll:steps=2 then truncr:drop=0.5,window=8",
 ]
 FIGURES = (

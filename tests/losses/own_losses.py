@@ -10,8 +10,8 @@ from widen.losses import Bounded, TokenWeight
 class Focal(TokenWeight):
     """One without fields."""
 
-    def at(self, logq_N, position_N, length_N):
-        return -torch.expm1(logq_N)
+    def weigh(self, rows):
+        return -torch.expm1(rows.logq)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,5 +22,5 @@ class Power(Bounded):
     tags: tuple[str, ...] = ()
     extra: object = None
 
-    def at(self, logq_N, position_N, length_N):
-        return self.bounded((self.power * logq_N).exp())
+    def weigh(self, rows):
+        return self.bounded((self.power * rows.logq).exp())

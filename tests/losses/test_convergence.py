@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from widen.losses import CDiv, LambdaPR, TaiLr, Trunc, TruncR, parse
+from widen.losses import CDiv, LambdaPR, Rows, TaiLr, Trunc, TruncR, parse
 from widen.theory import optima
 
 P = np.array([0.5, 0.25, 0.12, 0.08, 0.05])
@@ -21,7 +21,7 @@ def descend(loss, *, start, steps, lr, average_last=0):
     mask, state, total = torch.ones(len(P), 1, dtype=torch.bool), loss.init(), torch.zeros(len(P), dtype=torch.float64)
     for i in range(steps):
         q = z.softmax(0)
-        w, state = loss.apply(q.log()[:, None], mask, state)
+        w, state = loss.apply(Rows(q.log()[:, None]), mask, state)
         state = loss.observe(loss.seen(state), state)
         pw = p * w[:, 0]
         z = z - lr * (pw.sum() - pw / q)
@@ -79,7 +79,7 @@ def rolling_list_descent(loss, *, steps=4000, lr=0.05):
     z, state, total = torch.tensor(P).log(), loss.init(), torch.zeros(5, dtype=torch.float64)
     for i in range(steps):
         q = z.softmax(0)
-        w, state = loss.apply((q.log()[token] - jitter)[:, None], mask, state)
+        w, state = loss.apply(Rows((q.log()[token] - jitter)[:, None]), mask, state)
         state = loss.observe(loss.seen(state), state)
         pw = torch.zeros(5, dtype=torch.float64).index_add(0, token, w[:, 0]) / 400
         z = z - lr * (q * pw.sum() - pw)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.losses import CDiv, Trunc, TruncR, fitted, idle, parse, refuse_late_start, was_idle
+from widen.losses import CDiv, Rows, Trunc, TruncR, fitted, idle, parse, refuse_late_start, was_idle
 from widen.train.figures import Figures
 from widen.train.health import concentration
 
@@ -40,7 +40,7 @@ def run(loss, *, steps=15, batch=8):
     generator, state, dropped = torch.Generator().manual_seed(0), loss.init(), 0
     for _ in range(steps):
         logq = -torch.rand(batch, 1, generator=generator)
-        w, state = loss.apply(logq, torch.ones(batch, 1, dtype=torch.bool), state)
+        w, state = loss.apply(Rows(logq), torch.ones(batch, 1, dtype=torch.bool), state)
         state = loss.observe(loss.seen(state), state)
         dropped += int((w == 0).sum())
     return dropped, state
@@ -93,5 +93,5 @@ def test_tokens_left_out_on_purpose_do_not_count_as_a_low_sample_size():
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(logq=st.lists(st.floats(-80, 0), min_size=1, max_size=50), alpha=st.floats(1.01, 4))
 def test_the_default_cap_keeps_a_third_of_the_sample(logq, alpha):
-    w = CDiv(alpha=alpha).at(torch.tensor(logq, dtype=torch.float64), None, None)
+    w = CDiv(alpha=alpha).weigh(Rows(torch.tensor(logq, dtype=torch.float64)))
     assert w.sum() ** 2 / (len(w) * w.square().sum()) >= 4 * 10 / 11**2 - 1e-9

@@ -4,7 +4,7 @@ import pytest
 import torch
 from test_weights import SPECS
 
-from widen.losses import NLL, CDiv, LambdaPR, TaiLr, parse, weighted_nll
+from widen.losses import NLL, CDiv, LambdaPR, Rows, TaiLr, parse, weighted_nll
 
 
 def logits_case(seed=0, b=6, length=5, v=7):
@@ -29,7 +29,7 @@ def test_gradient_is_the_weight_times_the_gradient_of_nll(spec):
     value, _ = weighted_nll(gathered(logits, target), mask, loss, loss.init(), num_tokens=n)
     value.backward()
     q = logits.detach().softmax(-1)
-    w, _ = loss.apply(gathered(logits.detach(), target), mask, loss.init())
+    w, _ = loss.apply(Rows(gathered(logits.detach(), target)), mask, loss.init())
     by_hand = w[..., None] * (q - torch.nn.functional.one_hot(target, 7)) / n
     torch.testing.assert_close(logits.grad, by_hand, rtol=1e-10, atol=1e-15)
 

@@ -6,11 +6,19 @@ import pytest
 import torch
 
 from widen.losses import (
+    DCO,
+    EAFT,
+    GEM,
     LOSSES,
     NLL,
+    TOFU,
     CDiv,
+    EntropyBonus,
+    Focal,
+    LabelSmoothing,
     LambdaPR,
     Product,
+    Rows,
     TaiLr,
     Trunc,
     TruncR,
@@ -32,6 +40,14 @@ IDENTITIES = [
     ("truncr(0) is nll", TruncR(drop=0.0, window=64), NLL()),
     ("gold * gold is dft", Product(gold(), gold()), dft()),
     ("cdiv(1.4) * cdiv(.6) is nll", Product(CDiv(alpha=1.4, cap=math.inf), CDiv(alpha=0.6)), NLL()),
+    ("gem(1) is nll", GEM(beta=1.0), NLL()),
+    ("tofu(0, b) is gem(b)", TOFU(gamma=0.0, beta=0.7), GEM(beta=0.7)),
+    ("tofu(g, 1) is focal(g)", TOFU(gamma=3.0, beta=1.0), Focal(gamma=3.0)),
+    ("focal(0) is nll", Focal(gamma=0.0), NLL()),
+    ("smooth(0) is nll", LabelSmoothing(eps=0.0), NLL()),
+    ("entropy(0) is nll", EntropyBonus(bonus=0.0), NLL()),
+    ("eaft(0) is nll", EAFT(power=0.0), NLL()),
+    ("dco(1) is nll", DCO(n=1.0), NLL()),
     ("nothing warmed up is the loss itself", Warmup(steps=0, then=gold()), gold()),
 ]
 
@@ -48,10 +64,12 @@ def batch(dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_two_losses_weigh_alike(name, a, b, dtype):
     logq, mask = batch(dtype)
+    rows = Rows(logq, entropy=-2 * logq)
+    assert a.residual == b.residual
     state_a, state_b = a.init(), b.init()
     for _ in range(3):  # three optimizer steps, so that windows fill and schedules move
-        w_a, state_a = a.apply(logq, mask, state_a)
-        w_b, state_b = b.apply(logq, mask, state_b)
+        w_a, state_a = a.apply(rows, mask, state_a)
+        w_b, state_b = b.apply(rows, mask, state_b)
         torch.testing.assert_close(w_a, w_b, rtol=1e-5 if dtype == torch.float32 else 1e-12, atol=1e-9)
         state_a, state_b = a.observe(a.seen(state_a), state_a), b.observe(b.seen(state_b), state_b)
 

@@ -6,7 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.losses import NLL, CDiv, LambdaPR, Product, TaiLr, TokenWeight, Trunc, TruncR, Warmup, parse
+from widen.losses import (
+    DCO,
+    EAFT,
+    GEM,
+    NLL,
+    TOFU,
+    CDiv,
+    EntropyBonus,
+    Focal,
+    LabelSmoothing,
+    LambdaPR,
+    Product,
+    TaiLr,
+    TokenWeight,
+    Trunc,
+    TruncR,
+    Warmup,
+    parse,
+)  # fmt: skip
 
 positive = st.floats(1e-12, 1e6, allow_nan=False)
 bounds = {"floor": st.floats(0, 0.5), "cap": st.one_of(st.just(math.inf), st.floats(0.5, 1e9))}
@@ -23,7 +41,20 @@ single = st.one_of(
         TruncR, drop=st.floats(0, 0.99), window=st.integers(1, 10**6), score=st.sampled_from(["sum", "mean"]), **bounds
     ),
 )
-product = st.lists(single, min_size=2, max_size=3).map(lambda parts: Product(*parts))
+bent = st.one_of(
+    st.builds(GEM, beta=st.floats(1e-3, 10), **bounds),
+    st.builds(TOFU, gamma=st.floats(0, 9), beta=st.floats(1e-3, 1)),
+    st.builds(LabelSmoothing, eps=st.floats(0, 1)),
+    st.builds(EntropyBonus, bonus=st.floats(0, 10)),
+)
+single = st.one_of(
+    single,
+    st.builds(Focal, gamma=st.floats(0, 9), **bounds),
+    st.builds(EAFT, power=st.floats(0, 9)),
+    st.builds(DCO, n=st.floats(1, 1e6)),
+)
+product = st.tuples(single, st.one_of(single, bent)).map(lambda parts: Product(*parts))
+single = st.one_of(single, bent)
 weights = st.one_of(single, product, st.builds(Warmup, steps=st.integers(0, 10**6), then=st.one_of(single, product)))
 
 
@@ -65,6 +96,10 @@ REFUSED = [
     ("nll then dft", r"what stands before 'then' is nll:steps=N"),
     ("nll:steps=1 then nll:steps=2 then dft", r"one schedule, outermost"),
     ("", r"no loss is called ''"),
+    ("gem:beta=0", r"beta=0 divides the logits by 0; legal: beta > 0"),
+    ("tofu:beta=1.5", r"legal: 0 <= beta <= 1"),
+    ("dco:n=0.5", r"legal: 1 <= n < inf"),
+    ("gem * smooth:eps=0.1", r"two residuals have no product; legal: at most one such factor"),
 ]
 
 
@@ -76,8 +111,8 @@ def test_a_wrong_spec_is_refused_with_what_is_legal(spec, message):
 
 def test_an_object_goes_through_parse_as_it_is():
     class Mine(TokenWeight):
-        def at(self, logq_N, position_N, length_N):
-            return logq_N.exp()
+        def weigh(self, rows):
+            return rows.logq.exp()
 
     mine = Mine()
     assert parse(mine) is mine

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.losses import Trunc, TruncR, Warmup, keep, parse
+from widen.losses import Rows, Trunc, TruncR, Warmup, keep, parse
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_weights.json").read_text())["trunc_masks"]
 
@@ -17,7 +17,7 @@ GOLDEN = json.loads((Path(__file__).parent / "golden_weights.json").read_text())
 def rows(scores):
     """One-token sequences with these log-likelihoods."""
     logq = torch.tensor(scores, dtype=torch.float64)[:, None]
-    return logq, torch.ones_like(logq, dtype=torch.bool)
+    return Rows(logq), torch.ones_like(logq, dtype=torch.bool)
 
 
 def step(loss, state, scores):
@@ -148,6 +148,6 @@ def test_a_product_of_trunc_and_truncr_keeps_the_middle():
 
 def test_token_weights_are_refused_where_sequences_are_weighed():
     with pytest.raises(TypeError, match="whole sequences"):
-        Trunc(drop=0.1).at(torch.zeros(1), None, None)
+        Trunc(drop=0.1).weigh(Rows(torch.zeros(1)))
     with pytest.raises(TypeError, match="depends on the step"):
-        parse("nll:steps=3 then gold").at(torch.zeros(1), None, None)
+        parse("nll:steps=3 then gold").weigh(Rows(torch.zeros(1)))

@@ -13,6 +13,7 @@ from widen.losses import (
     NLL,
     CDiv,
     LambdaPR,
+    Rows,
     TaiLr,
     TokenWeight,
     parse,
@@ -33,6 +34,8 @@ SPECS = [
     "tailr:gamma=0.1",
     "tailr:gamma=1e-5",
     "lambda_pr:lam=0.5,gamma=0.1",
+    "focal:gamma=2",
+    "dco:n=16",
     "trunc:drop=0.25,window=8",
     "truncr:drop=0.25,window=8,score=mean",
     "truncr:drop=0.25,window=8 * cdiv:alpha=1.4",
@@ -50,12 +53,12 @@ def close(actual, expected):
 
 @pytest.mark.parametrize("alpha", GOLDEN["weights"]["cdiv"])
 def test_cdiv_matches_the_golden_weights(alpha):
-    close(CDiv(alpha=float(alpha), cap=math.inf).at(golden_q().log(), None, None), GOLDEN["weights"]["cdiv"][alpha])
+    close(CDiv(alpha=float(alpha), cap=math.inf).weigh(Rows(golden_q().log())), GOLDEN["weights"]["cdiv"][alpha])
 
 
 @pytest.mark.parametrize("gamma", GOLDEN["weights"]["tailr"])
 def test_tailr_matches_the_golden_weights(gamma):
-    close(TaiLr(gamma=float(gamma)).at(golden_q().log(), None, None), GOLDEN["weights"]["tailr"][gamma])
+    close(TaiLr(gamma=float(gamma)).weigh(Rows(golden_q().log())), GOLDEN["weights"]["tailr"][gamma])
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,10 @@ def test_tailr_matches_the_golden_weights(gamma):
 def test_lambda_pr_matches_the_golden_weights(case):
     q = golden_q()
     loss = LambdaPR(lam=case["lambda"], gamma=case["gamma"])
-    close(loss.at(q.log(), torch.full(q.shape, case["l"]), torch.full(q.shape, case["L"])), case["w"])
+    close(
+        loss.weigh(Rows(q.log(), position=torch.full(q.shape, case["l"]), length=torch.full(q.shape, case["L"]))),
+        case["w"],
+    )
 
 
 @pytest.mark.parametrize("case", [c for c in GOLDEN["delta_lambda"] if c["lambda"] < 1], ids=str)
@@ -78,7 +84,7 @@ def test_lambda_pr_threshold_matches_the_golden_delta(case):
 def test_lambda_pr_in_float32_keeps_the_token_at_the_threshold():
     """The gate at lam near 1 must not lose digits to float32: delta here is 1 - 5e-9 and q = 1 - 1e-4 lies below it."""
     loss = LambdaPR(lam=0.999999999999, gamma=1e-7)
-    w = loss.at(torch.tensor([math.log(0.9999)]), torch.tensor([1]), torch.tensor([2048]))
+    w = loss.weigh(Rows(torch.tensor([math.log(0.9999)]), position=torch.tensor([1]), length=torch.tensor([2048])))
     assert w.item() > 0.99
 
 
@@ -87,16 +93,16 @@ def test_weights_are_finite_at_every_probability(spec):
     """q = 1, q far below the smallest float32, q = 0: none may give nan or inf."""
     loss = parse(spec)
     logq = torch.tensor([[0.0, -1e-8, -50.0, -100.0, -1e4, -math.inf]])
-    w, _ = loss.apply(logq, torch.ones_like(logq, dtype=torch.bool), loss.init())
+    w, _ = loss.apply(Rows(logq), torch.ones_like(logq, dtype=torch.bool), loss.init())
     assert w.isfinite().all()
     assert (w >= 0).all()
 
 
 def test_cdiv_above_one_is_capped_unless_told_otherwise():
     logq = torch.tensor([-100.0])
-    assert CDiv(alpha=2.0).at(logq, None, None).item() == 10
-    assert CDiv(alpha=2.0, cap=50.0).at(logq, None, None).item() == 50.0
-    assert CDiv(alpha=2.0, cap=math.inf).at(logq, None, None).item() == math.inf
+    assert CDiv(alpha=2.0).weigh(Rows(logq)).item() == 10
+    assert CDiv(alpha=2.0, cap=50.0).weigh(Rows(logq)).item() == 50.0
+    assert CDiv(alpha=2.0, cap=math.inf).weigh(Rows(logq)).item() == math.inf
     assert CDiv(alpha=0.5).cap == math.inf
 
 
@@ -106,7 +112,7 @@ def test_cdiv_above_one_is_capped_unless_told_otherwise():
 def test_floor_and_cap_bound_every_loss(spec):
     loss = replace(parse(spec), floor=0.5, cap=0.75)
     logq = torch.linspace(-12, 0, 40).view(4, 10)
-    w, _ = loss.apply(logq, torch.ones_like(logq, dtype=torch.bool), loss.init())
+    w, _ = loss.apply(Rows(logq), torch.ones_like(logq, dtype=torch.bool), loss.init())
     assert w.min() >= 0.5
     assert w.max() <= 0.75
 
@@ -162,8 +168,8 @@ def test_a_weight_that_carries_a_gradient_is_refused():
     class Learned(TokenWeight):
         scale = torch.tensor(1.0, requires_grad=True)
 
-        def at(self, logq_N, position_N, length_N):
-            return self.scale * logq_N.exp()
+        def weigh(self, rows):
+            return self.scale * rows.logq.exp()
 
     with pytest.raises(ValueError, match="detached"):
         weighted_nll(torch.zeros(1, 1), torch.tensor([[True]]), Learned(), (), num_tokens=1)
@@ -178,47 +184,53 @@ def test_lambda_pr_that_trains_almost_nothing_says_so_with_its_delta():
     loss = parse("lambda_pr:lam=0.1,gamma=1e-7")
     logq = torch.full((1, 512), math.log(0.5))
     mask = torch.ones(1, 512, dtype=torch.bool)
-    w, _ = loss.apply(logq, mask, ())
+    w, _ = loss.apply(Rows(logq), mask, ())
     message = starvation(loss, Figures(tokens=512, counted=int((w > 0).sum())), mean_length=512)
     assert "delta = 2.2e-05" in message
     assert "0.00%" in message
     assert starvation(parse("nll"), Figures(tokens=1, counted=1)) is None
 
 
-def test_the_table_of_losses_holds_the_papers_seven_and_dft():
-    assert set(LOSSES) == {"nll", "trunc", "truncr", "gold", "dft", "cdiv", "tailr", "lambda_pr"}
+def test_the_table_of_losses_holds_the_papers_seven_and_their_rivals():
+    assert set(LOSSES) == {
+        *("nll", "trunc", "truncr", "gold", "cdiv", "tailr", "lambda_pr"),
+        *("dft", "gem", "tofu", "focal", "smooth", "entropy", "eaft", "dco"),
+    }
 
 
-LOCAL = [*(spec for spec in SPECS if " then " not in spec and "trunc" not in spec), "gold * cdiv:alpha=1.4"]
+LOCAL = [
+    *(spec for spec in SPECS if not any(word in spec for word in (" then ", "trunc", "dco"))),
+    "gold * cdiv:alpha=1.4",
+]
 
 
 @pytest.mark.parametrize("spec", [*LOCAL, "gold * lambda_pr:lam=0.5,gamma=0.1"])
 def test_a_loss_keeps_what_it_promises_of_zeros_and_positions(spec):
     weight = parse(spec)
     logq, position, length = torch.linspace(-20, 0, 41), torch.arange(1, 42), torch.full((41,), 41)
-    w = weight.at(logq, position, length)
+    w = weight.weigh(Rows(logq, position=position, length=length))
     assert bool((w > 0).all()) == weight.never_zero  # a gate shows on this range: lambda-PR's delta lies inside it
-    if weight.uses_position:
-        assert not torch.equal(w, weight.at(logq, position.flip(0), length))
+    if "position" in weight.needs:
+        assert not torch.equal(w, weight.weigh(Rows(logq, position=position.flip(0), length=length)))
     else:
-        torch.testing.assert_close(weight.at(logq, None, None), w, rtol=0, atol=0)
+        torch.testing.assert_close(weight.weigh(Rows(logq)), w, rtol=0, atol=0)
 
 
 def test_a_loss_of_ones_own_promises_nothing_but_what_it_says():
     class Late(NLL):  # another `at`: what NLL promises of its own does not hold
-        def at(self, logq_N, position_N, length_N):
-            return (position_N > 1).to(logq_N.dtype)
+        def weigh(self, rows):
+            return (rows.position > 1).to(rows.logq.dtype)
 
     class Renamed(NLL):
         pass
 
     class Sure(NLL):
-        uses_position, never_zero = False, True
+        needs, never_zero = frozenset({"logq"}), True
 
-        def at(self, logq_N, position_N, length_N):
-            return 1 - logq_N
+        def weigh(self, rows):
+            return 1 - rows.logq
 
-    assert [(kind.uses_position, kind.never_zero) for kind in (TokenWeight, Late, Renamed, Sure)] == [
+    assert [("position" in kind.needs, kind.never_zero) for kind in (TokenWeight, Late, Renamed, Sure)] == [
         (True, False), (True, False), (False, True), (False, True),
     ]  # fmt: skip
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from widen.losses import parse
+from widen.losses import Rows, parse
 from widen.models import checkpoint
 from widen.models.checkpoint import Checkpoint
 
@@ -63,7 +63,7 @@ def test_the_state_of_every_loss_survives(tmp_path, loss):
     state = weight.init()
     for seed in range(4):
         logq = -torch.rand(6, 3, generator=torch.Generator().manual_seed(seed))
-        _, state = weight.apply(logq, torch.ones_like(logq, dtype=torch.bool), state)
+        _, state = weight.apply(Rows(logq), torch.ones_like(logq, dtype=torch.bool), state)
         state = weight.observe(weight.seen(state), state)
     checkpoint.save(tmp_path, Checkpoint(4, {"loss": checkpoint.state_tensors(state)}, {}))
     tensors = checkpoint.load(checkpoint.latest(tmp_path)).groups["loss"]
@@ -71,7 +71,7 @@ def test_the_state_of_every_loss_survives(tmp_path, loss):
     assert type(again) is type(state)
     logq = -torch.rand(6, 3, generator=torch.Generator().manual_seed(9))
     mask = torch.ones_like(logq, dtype=torch.bool)
-    assert torch.equal(weight.apply(logq, mask, again)[0], weight.apply(logq, mask, state)[0])
+    assert torch.equal(weight.apply(Rows(logq), mask, again)[0], weight.apply(Rows(logq), mask, state)[0])
     assert str(weight.now(again)) == str(weight.now(state))
 
 

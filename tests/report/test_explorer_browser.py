@@ -168,10 +168,10 @@ def test_weights_in_the_page_are_those_of_widen_losses(page):
     for (name, values), found in zip(jobs, page.evaluate(script, [jobs, logq.tolist()]), strict=True):
         spec = ",".join(f"{k}={x}" for k, x in values.items() if k not in ("length", "position"))
         weight = losses.parse(f"{name}:{spec}" if spec else name)
-        place = torch.full((61,), values.get("position", 1)), torch.full((61,), values.get("length", 1))
+        place = {name: torch.full((61,), values.get(name, 1)) for name in ("position", "length")}
         np.testing.assert_allclose(
             np.array(found, float),
-            weight.at(torch.from_numpy(logq), *place).numpy(),
+            weight.weigh(losses.Rows(torch.from_numpy(logq), **place)).numpy(),
             rtol=1e-9,
             err_msg=f"{name} {values}",
         )

@@ -227,8 +227,8 @@ class Power(TokenWeight):
 
     power: float = 1.0
 
-    def at(self, logq_N, position_N, length_N):
-        return (self.power * logq_N).exp()
+    def weigh(self, rows):
+        return (self.power * rows.logq).exp()
 
 
 @pytest.mark.parametrize(

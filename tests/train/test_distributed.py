@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from widen.data.batch import Batch, pad
-from widen.losses import parse
+from widen.losses import Rows, parse
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.train import distributed
 from widen.train.objective import Objective
@@ -81,7 +81,7 @@ def trajectory(loss: str, split: str, dtype: torch.dtype) -> dict[str, torch.Ten
         figures.append([found.loss, found.nll, found.grad_norm, found.tokens])
     likely = torch.rand(16, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     logq = (-likely * torch.logspace(-2, 2, 16, dtype=torch.float64)[:, None]).to(dtype)
-    kept, _ = weight.apply(logq, torch.ones_like(logq, dtype=torch.bool), objective.state)
+    kept, _ = weight.apply(Rows(logq), torch.ones_like(logq, dtype=torch.bool), objective.state)
     return {
         "grads": torch.stack(recorder.grads),
         "figures": torch.tensor(figures, dtype=torch.float64),

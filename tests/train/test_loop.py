@@ -139,8 +139,8 @@ def test_threads_change_nothing_and_are_given_back(tmp_path):
 
 def test_a_model_that_cannot_go_on_stops_the_others(tmp_path):
     class Breaks(TokenWeight):
-        def at(self, logq_N, position_N, length_N):
-            return torch.full_like(logq_N, math.nan)
+        def weigh(self, rows):
+            return torch.full_like(rows.logq, math.nan)
 
     torch.set_num_threads(2)
     long = replace(TINY, train=replace(TINY.train, steps=100_000))
@@ -249,9 +249,9 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_it_reaches_the_weight
     class Breaks(TokenWeight):
         step = 0
 
-        def at(self, logq_N, position_N, length_N):
+        def weigh(self, rows):
             self.step += 1
-            return torch.full_like(logq_N, size if self.step > 3 else 1.0)
+            return torch.full_like(rows.logq, size if self.step > 3 else 1.0)
 
     loop = Loop(TinyLlama(TINY.model, seed=3), batches_of(TINY), Breaks(), TINY.train)
     for _ in range(3):

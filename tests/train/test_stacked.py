@@ -15,17 +15,17 @@ from widen.train.stacked import Stacked, run_stacked
 
 LOSSES = [
     "nll",
-    "gold",
-    "dft",
+    "gem:beta=0.7",
+    "eaft",
     "cdiv:alpha=1.4",
-    "tailr:gamma=0.1",
+    "dco:n=4 * entropy:bonus=0.1",
     "lambda_pr:lam=0.5,gamma=0.1",
     "trunc:drop=0.2,window=64",
     "truncr:drop=0.2,window=64",
-    "truncr:drop=0.2,window=64 * cdiv:alpha=1.2",
+    "nll:steps=7 then truncr:drop=0.2,window=64 * smooth:eps=0.1",
     "nll:steps=7 then truncr:drop=0.3,window=100,score=mean",
 ]
-"""Every loss, a product and a schedule: trained."""
+"""Weights of every kind, products, schedules and residuals."""
 SHAPE = LlamaShape(layers=2, dim=16, heads=2, hidden=24, init_std=0.1)
 
 
@@ -68,11 +68,30 @@ def test_each_model_is_what_it_would_be_alone():
                 assert (loop.average[name] - average).abs().max() < tolerance
 
 
+class Weighed(MulMod):
+    """Examples that count once, half or not at all."""
+
+    def train_batch(self):
+        batch = super().train_batch()
+        weights = torch.arange(len(batch.mask_BL)) % 3 / 2
+        return replace(batch, weights_BL=weights[:, None].expand(batch.mask_BL.shape).contiguous())
+
+
+def test_weights_of_the_data_hold_in_stacked_models_too():
+    plain = configurations(3)[:2]
+    made = [replace(plain[0], data=Weighed(num_samples=100)), replace(plain[1], data=MulMod(num_samples=100))]
+    together = stacked(made)
+    figures = together.advance(3)
+    assert 0 < figures[0][0].sums.counted < figures[0][0].sums.tokens == figures[0][1].sums.counted
+    for m, configuration in enumerate(made):
+        assert (together.flat_MP[m] - train_one(configuration, dtype=torch.float64).model.flat()).abs().max() < 1e-9
+
+
 class Focal(TokenWeight):
     """A loss of a user's own, without a hash or an equality."""
 
-    def at(self, logq_N, position_N, length_N):
-        return -torch.expm1(logq_N)
+    def weigh(self, rows):
+        return -torch.expm1(rows.logq)
 
 
 def test_a_loss_of_ones_own_trains_stacked_too():
@@ -122,9 +141,9 @@ def test_what_is_not_finite_ends_the_run_before_it_reaches_any_weight(broken, mo
     class Breaks(TokenWeight):
         calls = 0
 
-        def at(self, logq_N, position_N, length_N):
+        def weigh(self, rows):
             self.calls += 1
-            return torch.full_like(logq_N, float("nan") if broken == "loss" and self.calls == 3 else 1.0)
+            return torch.full_like(rows.logq, float("nan") if broken == "loss" and self.calls == 3 else 1.0)
 
     made = [configurations(5)[0], replace(configurations(5)[1], loss=Breaks())]
     together = stacked(made)

@@ -8,14 +8,14 @@ Shapes: B sequences, L positions of a row (prompt and padding included).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .targets import IGNORE, Sequences
+from .targets import IGNORE, LOSS_WEIGHTS, Sequences, check_loss_weights
 
 __all__ = ["Batch", "pad"]
 
@@ -29,6 +29,8 @@ class Batch:
     Args:
       tokens_BL: token ids; padding may hold any legal id.
       mask_BL: True at the target tokens.
+      weights_BL: multiplies the weight of each target, whatever the loss; None means 1. The loss is still divided by the number of
+        targets, not by the sum of these weights.
 
     Examples:
       >>> batch = Batch(torch.tensor([[9, 4, 7, 0]]), torch.tensor([[False, True, True, False]]))
@@ -38,6 +40,7 @@ class Batch:
 
     tokens_BL: Int[Tensor, "B L"]
     mask_BL: Bool[Tensor, "B L"]
+    weights_BL: Float[Tensor, "B L"] | None = None
 
     def __post_init__(self) -> None:
         if self.tokens_BL.shape != self.mask_BL.shape:
@@ -50,6 +53,12 @@ class Batch:
             )
         if bool(self.mask_BL[:, 0].any()):
             raise ValueError("mask_BL is true in column 0: nothing precedes the first token, so it cannot be a target")
+        if self.weights_BL is not None:
+            if self.weights_BL.shape != self.mask_BL.shape:
+                raise ValueError(
+                    f"weights_BL has shape {tuple(self.weights_BL.shape)} and mask_BL {tuple(self.mask_BL.shape)}: they must agree"
+                )
+            check_loss_weights(torch.where(self.mask_BL, self.weights_BL, 0.0))
 
     @property
     def inputs(self) -> Int[Tensor, "B l"]:
@@ -69,7 +78,12 @@ class Batch:
     @property
     def sequences(self) -> Sequences:
         """The targets place by place; every row is one sequence."""
-        return Sequences(self.targets.masked_fill(~self.target_mask, IGNORE))
+        columns = (
+            {}
+            if self.weights_BL is None
+            else {LOSS_WEIGHTS: torch.where(self.target_mask, self.weights_BL[:, 1:], 0.0)}
+        )
+        return Sequences(self.targets.masked_fill(~self.target_mask, IGNORE), columns=columns)
 
     @property
     def num_tokens(self) -> int:
@@ -78,11 +92,15 @@ class Batch:
 
     def rows(self, index: slice | Tensor) -> Batch:
         """The batch of the chosen rows."""
-        return Batch(self.tokens_BL[index], self.mask_BL[index])
+        return self._map(lambda x: x[index])
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        return Batch(self.tokens_BL.to(device), self.mask_BL.to(device))
+        return self._map(lambda x: x.to(device))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        weights = None if self.weights_BL is None else change(self.weights_BL)
+        return Batch(change(self.tokens_BL), change(self.mask_BL), weights)
 
 
 def pad(sequences: Sequence[Sequence[int]], *, prompt_lengths: Sequence[int], pad_id: int = 0) -> Batch:

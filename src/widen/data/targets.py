@@ -10,8 +10,8 @@ L targets of the longest sequence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,10 +19,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["IGNORE", "Sequences", "read_sequences", "shifted_targets"]
+__all__ = ["IGNORE", "LOSS_WEIGHTS", "Sequences", "check_loss_weights", "read_sequences", "shifted_targets"]
 
 IGNORE = -100
 """The label of a token that is not a target, as everywhere in transformers."""
+
+LOSS_WEIGHTS = "loss_weights"
+"""Column of a batch that multiplies the weight of each target: one number per row, or one per token of ``input_ids``."""
 
 _PACKED = ("cu_seq_lens_q", "seq_idx", "position_ids")
 """How collators describe packed rows; the first key that is present counts."""
@@ -35,10 +38,18 @@ class Sequences:
     Args:
       target_BC: the token after each place, or -100.
       start_BC: True at the first token of each sequence, column 0 included; None if every row is one sequence.
+      columns: further facts about the targets, by name: one entry per place, which belongs to the token *after* it.
     """
 
     target_BC: Int[Tensor, "B C"]
     start_BC: Bool[Tensor, "B C"] | None = None
+    columns: Mapping[str, Float[Tensor, "B C"]] = field(default_factory=dict)
+
+    @property
+    def loss_weight_N(self) -> Float[Tensor, " N"] | None:
+        """What the data set multiplies the weight of each target by; None if it says nothing."""
+        found = self.columns.get(LOSS_WEIGHTS)
+        return None if found is None else found.flatten()
 
     @cached_property
     def target_N(self) -> Int[Tensor, " N"]:
@@ -96,12 +107,16 @@ class Sequences:
         """How many sequences have a target; on the device."""
         return self._mask_BC.any(1).sum() if self.start_BC is None else (self._count_N > 0).sum()
 
-    def rows(self, x_N: Float[Tensor, " N"]) -> tuple[Float[Tensor, "S L"], Bool[Tensor, "S L"]]:
-        """The targets' values with one sequence per row, from its first target on, and a mask of the filled entries."""
+    def rows(self, x_N: Float[Tensor, " N"]) -> Float[Tensor, "S L"]:
+        """The targets' values with one sequence per row, from its first target on; `row_mask` marks the filled entries."""
         place_T, slot_T, count, longest = self._slots
-        x_SL = x_N.new_zeros(count * longest).index_copy(0, slot_T, x_N[place_T])
-        mask_SL = self.mask_N.new_zeros(count * longest).index_fill(0, slot_T, True)
-        return x_SL.view(count, longest), mask_SL.view(count, longest)
+        return x_N.new_zeros(count * longest).index_copy(0, slot_T, x_N[place_T]).view(count, longest)
+
+    @cached_property
+    def row_mask(self) -> Bool[Tensor, "S L"]:
+        """True at the entries of `rows` that hold a target."""
+        _, slot_T, count, longest = self._slots
+        return self.mask_N.new_zeros(count * longest).index_fill(0, slot_T, True).view(count, longest)
 
     def places(self, x_SL: Float[Tensor, "S L"]) -> Float[Tensor, " N"]:
         """The inverse of `rows`: one entry per place, 0 where no target follows."""
@@ -109,12 +124,14 @@ class Sequences:
         return x_SL.new_zeros(len(self.target_N)).index_copy(0, place_T, x_SL.reshape(-1)[slot_T])
 
 
-def read_sequences(inputs: Mapping[str, Any]) -> Sequences:
+def read_sequences(inputs: Mapping[str, Any], *, columns: Iterable[str] = ()) -> Sequences:
     """Targets and sequences of a batch as a Hugging Face collator made it.
 
     Args:
       inputs: ``labels`` (or ``shift_labels``, already shifted by one) of shape [B, C], -100 where a token is not a target; for packed
-        rows also one of ``cu_seq_lens_q``, ``seq_idx`` and ``position_ids``.
+        rows also one of ``cu_seq_lens_q``, ``seq_idx`` and ``position_ids``. ``loss_weights``, of shape [B] or [B, C], is aligned with
+        ``input_ids``: the entry of a token multiplies the loss of predicting that token.
+      columns: names of further columns of shape [B, C], aligned with ``input_ids``, that the loss reads.
 
     Examples:
       >>> packed = {"labels": torch.tensor([[-100, 5, 6, -100, 7]]), "position_ids": torch.tensor([[0, 1, 2, 0, 1]])}
@@ -128,7 +145,54 @@ def read_sequences(inputs: Mapping[str, Any]) -> Sequences:
         start_BC[:, 0] = True
         if target_BC.shape[1] > 1:
             _refuse_targets_across_sequences(inputs, target_BC, start_BC)
-    return Sequences(target_BC, start_BC)
+    found = {name: _column(name, inputs, target_BC) for name in columns}
+    if inputs.get(LOSS_WEIGHTS) is not None:
+        found[LOSS_WEIGHTS] = _loss_weights(inputs, target_BC)
+    return Sequences(target_BC, start_BC, found)
+
+
+def _loss_weights(inputs: Mapping[str, Any], target_BC: Tensor) -> Float[Tensor, "B C"]:
+    """The data set's weight of the target after each place; 0 where none follows. Waits for the device, to check the values."""
+    given: Tensor = inputs[LOSS_WEIGHTS]
+    if given.dim() == 1 and len(given) == len(target_BC):
+        if any(inputs.get(key) is not None for key in ("cu_seq_lens_q", "seq_idx")):
+            raise ValueError(
+                f"{LOSS_WEIGHTS} has one entry per row, but the rows are packed from several sequences; give one number per token of "
+                "input_ids (widen.hosts.collate.WithColumns does)"
+            )
+        per_token_BC = given[:, None].expand_as(target_BC)
+    else:
+        per_token_BC = _column(LOSS_WEIGHTS, inputs, target_BC, shift=False)
+    weight_BC = _shifted(per_token_BC.float() if given.dtype != torch.float64 else per_token_BC, 0.0)
+    weight_BC = torch.where(target_BC == IGNORE, 0.0, weight_BC)
+    check_loss_weights(weight_BC)
+    return weight_BC
+
+
+def check_loss_weights(weight_BC: Float[Tensor, "B C"]) -> None:
+    """Refuse a weight that is negative or not finite, with the row of the batch it is in."""
+    bad_BC = ~(weight_BC.isfinite() & (weight_BC >= 0))
+    if bool(bad_BC.any()):
+        row, column = (int(x) for x in bad_BC.nonzero()[0])
+        raise ValueError(
+            f"{LOSS_WEIGHTS} is {float(weight_BC[row, column]):g} in row {row} of the batch; legal: finite numbers, at least 0"
+        )
+
+
+def _column(name: str, inputs: Mapping[str, Any], target_BC: Tensor, *, shift: bool = True) -> Float[Tensor, "B C"]:
+    """A column that is aligned with ``input_ids``, moved so that each place has the entry of the token after it."""
+    given = inputs.get(name)
+    if given is None or given.shape != target_BC.shape:
+        shown = "is missing" if given is None else f"has shape {tuple(given.shape)}"
+        raise ValueError(
+            f"the batch's column {name!r} {shown}; the loss needs one number per token of input_ids, shape {tuple(target_BC.shape)}"
+        )
+    return _shifted(given, 0.0) if shift else given
+
+
+def _shifted(x_BC: Tensor, value: float) -> Tensor:
+    """One place to the left."""
+    return torch.nn.functional.pad(x_BC[:, 1:], (0, 1), value=value)
 
 
 def shifted_targets(inputs: Mapping[str, Any]) -> Int[Tensor, "B C"]:
@@ -142,7 +206,7 @@ def shifted_targets(inputs: Mapping[str, Any]) -> Int[Tensor, "B C"]:
             f"the batch has no 'labels' (it has {', '.join(sorted(inputs))}): the collator must provide them, with -100 for every token "
             "that is not a target"
         )
-    return torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE).long()
+    return _shifted(labels, IGNORE).long()
 
 
 def _starts(inputs: Mapping[str, Any], like_BC: Tensor) -> Bool[Tensor, "B C"] | None:

@@ -5,6 +5,7 @@ Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk, k en
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -12,12 +13,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from widen.data.rows import Rows, needs_of
+
 from .gradients import Gradients
 from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
-from .row_ops import RowOps, RowStats, real_dtype
-from .row_ops_torch import eager_logp, eager_logq, eager_stats, target_sums
+from .row_ops import PLAIN, RowOps, RowStats, real_dtype
+from .row_ops_torch import eager_logp, eager_stats, eager_value, target_sums
 
 
 @runtime_checkable
@@ -27,15 +30,17 @@ class TokenLocalWeight(Protocol):
     Examples:
       Five lines make a loss that runs as fast as any other:
 
-      >>> class Focal:
+      >>> class Unsure:
       ...     token_local = True
-      ...     def at(self, logq_N, position_N, length_N):
-      ...         return -torch.expm1(logq_N)
-      >>> round(Focal().at(torch.tensor([0.25]).log(), None, None).item(), 6)
+      ...     def weigh(self, rows):
+      ...         return -torch.expm1(rows.logq)
+      >>> round(Unsure().weigh(Rows(torch.tensor([0.25]).log())).item(), 6)
       0.75
 
-      An optional sixth line, ``never_zero = True``, promises that no weight is 0. The head then does not wait for the device once per
-      chunk to skip rows of weight 0. A broken promise costs products, not correctness.
+      Three attributes are optional. ``needs`` names the columns of `Rows` that `weigh` reads (default: logq, position, length); no other
+      is passed. ``residual``, with the attributes tau, smooth and entropy, replaces softmax - onehot (`RowOps`). ``never_zero = True``
+      promises that no weight is 0: the head then does not wait for the device once per chunk to skip rows of weight 0. A broken promise
+      costs products, not correctness.
     """
 
     @property
@@ -43,13 +48,8 @@ class TokenLocalWeight(Protocol):
         """True: the weight of a token depends on that token alone."""
         ...
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
-        """The weight of each token. ``logq_N`` is detached, in float32, one chunk at a time.
-
-        Position and length are None if the caller of the head gave none.
-        """
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
+        """The weight of each token. Columns are detached, in float32, one chunk of tokens at a time."""
         ...
 
 
@@ -60,7 +60,7 @@ class HeadLoss(NamedTuple):
     """
 
     loss: Float[Tensor, ""]
-    """sum of -w log q over the targets / num_tokens."""
+    """sum of -w log q over the targets / num_tokens; another residual has another value than log q."""
     logq_N: Float[Tensor, " N"]
     """log Q of each target token."""
     w_N: Float[Tensor, " N"]
@@ -81,9 +81,10 @@ def weighted_linear_nll(
     target_N: Int[Tensor, " N"],
     weight: TokenLocalWeight,
     *,
-    position_N: Int[Tensor, " N"] | None,
-    length_N: Int[Tensor, " N"] | None,
     num_tokens: float | Tensor,
+    position_N: Int[Tensor, " N"] | None = None,
+    length_N: Int[Tensor, " N"] | None = None,
+    extra: Mapping[str, Tensor] | None = None,
     bias: Float[Tensor, " V"] | None = None,
     softcap: float | None = None,
     impl: Impl = "auto",
@@ -93,10 +94,10 @@ def weighted_linear_nll(
 ) -> HeadLoss:
     r"""Weighted NLL of the targets and its gradient in three matrix products, with one chunk of logits in memory at a time.
 
-    .. math::  -\frac1n \sum_{t} \bar w_t \log Q_t, \qquad \bar w_t = w(\log \bar Q_t, l_t, L_t)
+    .. math::  -\frac1n \sum_{t} \bar w_t \log Q_t, \qquad \bar w_t = w(\log \bar Q_t, \bar H_t, l_t, L_t, \dots)
 
     For weights that look at one token (NLL, c-Div, TaiLr, lambda-PR, a five-line class of yours). Each chunk takes the logits, softmax -
-    onehot in place, ``weight.at`` in PyTorch, and two products. A row of weight 0 costs no backward product (``logit_buffer.py``):
+    onehot in place, ``weight.weigh`` in PyTorch, and two products. A row of weight 0 costs no backward product (``logit_buffer.py``):
     1 + 2a products if a fraction a of the rows is active.
 
     The gradient is ready when the forward ends. ``backward`` multiplies it by the upstream gradient and hands it over, once; a second
@@ -104,13 +105,17 @@ def weighted_linear_nll(
     ``accumulate=torch.float32`` rounds once; it needs a float32 dW until the forward ends, and Triton then reads the logits twice.
     In float16, dX and dW are kept in float32 until the backward: without the loss scale they would underflow.
 
+    A loss with another ``residual`` than softmax - onehot takes the same products. Its rows run in PyTorch also on a GPU: ``auto`` then
+    takes ``chunked``, and ``triton`` is refused.
+
     Args:
       hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate: as for `linear_logprob`.
-      weight: ``weight.at(logq, position, length)`` is called on each chunk, in float32.
-      position_N: l = 1..L, the place of each target among the targets of its sequence; arbitrary for ignored rows. None for a weight
-        that uses neither position nor length.
-      length_N: L, the number of targets of the sequence; None likewise.
+      weight: ``weight.weigh(rows)`` is called on each chunk, with the columns that the weight needs.
       num_tokens: targets of the whole optimizer step, all ranks and micro-batches. A tensor is read on the host.
+      position_N: l = 1..L, the place of each target among the targets of its sequence; arbitrary for ignored rows. Needed only by a
+        weight that reads it.
+      length_N: L, the number of targets of the sequence; likewise.
+      extra: further columns by name, for weights that need them.
 
     Returns:
       `HeadLoss`: the loss, and log q, weight, entropy and top-1 of each row from the same pass. A batch without targets gives a
@@ -119,35 +124,36 @@ def weighted_linear_nll(
     Examples:
       >>> class Inverse:
       ...     token_local = True
-      ...     def at(self, logq_N, position_N, length_N):
-      ...         return (-logq_N).exp()
+      ...     def weigh(self, rows):
+      ...         return (-rows.logq).exp()
       >>> hidden, head = torch.ones(2, 3, requires_grad=True), torch.zeros(4, 3, requires_grad=True)
-      >>> one = torch.ones(2, dtype=torch.long)
-      >>> out = weighted_linear_nll(hidden, head, torch.tensor([1, -100]), Inverse(), position_N=one, length_N=one, num_tokens=1)
+      >>> out = weighted_linear_nll(hidden, head, torch.tensor([1, -100]), Inverse(), num_tokens=1)
       >>> round(out.loss.item(), 4), out.w_N.tolist(), out.num_targets      # 4 log 4
       (5.5452, [4.0, 0.0], 1)
       >>> out.loss.backward()
       >>> head.grad[:, 0]
       tensor([ 1., -3.,  1.,  1.])
     """
-    call = HeadCall(hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate)
+    residual = getattr(weight, "residual", None)
+    form = PLAIN if residual is None else (residual.tau, residual.smooth, residual.entropy)
+    call = HeadCall(hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate, form)
+    rows = Rows(position=position_N, length=length_N, extra=extra)
     run: Any = _weighted_linear_nll
     if torch.compiler.is_compiling():  # shapes depend on data: break the graph and run the head as it is
         run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
-    result: HeadLoss = run(call, weight, position_N, length_N, num_tokens)
+    result: HeadLoss = run(call, weight, rows, num_tokens)
     return result
 
 
-def _weighted_linear_nll(
-    call: HeadCall, weight: TokenLocalWeight, position_N: Tensor | None, length_N: Tensor | None, num_tokens: float | Tensor
-) -> HeadLoss:  # fmt: skip
+def _weighted_linear_nll(call: HeadCall, weight: TokenLocalWeight, rows: Rows, num_tokens: float | Tensor) -> HeadLoss:
     _check_weight(weight)
+    rows = rows.only(needs_of(weight))
     config = config_for(call)
     tokens = HostCopy(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
     hidden_ND, head_VD, target_N, bias_V = call[:4]
     if config is None:
         row_T = TargetRows(target_N, len(head_VD), call.ignore_index, row_ops("chunked")).rows()
-        targets = _Targets.of(row_T, target_N, position_N, length_N)
+        targets = _Targets.of(row_T, target_N, rows)
         loss, each_kT, sums = _eager(call, weight, targets, _divisor(tokens, targets))
     else:
         needs = tuple(
@@ -157,7 +163,7 @@ def _weighted_linear_nll(
             target_rows = TargetRows(target_N, len(head_VD), call.ignore_index, config.ops)
             one_pass = _OnePass(hidden_ND, head_VD, bias_V, config, needs)
             row_T = one_pass.start(target_rows)
-            targets = _Targets.of(row_T, target_N, position_N, length_N)
+            targets = _Targets.of(row_T, target_N, rows)
             loss, each_kT, sums, gradients = one_pass.run(weight, targets, _divisor(tokens, targets))
         loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, config.ops)  # type: ignore[no-untyped-call]
     logq_N, w_N, entropy_N, top1_N = _spread(each_kT, row_T, len(target_N)).unbind()
@@ -165,35 +171,35 @@ def _weighted_linear_nll(
 
 
 def _check_weight(weight: TokenLocalWeight) -> None:
-    if not getattr(weight, "token_local", False) or not callable(getattr(weight, "at", None)):
+    if not getattr(weight, "token_local", False) or not callable(getattr(weight, "weigh", None)):
         raise ValueError(
-            f"weight={weight} is not token-local (token_local = True and a method at): its weights need whole sequences, and "
+            f"weight={weight} is not token-local (token_local = True and a method weigh): its weights need whole sequences, and "
             "the gradient here is computed one chunk of tokens at a time. Use logq = linear_logprob(hidden, head, target), which "
             "serves every loss, then losses.weighted_nll(logq, mask, weight, state, num_tokens=n)"
         )
 
 
 class _Targets(NamedTuple):
-    """The target rows: their places among the N (None: all), and the arguments of the weight."""
+    """The target rows: their places among the N (None: all), and the columns that the caller gave for the weight."""
 
     row_T: Tensor | None
     target_T: Tensor
-    position_T: Tensor | None
-    length_T: Tensor | None
+    rows: Rows
 
     @classmethod
-    def of(cls, row_T: Tensor | None, target_N: Tensor, position_N: Tensor | None, length_N: Tensor | None) -> _Targets:
+    def of(cls, row_T: Tensor | None, target_N: Tensor, rows: Rows) -> _Targets:
         target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
-        return cls(row_T, target_T, *(x if row_T is None or x is None else x[row_T] for x in (position_N, length_N)))
+        return cls(row_T, target_T, rows if row_T is None else rows.map(lambda x: x[row_T]))
 
-    def weigh(self, weight: TokenLocalWeight, logq_C: Tensor, at: slice) -> Tensor:
-        """``weight.at`` on the rows ``at`` of the T, with its result checked."""
-        position_C, length_C = (None if x is None else x[at] for x in (self.position_T, self.length_T))
-        w_C = weight.at(logq_C, position_C, length_C)
+    def weigh(self, weight: TokenLocalWeight, stats: RowStats, at: slice) -> Tensor:
+        """``weight.weigh`` on the rows ``at`` of the T, whose statistics are given, with its result checked."""
+        logq_C = stats.logq_C
+        found = Rows(logq_C, entropy=stats.entropy_C, top1=stats.top1_C)
+        w_C = weight.weigh(self.rows.map(lambda x: x[at]).joined(found.only(needs_of(weight))))
         if not isinstance(w_C, Tensor) or w_C.shape != logq_C.shape or not w_C.is_floating_point():
             got = f"{w_C.dtype} {tuple(w_C.shape)}" if isinstance(w_C, Tensor) else type(w_C).__name__
             raise ValueError(
-                f"{weight}.at must return one real number per token, shape {tuple(logq_C.shape)}; got {got}"
+                f"{weight}.weigh must return one real number per token, shape {tuple(logq_C.shape)}; got {got}"
             )
         return w_C.to(logq_C.dtype)
 
@@ -214,12 +220,19 @@ def _eager(
     """Loss, reported rows and their sums, with all logits kept and the gradient left to autograd."""
     hidden_TD = call.hidden_ND if targets.row_T is None else call.hidden_ND[targets.row_T]
     logp_TV = eager_logp(hidden_TD, call.head_VD, call.bias_V, call.softcap)
-    stats, logq_T = eager_stats(logp_TV, targets.target_T), eager_logq(logp_TV, targets.target_T)
+    stats, value_T = eager_stats(logp_TV, targets.target_T), eager_value(logp_TV, targets.target_T, *call.residual)
     with torch.no_grad():
-        w_T = targets.weigh(weight, stats.logq_C, slice(None))
-    loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, logq_T)).sum() / divisor
+        w_T = targets.weigh(weight, stats, slice(None))
+    loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, value_T)).sum() / divisor
     each_kT = torch.stack((stats.logq_C, w_T, stats.entropy_C, stats.top1_C))
-    return loss, each_kT, target_sums(*each_kT, tokens=len(w_T))
+    sums = target_sums(*each_kT, tokens=len(w_T))
+    return loss, each_kT, sums if call.residual == PLAIN else _with_value(sums, w_T, value_T.detach())
+
+
+def _with_value(sums: Tensor, w_T: Tensor, value_T: Tensor) -> Tensor:
+    """`SUMS` of a loss whose rows have another value than log q."""
+    weighted = torch.where(w_T == 0, 0.0, w_T.to(sums.dtype) * value_T).sum()
+    return torch.cat([weighted[None], sums[1:]])
 
 
 class _OnePass:
@@ -251,22 +264,34 @@ class _OnePass:
         """Loss, reported rows (log q, weight, entropy, top-1), their sums, and the gradients of hidden states, head and bias."""
         table = self.table[:, : len(targets.target_T)]
         lse_T, factor_T, logq_T, w_T, entropy_T, top1_T = table.unbind()
-        self._fill(weight, targets, RowStats(lse_T, logq_T, entropy_T, top1_T, factor_T), w_T, 1.0 / divisor)
+        value_T = None if self.config.ops.plain else torch.empty_like(logq_T)
+        self._fill(weight, targets, RowStats(lse_T, logq_T, entropy_T, top1_T, factor_T), w_T, value_T, 1.0 / divisor)
         del self.buffer  # dW may need a copy in another dtype next
         dx, dw, db = self.gradients.finished()
         sums = self.config.ops.sum_targets(table[2:])
+        if value_T is not None:
+            sums = _with_value(sums, w_T, value_T)
         loss = (sums[0] / -divisor).to(w_T.dtype)
         return loss, table[2:], sums, (dx, None if dw is None else dw.to(self.head_dtype), db)
 
-    def _fill(self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor, scale: float) -> None:
-        """Fill ``stats`` and ``w_T`` chunk by chunk, and add the gradients of the active rows."""
+    def _fill(
+        self,
+        weight: TokenLocalWeight,
+        targets: _Targets,
+        stats: RowStats,
+        w_T: Tensor,
+        value_T: Tensor | None,
+        scale: float,
+    ) -> None:
+        """Fill ``stats``, ``w_T`` and ``value_T`` chunk by chunk, and add the gradients of the active rows."""
         backward, never_zero = any(self.needs), getattr(weight, "never_zero", False)
         if backward and not never_zero:
             self.gradients.clear_hidden()  # rows of weight 0 are never added
         for chunk in self.buffer.chunks():
             at = chunk.at
-            self.config.ops.fill_stats(chunk.z_CV, targets.target_T[at], stats.part(at), residual=backward)
-            w_T[at] = targets.weigh(weight, stats.logq_C[at], at)
+            here, value_C = stats.part(at), None if value_T is None else value_T[at]
+            self.config.ops.fill_stats(chunk.z_CV, targets.target_T[at], here, residual=backward, value_C=value_C)
+            w_T[at] = targets.weigh(weight, here, at)
             if not backward:
                 continue
             stats.factor_C[at].mul_(w_T[at])  # the coefficient of each row, launched before the wait in `hold`

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, cast, get_args
 import torch
 from torch import Tensor
 
-from .row_ops import RowOps
+from .row_ops import PLAIN, RowOps
 from .row_ops_torch import TorchRowOps
 
 Impl = Literal["auto", "eager", "chunked", "triton"]
@@ -61,6 +61,8 @@ class HeadCall(NamedTuple):
     ignore_index: int
     workspace: int | None
     accumulate: torch.dtype | None
+    residual: tuple[float, float, float] = PLAIN
+    """tau, smooth and entropy (`RowOps`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,7 @@ def config_for(call: HeadCall) -> HeadConfig | None:
     """Check the arguments and decide how the call runs; None means eager."""
     check_tensors(call)
     dtype = product_dtype(call)
-    chosen = choose_impl(call.impl, call.head_VD.device, dtype)
+    chosen = choose_impl(call.impl, call.head_VD.device, dtype, plain=call.residual == PLAIN)
     if call.softcap is not None and not call.softcap > 0:
         raise ValueError(f"softcap={call.softcap} is not positive; legal: None or a number above 0")
     if call.accumulate not in (None, torch.float32, torch.float64):
@@ -119,31 +121,50 @@ def config_for(call: HeadCall) -> HeadConfig | None:
         return None
     workspace = default_workspace(call.head_VD.device) if call.workspace is None else call.workspace
     one_read = dtype in ONE_READ and call.accumulate is None
-    ops, early = row_ops(chosen, call.softcap, one_read=one_read), EARLY_LAUNCH if chosen == "triton" else None
+    ops = row_ops(chosen, call.softcap, one_read=one_read, residual=call.residual)
+    early = EARLY_LAUNCH if chosen == "triton" else None
     return HeadConfig(ops=ops, dtype=dtype, workspace=workspace, accumulate=call.accumulate, early=early)
 
 
-def row_ops(impl: Literal["chunked", "triton"], softcap: float | None = None, *, one_read: bool = False) -> RowOps:
+def row_ops(
+    impl: Literal["chunked", "triton"],
+    softcap: float | None = None,
+    *,
+    one_read: bool = False,
+    residual: tuple[float, float, float] = PLAIN,
+) -> RowOps:
     """The row operations of an implementation. Triton is imported here and not before."""
     if impl == "chunked":
-        return TorchRowOps(softcap=softcap)
+        tau, smooth, entropy = residual
+        return TorchRowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy)
     from .row_ops_triton import TritonRowOps
 
     return TritonRowOps(softcap=softcap, one_read=one_read and softcap is None)
 
 
-def choose_impl(impl: Impl, device: torch.device, dtype: torch.dtype) -> Literal["eager", "chunked", "triton"]:
-    """The implementation that runs; for ``auto`` the logger ``widen.head`` says why (level DEBUG)."""
+def choose_impl(
+    impl: Impl, device: torch.device, dtype: torch.dtype, *, plain: bool = True
+) -> Literal["eager", "chunked", "triton"]:
+    """The implementation that runs; for ``auto`` the logger ``widen.head`` says why (level DEBUG).
+
+    ``plain`` says that the residual is softmax - onehot, the only one that the kernels have.
+    """
     if impl not in get_args(Impl):
         raise ValueError(f"impl={impl!r} is unknown; legal: {', '.join(get_args(Impl))}")
     if impl != "auto":
         if impl == "triton":
             _require_triton(device, dtype)
+            if not plain:
+                raise ValueError(
+                    "impl='triton' has the residual softmax - onehot only, and this loss has another one; use impl='chunked' or 'auto'"
+                )
         return impl
     if device.type != "cuda":
         chosen, why = "chunked", f"the tensors are on {device.type}"
     elif dtype == torch.float64:
         chosen, why = "chunked", "the kernels compute in float32 and the tensors are float64"
+    elif not plain:
+        chosen, why = "chunked", "the kernels have the residual softmax - onehot only, and this loss has another one"
     elif not _has_triton():
         chosen, why = "chunked", "Triton is not installed"
     else:

@@ -1,7 +1,7 @@
 """The interface between the head and a chunk of logits: what is computed for each row, and the operations that compute it.
 
-`TorchRowOps` runs on any device, `TritonRowOps` on CUDA. A new row statistic is a field of `RowStats` that both fill in `fill_stats`. A new
-residual is a field of `RowOps`, like ``softcap``, that both apply in `fill_stats` and `residual_`.
+`TorchRowOps` runs on any device, `TritonRowOps` on CUDA. A new row statistic is a field of `RowStats` that both fill in `fill_stats`. Both
+compute the residual softmax - onehot; other residuals (``tau``, ``smooth``, ``entropy`` of `RowOps`) are computed by `TorchRowOps` alone.
 
 Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk, H holes, k entries of `SUMS`.
 """
@@ -20,6 +20,10 @@ from torch import Tensor
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of log-sums and weights: float32 or better, whatever the model's dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+PLAIN = (1.0, 0.0, 0.0)
+"""tau, smooth and entropy of the residual softmax - onehot."""
 
 
 class RowStats(NamedTuple):
@@ -61,7 +65,8 @@ class Compaction(NamedTuple):
 
 
 SUMS = ("weighted", "weight", "squares", "largest", "counted", "logq", "entropy", "top1", "tokens")
-"""Names of the sums over the targets of a call, in float64: of w log q (a weight of 0 times -inf is 0), of w and of w^2; the largest
+"""Names of the sums over the targets of a call, in float64: of w log q (a weight of 0 times -inf is 0; another
+residual has another value than log q), of w and of w^2; the largest
 weight; the number of weights other than 0; of log q, entropy and top-1; the number of targets. `widen.train.Figures` has these fields.
 
 They are computed together: each sum on its own would be another launch, and a small model waits for the host.
@@ -74,9 +79,18 @@ class RowOps(ABC):
 
     Args:
       softcap: c in ``c tanh(z / c)``, applied to the logits before anything else; None leaves them alone.
+      tau, smooth, entropy: the residual of `fill_stats` is softmax(z/tau) - (1-smooth) onehot - smooth/V + entropy q (log q + H).
     """
 
     softcap: float | None = None
+    tau: float = 1.0
+    smooth: float = 0.0
+    entropy: float = 0.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether the residual is softmax - onehot."""
+        return (self.tau, self.smooth, self.entropy) == PLAIN
 
     @abstractmethod
     def pitch(self, vocabulary: int) -> int:
@@ -98,8 +112,14 @@ class RowOps(ABC):
         """Fill ``lse`` and ``logq`` of ``stats`` and leave the logits alone."""
 
     @abstractmethod
-    def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
-        """Fill all of ``stats``. The logits are lost: with ``residual``, they become (softmax - onehot) / ``stats.factor_C``."""
+    def fill_stats(
+        self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool, value_C: Tensor | None = None
+    ) -> None:
+        """Fill all of ``stats``. The logits are lost: with ``residual``, they become the residual / ``stats.factor_C``.
+
+        If the residual is not `plain`, ``value_C`` receives the function of the logits whose gradient is minus the residual; log q is that
+        function otherwise.
+        """
 
     @abstractmethod
     def residual_(self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor) -> None:

@@ -34,6 +34,20 @@ def eager_logq(logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"]) -> Fl
     return logp_NV.gather(-1, target_N[:, None])[:, 0]
 
 
+def eager_value(
+    logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"], tau: float, smooth: float, entropy: float
+) -> Float[Tensor, " N"]:
+    """The function of the logits whose gradient is minus the residual (`RowOps`); log q for the plain one."""
+    tempered_NV = logp_NV if tau == 1 else tau * (logp_NV / tau).log_softmax(-1)
+    value_N = eager_logq(tempered_NV, target_N)
+    if smooth:
+        value_N = (1 - smooth) * value_N + smooth * tempered_NV.mean(-1)
+    if entropy:
+        p_NV = logp_NV.exp()
+        value_N = value_N - entropy * (p_NV * torch.where(p_NV == 0, 0.0, logp_NV)).sum(-1)
+    return value_N
+
+
 @torch.no_grad()
 def eager_stats(logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"]) -> RowStats:
     """`RowStats` of log-probabilities, whose log-sum-exp is 0."""
@@ -74,7 +88,7 @@ class TorchRowOps(RowOps):
     def bytes_per_row(self, vocabulary: int, dtype: torch.dtype) -> int:
         """The logits, log-softmax and softmax, and the tanh of a soft cap."""
         real = real_dtype(dtype)
-        copies = 1 + (real != dtype) + (self.softcap is not None)
+        copies = 1 + (real != dtype) + (self.softcap is not None) + (0 if self.plain else 3)
         return vocabulary * (dtype.itemsize + copies * real.itemsize)
 
     def find_targets(self, target_N: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor | None, Tensor]:
@@ -89,9 +103,16 @@ class TorchRowOps(RowOps):
         torch.logsumexp(real_CV, 1, out=stats.lse_C)
         torch.sub(_at(real_CV, target_C), stats.lse_C, out=stats.logq_C)
 
-    def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
-        """The residual is softmax - onehot itself: every factor is 1."""
+    def fill_stats(
+        self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool, value_C: Tensor | None = None
+    ) -> None:
+        """The residual is left as it is: every factor is 1."""
         real_CV, slope_CV = self._capped(z_CV)
+        if not self.plain:
+            other_CV = self._other_residual(real_CV, target_C, stats, value_C)
+            if residual:
+                z_CV.copy_(other_CV if slope_CV is None else other_CV.mul_(slope_CV))
+            return
         logp_CV = real_CV.log_softmax(1)
         stats.logq_C.copy_(_at(logp_CV, target_C))
         torch.sub(_at(real_CV, target_C), stats.logq_C, out=stats.lse_C)
@@ -106,6 +127,26 @@ class TorchRowOps(RowOps):
                 p_CV.mul_(slope_CV)
             if p_CV is not z_CV:
                 z_CV.copy_(p_CV)
+
+    def _other_residual(
+        self, real_CV: Tensor, target_C: Tensor, stats: RowStats, value_C: Tensor | None
+    ) -> Float[Tensor, "C V"]:
+        """Fill ``stats`` and ``value_C``; returns the residual before the slope of a soft cap."""
+        logp_CV = real_CV.log_softmax(1)
+        found = eager_stats(logp_CV, target_C)
+        for into, x in zip(stats, found, strict=True):
+            into.copy_(x)
+        torch.sub(_at(real_CV, target_C), stats.logq_C, out=stats.lse_C)
+        if value_C is not None:
+            value_C.copy_(eager_value(logp_CV, target_C, self.tau, self.smooth, self.entropy))
+        residual_CV = (logp_CV / self.tau).softmax(1) if self.tau != 1 else logp_CV.exp()
+        residual_CV.sub_(self.smooth / real_CV.shape[1])
+        _subtract_onehot_(residual_CV, target_C, 1 - self.smooth)
+        if self.entropy:
+            p_CV = logp_CV.exp()
+            logp_CV.clamp_(min=torch.finfo(logp_CV.dtype).min)  # 0 * -inf is nan
+            residual_CV.add_(p_CV.mul_(logp_CV.add_(stats.entropy_C[:, None])), alpha=self.entropy)
+        return residual_CV
 
     def residual_(self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor) -> None:
         """In float32 or better, rounded once."""
@@ -158,6 +199,6 @@ def _at(x_CV: Tensor, target_C: Tensor) -> Tensor:
     return x_CV.gather(1, target_C[:, None])[:, 0]
 
 
-def _subtract_onehot_(p_CV: Tensor, target_C: Tensor) -> None:
+def _subtract_onehot_(p_CV: Tensor, target_C: Tensor, size: float = 1) -> None:
     row_C = torch.arange(len(p_CV), device=p_CV.device)
-    p_CV[row_C, target_C] -= 1  # index_put_ to distinct places is reproducible; scatter_add_ on CUDA is not
+    p_CV[row_C, target_C] -= size  # index_put_ to distinct places is reproducible; scatter_add_ on CUDA is not

@@ -64,8 +64,10 @@ class TritonRowOps(RowOps):
         """One read of the logits."""
         self._two_reads(z_CV, target_C, stats, full=False, residual=False)
 
-    def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
-        """One launch, with the residual too."""
+    def fill_stats(
+        self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool, value_C: Tensor | None = None
+    ) -> None:
+        """One launch, with the residual too; softmax - onehot only."""
         if not (residual and self.one_read):
             self._two_reads(z_CV, target_C, stats, full=True, residual=residual)
         elif len(z_CV):

@@ -64,8 +64,8 @@ def _refuse_second_loss(trainer: Any) -> None:
         raise ValueError(f"compute_loss_func and loss={str(shown)!r} are two losses; give one of them")
     if args.label_smoothing_factor != 0:
         raise ValueError(
-            f"label_smoothing_factor={args.label_smoothing_factor} and loss={str(shown)!r} are two losses: smoothing needs the "
-            "logits of the whole vocabulary. Leave it at 0"
+            f"label_smoothing_factor={args.label_smoothing_factor} and loss={str(shown)!r} are two losses: Leave it at 0. "
+            "Label smoothing alone is loss='smooth:eps=...', and it multiplies with losses that only weigh tokens"
         )
     kind = getattr(args, "loss_type", "nll")
     if kind not in ("nll", "chunked_nll"):

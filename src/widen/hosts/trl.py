@@ -5,7 +5,8 @@
 
 TRL already computes log-probabilities token by token without the logits (``fused_lm_head=True``), and its loss is their sum. So the
 model's answer is given back to TRL's own ``compute_loss`` with each log-probability multiplied by its weight: the division by the
-targets of the step, the ranks, a balancing loss of experts and TRL's figures stay TRL's.
+targets of the step, the ranks, a balancing loss of experts and TRL's figures stay TRL's. A loss with another residual than softmax - onehot
+(GEM, TOFU, label smoothing, an entropy bonus) goes through widen's own head instead.
 
 Shapes: B rows, C columns, N = B C places.
 """
@@ -13,15 +14,20 @@ Shapes: B rows, C columns, N = B C places.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import trl
 from torch import Tensor
 
-from widen.data.targets import read_sequences, shifted_targets
-from widen.head import HeadLoss, target_sums
+from widen.data.rows import Rows
+from widen.data.targets import LOSS_WEIGHTS, read_sequences, shifted_targets
+from widen.head import SUMS, HeadLoss, target_sums
+from widen.losses.residual import PLAIN, residual_of
 
+from .collate import has_column
+from .fused_head import add_fused_head
+from .head_check import through_our_head
 from .refuse import refuse_model, refuse_sharded_head
 from .weighted_loss import WeightedLoss as _WeightedLoss
 
@@ -37,10 +43,37 @@ class WeightedLoss(_WeightedLoss):
     # meaning on True.)
     loss_is_scaled_for_ga = None
 
+    @property
+    def _own_head(self) -> bool:
+        """Whether the loss needs more than TRL's log-probabilities: another residual than softmax - onehot."""
+        return residual_of(self.objective.asked) != PLAIN
+
     def _adopt(self, model: Any) -> None:
-        refuse_model(model)  # the head is TRL's
+        refuse_model(model)
+        if self._own_head:  # else the head is TRL's
+            if getattr(self, "aux_loss_enabled", False):
+                raise ValueError(
+                    f"loss={str(self.objective.asked)!r} goes through widen's own head, which does not add the load-balancing loss of a "
+                    "mixture of experts; set model.config.output_router_logits=False, or use a loss that only weighs tokens"
+                )
+            add_fused_head(model)
+
+    def _keep_columns(self) -> None:
+        if self.args.packing and has_column(self._given_data, LOSS_WEIGHTS):
+            raise ValueError(
+                f"packing=True: TRL packs input_ids and labels and drops the column {LOSS_WEIGHTS!r}. Use padding_free=True, or pack the "
+                f"data yourself, {LOSS_WEIGHTS} included"
+            )
+        super()._keep_columns()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._given_data = kwargs.get("train_dataset", args[3] if len(args) > 3 else None)
+        super().__init__(*args, **kwargs)
+        del self._given_data
 
     def _through_head(self, model: Any, tokens_1C: Tensor) -> Tensor:
+        if self._own_head:
+            return through_our_head(model, tokens_1C)
         log_probs: Tensor = model(input_ids=tokens_1C, labels=tokens_1C, fused_lm_head=True, use_cache=False)[
             "log_probs"
         ]
@@ -48,17 +81,19 @@ class WeightedLoss(_WeightedLoss):
 
     def _weighted(self, model: Any, inputs: dict[str, Any], num_items: Tensor | int) -> Callable[..., Any]:
         """A stand-in for the model whose log-probabilities carry their weights."""
+        if self._own_head:
+            return self._through_ours(super()._weighted(model, inputs, num_items), model, num_items)
 
         def answer(**kwargs: Any) -> Any:
             with refuse_sharded_head(self.accelerator.unwrap_model(self.model)):
                 outputs = model(**kwargs)
             if not kwargs.get("fused_lm_head"):
                 return outputs
-            objective, sequences = self.objective, read_sequences(inputs)
+            objective, sequences = self.objective, read_sequences(inputs, columns=self._columns[1:])
             logq_N, entropy_N, top1_N = (
                 _by_place(outputs[k], sequences.mask_N) for k in ("log_probs", "entropy", "is_top1")
             )
-            w_N = objective.weigh(logq_N, sequences)
+            w_N = objective.weigh(Rows(logq_N, entropy=entropy_N, top1=top1_N), sequences)
             w_BC = w_N.view(len(outputs["log_probs"]), -1)[:, :-1]
             # A token of weight 0 may have probability 0: its share is 0, not 0 * -inf.
             weighted = (
@@ -74,6 +109,20 @@ class WeightedLoss(_WeightedLoss):
             )
             outputs["log_probs"] = weighted
             return outputs
+
+        return answer
+
+    def _through_ours(self, ask: Callable[..., Any], model: Any, num_items: Tensor | int) -> Callable[..., Any]:
+        """A stand-in for the model that gives the loss of our own head in the form in which TRL reads its own."""
+
+        def answer(**kwargs: Any) -> Any:
+            if not kwargs.pop("fused_lm_head", False):
+                return model(**kwargs)
+            loss = ask(**kwargs).loss
+            found = dict(zip(SUMS, self.objective.pending[-1].sums.read(), strict=True))
+            total = -loss * torch.as_tensor(num_items).clamp(min=1)  # TRL changes the sign and divides again
+            entropy, top1, tokens = (loss.new_tensor(found[name]).detach() for name in ("entropy", "top1", "tokens"))
+            return _Outputs(total, entropy, top1, tokens)
 
         return answer
 
@@ -99,6 +148,15 @@ class WeightedLoss(_WeightedLoss):
 
 class SFTTrainer(WeightedLoss, trl.SFTTrainer):
     """``trl.SFTTrainer`` and two arguments, `loss` and `weight_scale` (`WeightedLoss`); everything else is the host's."""
+
+
+class _Outputs(NamedTuple):
+    """What TRL's loss reads of a model with a fused head: sums over the micro-batch, where TRL has one entry per token."""
+
+    log_probs: Tensor
+    entropy: Tensor
+    is_top1: Tensor
+    label_mask: Tensor
 
 
 def _by_place(x_Bc: Tensor, mask_N: Tensor) -> Tensor:

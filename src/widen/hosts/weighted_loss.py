@@ -16,11 +16,13 @@ from torch import Tensor
 from transformers import TrainerCallback
 from transformers.utils import logging
 
-from widen.data.targets import read_sequences
+from widen.data.rows import COLUMNS, needs_of
+from widen.data.targets import LOSS_WEIGHTS, read_sequences
 from widen.losses import Weight, idle, parse, refuse_late_start, was_idle
 from widen.train.figures import Figures
 from widen.train.objective import Objective
 
+from .collate import WithColumns, has_column, is_known
 from .evaluation import Evaluation
 from .fused_head import Request, add_fused_head, ask
 from .head_check import check_head, through_our_head
@@ -44,10 +46,14 @@ class WeightedLoss(_Host):
       loss: a spec string (``"cdiv:alpha=1.4"``, ``"nll:steps=500 then truncr:drop=0.1"``) or a weight object.
       weight_scale: ``raw``, or ``mean_one``: weights divided by their mean over the whole optimizer step before (`Objective`).
       *args, **kwargs: the host's own.
+
+    A column ``loss_weights`` of the data set multiplies the weight of each target, whatever the loss: one number per row, or a list with
+    one number per token of ``input_ids``. The sum is still divided by the number of targets, not by the weights. Evaluation ignores it.
     """
 
     loss_is_scaled_for_ga: bool | None = True  # every loss is a sum over the targets of the *whole* step's count
     on_trl = False
+    data_collator: Any
     """Whether the log-probabilities come from TRL's head: `widen.hosts.trl` has the mixin for its trainers."""
 
     def __init__(self, *args: Any, loss: str | Weight, weight_scale: str = "raw", **kwargs: Any) -> None:
@@ -60,6 +66,7 @@ class WeightedLoss(_Host):
             refuse_liger(given)
         super().__init__(*args, **kwargs)
         refuse_arguments(self)
+        self._keep_columns()
         self._adopt(self.model)
         # The count of targets is passed on whether or not the model's own forward would have taken it.
         self.model_accepts_loss_kwargs = True
@@ -67,6 +74,23 @@ class WeightedLoss(_Host):
         # step is divided by the targets that it has, padded or packed.
         self._loss_shifts_labels = True
         self.add_callback(_Settle(self))
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        """Columns of the batch that the loss reads, besides tokens and labels."""
+        return (LOSS_WEIGHTS, *sorted(needs_of(self.objective.asked).difference(COLUMNS)))
+
+    def _keep_columns(self) -> None:
+        """Let the host's collators keep the columns that the loss reads; they drop what they do not know."""
+        kept = [name for name in self._columns if has_column(self.train_dataset, name) is not False]
+        collator: Any = self.data_collator
+        if kept and is_known(collator):
+            self.data_collator = WithColumns(collator, kept)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """The host removes all columns but these."""
+        super()._set_signature_columns_if_needed()
+        self._signature_columns += [name for name in self._columns if name not in self._signature_columns]
 
     def _adopt(self, model: Any) -> None:
         """Check a model and give it the fused head."""
@@ -86,6 +110,10 @@ class WeightedLoss(_Host):
     ) -> Any:  # fmt: skip
         """In training our loss; in evaluation NLL, whatever the loss."""
         kwargs: dict[str, Any] = {"return_outputs": return_outputs, "num_items_in_batch": num_items_in_batch}
+        given = inputs
+        inputs = {
+            key: value for key, value in inputs.items() if key not in self._columns
+        }  # the model takes none of them
         if not self._head_is_checked:
             check_head(model, inputs, self._through_head, half=_half(self.args))
             self._head_is_checked = True
@@ -97,8 +125,13 @@ class WeightedLoss(_Host):
                 "length would weigh alike. The collator must give 'labels', and a compute_loss of your own must hand num_items_in_batch "
                 "on to super().compute_loss"
             )
+        if LOSS_WEIGHTS not in given and has_column(self.train_dataset, LOSS_WEIGHTS):
+            raise ValueError(
+                f"the data set has a column {LOSS_WEIGHTS!r} and the batch has not: the collator dropped it. Wrap the collator: "
+                "data_collator=widen.hosts.collate.WithColumns(collator), or remove the column"
+            )
         before = len(self.objective.pending)
-        loss = super().compute_loss(self._weighted(model, inputs, num_items_in_batch), inputs, **kwargs)
+        loss = super().compute_loss(self._weighted(model, given, num_items_in_batch), inputs, **kwargs)
         if len(self.objective.pending) != before + 1:
             raise RuntimeError(
                 f"{type(self).__name__}.compute_loss did not take the loss from the model: `loss` would not be what is trained"
@@ -109,7 +142,8 @@ class WeightedLoss(_Host):
         """A stand-in for the model that answers with our loss."""
 
         def answer(**kwargs: Any) -> Any:
-            objective, sequences = self.objective, read_sequences(inputs)
+            objective = self.objective
+            sequences = read_sequences(inputs, columns=self._columns[1:])
             count = num_items if objective.divisor == 1 else num_items * objective.divisor
             request = Request(objective, sequences, count)
             outputs = ask(model, kwargs, request)

@@ -1,26 +1,42 @@
-"""log Q -> weights: the paper's seven losses, each a few lines of arithmetic on detached log-probabilities (paper, Sec. 5).
+"""Rows -> weights: the paper's seven losses and their rivals, each a few lines of arithmetic on detached numbers (paper, Sec. 5).
 
 Read ``cdiv.py``, ``tailr.py`` and ``trunc.py``: Sections 5.3, 5.4 and 5.2, the precision-side baseline and its recall-side
-reversal on one screen. ``weight.py`` is the contract, ``weighted.py`` the one reduction.
+reversal on one screen. ``weight.py`` is the contract, ``weighted.py`` the one reduction; ``rivals/`` holds other people's losses.
 """
 
+from widen.data.rows import Rows
+
 from .cdiv import CDiv, dft, gold
+from .column import Column
 from .compose import Product, Warmup
 from .fit import fitted, idle, refuse_late_start, was_idle
 from .nll import NLL
 from .parse import LOSSES, parse, spec
+from .residual import PLAIN, Residual
+from .rivals import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR, keep
 from .weight import Bounded, State, TokenWeight, Weight, position_and_length
 from .weighted import weighted_nll
 
 __all__ = [
+    "DCO",
+    "EAFT",
+    "GEM",
     "LOSSES",
     "NLL",
+    "PLAIN",
+    "TOFU",
     "Bounded",
     "CDiv",
+    "Column",
+    "EntropyBonus",
+    "Focal",
+    "LabelSmoothing",
     "LambdaPR",
     "Product",
+    "Residual",
+    "Rows",
     "State",
     "TaiLr",
     "TokenWeight",

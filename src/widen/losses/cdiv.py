@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from .weight import Bounded, check, spec_of
+from widen.data.rows import Rows
+
+from .fields import check, spec_of
+from .weight import Bounded
 
 DEFAULT_CAP = 10.0
 """Cap of c-Div above alpha = 1, where the weight grows without bound as Q -> 0. At alpha = 1.4 it binds below Q = .003.
@@ -39,7 +42,7 @@ class CDiv(Bounded):
       alpha: order of the divergence, at least 0; the paper uses 1.3 and 1.4 for fine-tuning.
 
     Examples:
-      >>> CDiv(alpha=2.0).at(torch.tensor([0.25]).log(), None, None)
+      >>> CDiv(alpha=2.0).weigh(Rows(torch.tensor([0.25]).log()))
       tensor([4.])
       >>> print(CDiv(alpha=1.4))
       cdiv:alpha=1.4,cap=10.0
@@ -47,7 +50,7 @@ class CDiv(Bounded):
     Paper note: Algorithm 1 prints the exponent 1/2 for c-Div; we follow the theorem.
     """
 
-    uses_position: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
     alpha: float
     cap: float = None  # type: ignore[assignment]  # None: decided from alpha, below
@@ -58,13 +61,11 @@ class CDiv(Bounded):
             object.__setattr__(self, "cap", DEFAULT_CAP if self.alpha > 1 else math.inf)
         super().__post_init__()
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """``q ** (1 - alpha)``."""
         if self.alpha == 1:
-            return self.bounded(torch.ones_like(logq_N))  # 0 * -inf would be nan where q = 0
-        return self.bounded(((1 - self.alpha) * logq_N).exp())  # in logs: q ** (1 - alpha) is inf once q underflows
+            return self.bounded(torch.ones_like(rows.logq))  # 0 * -inf would be nan where q = 0
+        return self.bounded(((1 - self.alpha) * rows.logq).exp())  # in logs: q ** (1 - alpha) is inf once q underflows
 
     def __str__(self) -> str:
         shown = spec_of("cdiv", self)

@@ -13,7 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from widen.data.rows import Rows, needs_of
+
 from .nll import NLL
+from .residual import PLAIN, Residual, residual_of
 from .weight import State, Weight
 
 
@@ -21,12 +24,13 @@ from .weight import State, Weight
 class Product:
     """``w = w_1 w_2 ...``: for instance TruncR's choice of sequences times c-Div's choice of tokens.
 
-    Token-local if every factor is. The states travel as a tuple, one a factor.
+    Token-local if every factor is. The states travel as a tuple, one per factor. At most one factor may have
+    another residual than the plain one.
 
     Examples:
       >>> from widen.losses import CDiv, TaiLr
       >>> loss = Product(CDiv(alpha=0.5), CDiv(alpha=0.5))
-      >>> loss.at(torch.tensor([0.25]).log(), None, None)
+      >>> loss.weigh(Rows(torch.tensor([0.25]).log()))
       tensor([0.2500])
       >>> print(loss)
       cdiv:alpha=0.5 * cdiv:alpha=0.5
@@ -40,6 +44,12 @@ class Product:
         for factor in factors:
             if isinstance(factor, Warmup):
                 raise ValueError(f"a schedule goes outside a product, not inside: {factor}")
+        bent = [factor for factor in factors if residual_of(factor) != PLAIN]
+        if len(bent) > 1:
+            raise ValueError(
+                f"{bent[0]} and {bent[1]} both replace the residual softmax - onehot, and two residuals have no product; legal: at most "
+                "one such factor, times losses that only weigh tokens"
+            )
         object.__setattr__(self, "factors", factors)
 
     @property
@@ -48,9 +58,14 @@ class Product:
         return all(factor.token_local for factor in self.factors)
 
     @property
-    def uses_position(self) -> bool:
-        """Whether any factor does."""
-        return any(getattr(factor, "uses_position", True) for factor in self.factors)
+    def needs(self) -> frozenset[str]:
+        """What any factor needs."""
+        return frozenset().union(*map(needs_of, self.factors))
+
+    @property
+    def residual(self) -> Residual:
+        """That of the one factor that has another than the plain one."""
+        return next((found for found in map(residual_of, self.factors) if found != PLAIN), PLAIN)
 
     @property
     def never_zero(self) -> bool:
@@ -62,21 +77,17 @@ class Product:
         """The factors' columns side by side."""
         return sum(factor.score_columns for factor in self.factors)
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
-        """Product of the factors' `at`; refused by a factor that is not token-local."""
-        return reduce(torch.mul, (factor.at(logq_N, position_N, length_N) for factor in self.factors))
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
+        """Product of the factors' `weigh`; refused by a factor that is not token-local."""
+        return reduce(torch.mul, (factor.weigh(rows.only(needs_of(factor))) for factor in self.factors))
 
     def init(self) -> State:
-        """One state a factor."""
+        """One state per factor."""
         return tuple(factor.init() for factor in self.factors)
 
-    def apply(
-        self, logq_BL: Float[Tensor, "B L"], mask_BL: Bool[Tensor, "B L"], state: State
-    ) -> tuple[Float[Tensor, "B L"], State]:
+    def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
         """Product of the factors' weights."""
-        pairs = [factor.apply(logq_BL, mask_BL, part) for factor, part in zip(self.factors, state, strict=True)]
+        pairs = [factor.apply(rows, mask_BL, part) for factor, part in zip(self.factors, state, strict=True)]
         return reduce(torch.mul, (w_BL for w_BL, _ in pairs)), tuple(part for _, part in pairs)
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:
@@ -144,28 +155,34 @@ class Warmup:
         return False
 
     @property
+    def needs(self) -> frozenset[str]:
+        """Those of the weight to come, and NLL's."""
+        return NLL.needs | needs_of(self.then)
+
+    @property
+    def residual(self) -> Residual:
+        """That of the weight to come. Within one step ask `now`."""
+        return residual_of(self.then)
+
+    @property
     def score_columns(self) -> int:
         """Those of the weight to come."""
         return self.then.score_columns
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """Refused: which weight holds depends on the step."""
-        raise TypeError(f"{self}: the weight depends on the step; call now(state).at(...) within one step, or apply")
+        raise TypeError(f"{self}: the weight depends on the step; call now(state).weigh(...) within one step, or apply")
 
     def init(self) -> WarmupState:
         """Step 0."""
         return WarmupState(torch.zeros((), dtype=torch.int64), self.then.init())
 
-    def apply(
-        self, logq_BL: Float[Tensor, "B L"], mask_BL: Bool[Tensor, "B L"], state: State
-    ) -> tuple[Float[Tensor, "B L"], State]:
+    def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
         """The weight of `now`; the weight to come sees the batch in either case."""
         state = WarmupState(*state)
-        w_BL, inner = self.then.apply(logq_BL, mask_BL, state.inner)
+        w_BL, inner = self.then.apply(rows, mask_BL, state.inner)
         if int(state.step) < self.steps:
-            w_BL, _ = NLL().apply(logq_BL, mask_BL, ())
+            w_BL, _ = NLL().apply(rows, mask_BL, ())
         return w_BL, state._replace(inner=inner)
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:

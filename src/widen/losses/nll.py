@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from .weight import Bounded, spec_of
+from widen.data.rows import Rows
+
+from .fields import spec_of
+from .weight import Bounded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,18 +25,16 @@ class NLL(Bounded):
     training is imperfect, or where the training law is not the target.
 
     Examples:
-      >>> NLL().at(torch.tensor([0.25, 1.0]).log(), None, None)
+      >>> NLL().weigh(Rows(torch.tensor([0.25, 1.0]).log()))
       tensor([1., 1.])
     """
 
-    uses_position: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """One."""
-        return self.bounded(torch.ones_like(logq_N))
+        return self.bounded(torch.ones_like(rows.logq))
 
     def __str__(self) -> str:
         return spec_of("nll", self)

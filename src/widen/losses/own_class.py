@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["class_spec", "from_class_spec"]
 
-CONTRACT = ("at", "init", "apply", "observe", "now")
+CONTRACT = ("weigh", "init", "apply", "observe", "now")
 FORM = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)\((.*)\)", re.DOTALL)
 
 

@@ -2,6 +2,7 @@
 
     nll | gold | dft | cdiv:alpha= | tailr:gamma= | lambda_pr:lam=,gamma=
     trunc:drop=,window=,score=,start= | truncr:drop=,window=,score=,start=
+    gem:beta= | tofu:gamma=,beta= | focal:gamma= | smooth:eps= | entropy:bonus= | eaft:power= | dco:n=      other people's losses
     module:Class(field=value, ...)                   a loss of your own, importable by that name
 
 each of the named ones with ``floor=`` and ``cap=``; ``A * B`` is a product, ``nll:steps=1000 then A`` is NLL for 1000 optimizer steps
@@ -20,6 +21,7 @@ from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
 from .nll import NLL
 from .own_class import class_spec, from_class_spec
+from .rivals import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR
 from .weight import Weight
@@ -33,6 +35,13 @@ LOSSES: dict[str, Callable[..., Weight]] = {
     "cdiv": CDiv,
     "tailr": TaiLr,
     "lambda_pr": LambdaPR,
+    "gem": GEM,
+    "tofu": TOFU,
+    "focal": Focal,
+    "smooth": LabelSmoothing,
+    "entropy": EntropyBonus,
+    "eaft": EAFT,
+    "dco": DCO,
 }
 """The table of contents: every loss by the name it has on the command line."""
 WHOLE = ("window", "start", "steps")
@@ -55,7 +64,7 @@ def parse(spec: str | Weight) -> Weight:
     if not isinstance(spec, str):
         if not isinstance(spec, Weight):
             raise ValueError(
-                f"a loss is a spec string or a weight (a class with at, or with apply and observe), got {spec!r}"
+                f"a loss is a spec string or a weight (a class with weigh, or with apply and observe), got {spec!r}"
             )
         return spec
     first, then, rest = spec.partition(" then ")

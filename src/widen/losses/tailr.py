@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from .weight import Bounded, check, spec_of
+from widen.data.rows import Rows
+
+from .fields import check, spec_of
+from .weight import Bounded
 
 
 def tailr_ratio(logq: Float[Tensor, "*any"], gamma: float) -> Float[Tensor, "*any"]:
@@ -37,14 +40,14 @@ class TaiLr(Bounded):
       gamma: 0 <= gamma <= 1; the paper uses 1e-5 and 1e-7 for fine-tuning.
 
     Examples:
-      >>> TaiLr(gamma=0.5).at(torch.tensor([1.0, 0.5]).log(), None, None)
+      >>> TaiLr(gamma=0.5).weigh(Rows(torch.tensor([1.0, 0.5]).log()))
       tensor([1.0000, 0.6667])
 
     Paper note: the optimum printed in the paper's proposition can be negative; ours is the corrected one. The TaiLr code also
     clamps the weight from below (0.2): here that is ``floor=0.2``, and it is off unless given.
     """
 
-    uses_position: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
     gamma: float
 
@@ -52,11 +55,9 @@ class TaiLr(Bounded):
         check(self, "gamma", 0.0, 1.0, allow_high=True)
         super().__post_init__()
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """``q / (gamma + (1 - gamma) q)``."""
-        return self.bounded(tailr_ratio(logq_N, self.gamma))
+        return self.bounded(tailr_ratio(rows.logq, self.gamma))
 
     def __str__(self) -> str:
         return spec_of("tailr", self)
@@ -86,6 +87,7 @@ class LambdaPR(Bounded):
     of that sequence, which the paper leaves open; delta is proportional to it when gamma is small.
     """
 
+    needs: ClassVar[frozenset[str]] = frozenset({"logq", "position", "length"})
     lam: float
     gamma: float
 
@@ -114,14 +116,13 @@ class LambdaPR(Bounded):
         """delta, the probability above which a token of a sequence of ``length`` target tokens no longer counts."""
         return float(self.log_threshold(torch.tensor(float(length), dtype=torch.float64)).exp())
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
-        """The decay, the gate and TaiLr's ratio; needs position and length."""
-        if position_N is None or length_N is None:
-            raise ValueError("LambdaPR needs position_N and length_N: its decay and threshold depend on l and L")
-        length_N = length_N.clamp(min=1).to(logq_N.dtype)  # a fully masked row has length 0; its weights are discarded
-        decay_N = (math.log(self.lam) * (position_N.to(logq_N.dtype) - 1) / length_N).exp()
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
+        """The decay, the gate and TaiLr's ratio."""
+        logq_N = rows.logq
+        length_N = rows.length.clamp(min=1).to(
+            logq_N.dtype
+        )  # a fully masked row has length 0; its weights are discarded
+        decay_N = (math.log(self.lam) * (rows.position.to(logq_N.dtype) - 1) / length_N).exp()
         gate_N = logq_N <= self.log_threshold(length_N)
         return self.bounded(decay_N * gate_N * tailr_ratio(logq_N, self.gamma))
 

@@ -17,7 +17,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .weight import Bounded, State, check, spec_of
+from widen.data.rows import Rows
+
+from .fields import check, spec_of
+from .weight import Bounded, State
 
 USEFUL = 20
 """A quantile is trusted once about this many scores are expected on its thin side. Until then every sequence counts."""
@@ -80,6 +83,7 @@ class Trunc(Bounded):
     """
 
     token_local: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     score_columns: ClassVar[int] = 1
     side: ClassVar[Literal["high", "low"]] = "high"
 
@@ -97,13 +101,9 @@ class Trunc(Bounded):
             raise ValueError(f"{type(self).__name__}: score={self.score!r}; legal: 'sum' or 'mean'")
         super().__post_init__()
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """Refused: the weight of a token depends on its whole sequence."""
-        raise TypeError(
-            f"{type(self).__name__} weighs whole sequences, not tokens: call apply(logq_BL, mask_BL, state)"
-        )
+        raise TypeError(f"{type(self).__name__} weighs whole sequences, not tokens: call apply(rows, mask_BL, state)")
 
     def init(self) -> TruncState:
         """An empty list and a threshold that lets everything through."""
@@ -124,10 +124,9 @@ class Trunc(Bounded):
             total_B = total_B / length_B.clamp(min=1)
         return torch.where(length_B > 0, total_B, math.nan)
 
-    def apply(
-        self, logq_BL: Float[Tensor, "B L"], mask_BL: Bool[Tensor, "B L"], state: State
-    ) -> tuple[Float[Tensor, "B L"], State]:
+    def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
         """1 for the rows on the right side of the frozen threshold, 0 for the others; the rows' scores join ``state.seen``."""
+        logq_BL = rows.logq
         state = TruncState(*(part.to(logq_BL.device) for part in state))
         score_B = self.scores(logq_BL, mask_BL)
         keep_B = score_B >= state.threshold if self.side == "high" else score_B <= state.threshold

@@ -1,19 +1,25 @@
-"""What a loss is here: how much each target token counts, as a function of detached log-probabilities.
+"""What a loss is here: how much each target token counts, and in which direction its logits move.
 
-Every loss of the paper is ``-sum_l w_l log Q(x_l | x_<l)``; a `Weight` is the ``w`` and nothing else (paper, Sec. 5 and Algorithm 1).
+Every loss of the paper is ``-sum_l w_l log Q(x_l | x_<l)``; a `Weight` says the ``w`` (paper, Sec. 5 and Algorithm 1).
+Other people's losses also change the residual (`Residual`).
 
-Shapes: B sequences (one a row), L positions of a row, N target tokens in any order.
+Shapes: B sequences (one per row), L positions of a row, N target tokens in any order.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from widen.data.rows import COUNTED, DEFAULT_NEEDS, Rows
+
+from .fields import check
+from .residual import PLAIN, Residual
 
 State = tuple[Any, ...]
 """What a weight remembers between optimizer steps: a tuple of tensors (nested for a product or a schedule), ``()`` for most."""
@@ -23,13 +29,13 @@ State = tuple[Any, ...]
 class Weight(Protocol):
     """How much each target token counts. A frozen dataclass: its fields are the hyperparameters, its methods are pure.
 
-    ``token_local`` says that a token's weight depends on that token alone; then `at` is the whole definition. ``score_columns``
+    ``token_local`` says that a token's weight depends on that token alone; then `weigh` is the whole definition. ``score_columns``
     says how many numbers a sequence sends to `observe` (0 for all but Trunc, TruncR and what is built of them).
     """
 
     @property
     def token_local(self) -> bool:
-        """Whether `at` defines this weight."""
+        """Whether `weigh` defines this weight."""
         ...
 
     @property
@@ -37,9 +43,17 @@ class Weight(Protocol):
         """How many scores per sequence `observe` wants."""
         ...
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
+    @property
+    def needs(self) -> frozenset[str]:
+        """The columns of `Rows` that this weight reads."""
+        ...
+
+    @property
+    def residual(self) -> Residual:
+        """The direction that the weight multiplies."""
+        ...
+
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """The weight of each token where ``token_local``; refused otherwise."""
         ...
 
@@ -47,14 +61,12 @@ class Weight(Protocol):
         """The state before the first step."""
         ...
 
-    def apply(
-        self, logq_BL: Float[Tensor, "B L"], mask_BL: Bool[Tensor, "B L"], state: State
-    ) -> tuple[Float[Tensor, "B L"], State]:
-        """Weights of one micro-batch, and the state with what this micro-batch adds to it."""
+    def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
+        """Weights of one micro-batch, whose columns have the shape of the mask, and the state with what this micro-batch adds."""
         ...
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:
-        """The sequence scores that `apply` has met since the last `observe`, one row a sequence."""
+        """The sequence scores that `apply` has met since the last `observe`, one row per sequence."""
         ...
 
     def observe(self, scores: Float[Tensor, "n k"], state: State) -> State:
@@ -69,7 +81,7 @@ class Weight(Protocol):
 def position_and_length(mask_BL: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, "B L"]]:
     """Position l = 1..L of every target token within its row, and the row's number of target tokens.
 
-    Prompt and padding are not counted. Under the mask the position is that of the last target before it; nothing reads it.
+    Prompt and padding are not counted. Where the mask is False the position is that of the last target before it; nothing reads it.
 
     >>> position_and_length(torch.tensor([[False, True, True]]))[0]
     tensor([[0, 1, 2]])
@@ -79,50 +91,53 @@ def position_and_length(mask_BL: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B L"
 
 
 class TokenWeight:
-    """A weight whose definition is `at`; everything else follows. Inherit from it to write a loss of your own.
+    """A weight whose definition is `weigh`; everything else follows. Inherit from it to write a loss of your own.
 
     Examples:
-      >>> class Focal(TokenWeight):
-      ...     def at(self, logq_N, position_N, length_N):
-      ...         return -torch.expm1(logq_N)
-      >>> w, _ = Focal().apply(torch.tensor([[0.25]]).log(), torch.tensor([[True]]), ())
+      >>> class Unsure(TokenWeight):
+      ...     def weigh(self, rows):
+      ...         return -torch.expm1(rows.logq)
+      >>> w, _ = Unsure().apply(Rows(torch.tensor([[0.25]]).log()), torch.tensor([[True]]), ())
       >>> round(w.item(), 6)
       0.75
     """
 
     token_local: ClassVar[bool] = True
     score_columns: ClassVar[int] = 0
-    uses_position: ClassVar[bool] = True
-    """Whether `at` looks at position or length; where it is False a trainer need not count them."""
+    needs: ClassVar[frozenset[str]] = DEFAULT_NEEDS
+    """The columns that `weigh` reads: ``logq``, ``entropy``, ``top1``, ``position``, ``length``, or a column of the batch. Nothing else is
+    computed or passed. A class that defines `weigh` and no ``needs`` gets ``logq``, ``position`` and ``length``."""
+    residual: ClassVar[Residual] = PLAIN
+    """The direction that the weight multiplies. The head knows the family `Residual`."""
     never_zero: ClassVar[bool] = False
-    """A promise that no token weighs 0: the head then does not wait for the device to learn whether it could leave rows out. Where
-    it is broken (an underflow, a cap of 0) that costs products, not correctness."""
+    """A promise that no token weighs 0: the head then does not wait for the device to skip rows. A broken promise (an underflow, a cap of
+    0) costs products, not correctness."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "at" in cls.__dict__:  # what a parent promises of its own `at` says nothing of another
-            cls.uses_position = cls.__dict__.get("uses_position", True)
-            cls.never_zero = cls.__dict__.get("never_zero", False)
+        if "weigh" in cls.__dict__:  # what a parent promises of its own `weigh` does not hold for another
+            if "needs" not in cls.__dict__:
+                cls.needs = DEFAULT_NEEDS
+            if "never_zero" not in cls.__dict__:
+                cls.never_zero = False
 
-    def at(
-        self, logq_N: Float[Tensor, " N"], position_N: Int[Tensor, " N"] | None, length_N: Int[Tensor, " N"] | None
-    ) -> Float[Tensor, " N"]:
-        """The weight of each token. ``logq_N`` arrives detached, in float32 (float64 where the caller's is)."""
-        raise TypeError(f"{type(self).__name__} must define at(logq_N, position_N, length_N)")
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
+        """The weight of each token, from columns that are detached and in float32 (float64 if the caller's are)."""
+        raise TypeError(f"{type(self).__name__} must define weigh(rows)")
 
     def init(self) -> State:
         """Nothing to remember."""
         return ()
 
-    def apply(
-        self, logq_BL: Float[Tensor, "B L"], mask_BL: Bool[Tensor, "B L"], state: State
-    ) -> tuple[Float[Tensor, "B L"], State]:
-        """`at` on the target tokens, 0 elsewhere."""
-        position_BL, length_BL = position_and_length(mask_BL)
-        # Under the mask anything may lie, nan too: log 1 stands in for it.
-        logq_N = torch.where(mask_BL, logq_BL, 0.0).flatten()
-        w_N = self.at(logq_N, position_BL.flatten(), length_BL.flatten())
-        return torch.where(mask_BL, w_N.view_as(logq_BL), 0.0), state
+    def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
+        """`weigh` on the target tokens, 0 elsewhere."""
+        needed = rows.only(self.needs)
+        if self.needs & COUNTED:
+            position_BL, length_BL = position_and_length(mask_BL)
+            needed = needed.adding(position=position_BL, length=length_BL)
+        # Where the mask is False anything may stand, even nan: 0 replaces it.
+        w_N = self.weigh(needed.map(lambda x: torch.where(mask_BL, x, 0).flatten()))
+        return torch.where(mask_BL, w_N.view(mask_BL.shape), 0.0), state
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:
         """No scores."""
@@ -141,8 +156,8 @@ class TokenWeight:
 class Bounded(TokenWeight):
     """The two options that every loss takes: no token counts less than ``floor`` or more than ``cap``.
 
-    They bound the final weight, after any gate: ``floor=0.1`` gives a token that the loss would leave out a tenth of NLL's
-    weight. The peers whose recipes work use floors (TaiLr's code .2, GOLD's .1); a weight that grows without bound needs a cap.
+    They bound the final weight, after any gate: with ``floor=0.1`` a token that the loss would leave out has a tenth of NLL's weight.
+    The code of TaiLr uses a floor of .2 and that of GOLD .1. A weight that grows without bound needs a cap.
     """
 
     floor: float = 0.0
@@ -161,24 +176,3 @@ class Bounded(TokenWeight):
         if self.floor == 0.0 and math.isinf(self.cap):
             return w
         return w.clamp(self.floor, self.cap)
-
-
-def check(owner: object, name: str, low: float, high: float, *, allow_high: bool = False) -> None:
-    """Refuse a field that is not a number in ``[low, high)`` (``[low, high]`` with ``allow_high``), saying what is legal."""
-    value = getattr(owner, name)
-    legal = f"{low:g} <= {name} {'<=' if allow_high else '<'} {high:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not a number; legal: {legal}")
-    if not (low <= value < high or (allow_high and value == high)):
-        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is out of range; legal: {legal}")
-
-
-def spec_of(name: str, weight: Any) -> str:
-    """``name:field=value,...`` with every field that differs from its default: what `losses.parse` reads back.
-
-    A default of None stands for "chosen on construction" (c-Div's cap), and such a value is always shown.
-    """
-    shown = [f.name for f in fields(weight) if getattr(weight, f.name) != f.default]
-    shown.sort(key=lambda field: field in ("floor", "cap"))  # the loss's own fields first
-    parts = [f"{field}={getattr(weight, field)}" for field in shown]
-    return f"{name}:{','.join(parts)}" if parts else name

@@ -9,6 +9,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from widen.data.rows import Rows
+
+from .residual import PLAIN, residual_of
 from .weight import State, Weight
 
 
@@ -19,16 +22,19 @@ def weighted_nll(
     state: State,
     *,
     num_tokens: float | Tensor,
+    entropy_BL: Float[Tensor, "B L"] | None = None,
+    top1_BL: Float[Tensor, "B L"] | None = None,
 ) -> tuple[Float[Tensor, ""], State]:
     r""":math:`-\sum_{b,l} \bar w_{bl} \log Q(x_l|x_{<l}) \,/\, n`: the last lines of Algorithm 1.
 
     Args:
-      logq_BL: log Q of each target token; whatever lies under the mask (nan, -inf) is inert. Half precision is brought to float32.
+      logq_BL: log Q of each target token. Entries where the mask is False may hold anything. Half precision is converted to float32.
       mask_BL: True at target tokens.
       weight: how much each token counts; it sees ``logq_BL`` detached.
       state: from ``weight.init()``, or from the last call.
       num_tokens: number of target tokens of the *whole optimizer step*, all ranks and micro-batches. With it, gradients of
         micro-batches add up to the gradient of the batch, whatever the lengths; a mean per micro-batch would not.
+      entropy_BL, top1_BL: for a weight that needs them (`Rows`).
 
     Returns:
       The loss, to be summed over micro-batches and ranks, and the state. A batch without targets gives a differentiable 0.
@@ -44,10 +50,16 @@ def weighted_nll(
     """
     if logq_BL.shape != mask_BL.shape:
         raise ValueError(f"logq_BL has shape {tuple(logq_BL.shape)}, mask_BL {tuple(mask_BL.shape)}; they must agree")
+    if residual_of(weight) != PLAIN:
+        raise ValueError(
+            f"{weight} moves the logits by {residual_of(weight)}, which log-probabilities of the targets do not determine; use "
+            "widen.head.weighted_linear_nll, which has the hidden states, or a trainer of widen"
+        )
     if logq_BL.dtype not in (torch.float32, torch.float64):
         logq_BL = logq_BL.float()
     logq_BL = torch.where(mask_BL, logq_BL, 0.0)  # before the product: a where() after it still sends 0 * nan backwards
-    w_BL, state = weight.apply(logq_BL.detach(), mask_BL, state)
+    rows = Rows(logq_BL.detach(), entropy=entropy_BL, top1=top1_BL)
+    w_BL, state = weight.apply(rows, mask_BL, state)
     if w_BL.requires_grad:
         raise ValueError(
             f"{weight}: the weights carry a gradient; a weight is a function of *detached* log-probabilities"

@@ -19,9 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from widen.data.targets import IGNORE, Sequences
-from widen.head import HeadLoss, HostCopy, linear_logprob, target_sums, weighted_linear_nll
-from widen.losses import NLL, State, Weight, fitted
+from widen.data.rows import COUNTED, Rows, needs_of
+from widen.data.targets import IGNORE, LOSS_WEIGHTS, Sequences
+from widen.head import HeadLoss, HostCopy, target_sums, weighted_linear_nll
+from widen.losses import NLL, PLAIN, Column, Product, State, Weight, fitted
 
 from . import distributed
 from .figures import Figures, threshold
@@ -112,9 +113,11 @@ class Objective:
         now = self.weight.now(self.state)
         options: dict[str, Any] = {"bias": bias, "softcap": softcap}
         if now.token_local:
+            if LOSS_WEIGHTS in sequences.columns:
+                now = Product(now, Column(LOSS_WEIGHTS))
             out = _one_pass(hidden_ND, head_VD, sequences, now, num_tokens, **options)
             if self.weight.score_columns:  # during its warm-up a Trunc already fills its window
-                self.weigh(out.logq_N, sequences)
+                self.weigh(rows_of(out), sequences)
             return out
         return self._by_sequence(hidden_ND, head_VD, sequences, num_tokens, **options)
 
@@ -130,35 +133,46 @@ class Objective:
     ) -> HeadLoss:
         """A pass without gradient gives the weights; a second one computes the gradient of the active tokens.
 
-        With a fraction a of active tokens this takes 1 + 3a matrix products if one chunk holds all tokens, else up to 1 + 4a.
+        With a fraction a of active tokens this takes 1 + 3a matrix products.
         """
         plain = None if bias is None else bias.detach()
         look = _one_pass(hidden_ND.detach(), head_VD.detach(), sequences, NLL(), 1.0, bias=plain, softcap=softcap)
-        w_N = self.weigh(look.logq_N, sequences)
-        target_N = sequences.target_N.masked_fill(w_N == 0, IGNORE)
-        # linear_logprob gives 0 for a dropped token, even where its log-probability is -inf.
-        logq_N = linear_logprob(hidden_ND, head_VD, target_N, bias=bias, softcap=softcap)
-        # num_tokens is 0 only for a step without targets; values below 1 come from the scale of the weights.
-        loss = -(w_N * logq_N).sum() / (num_tokens or 1.0)
+        w_N = self.weigh(rows_of(look), sequences)
+        residual = self.weight.now(self.state).residual
+        active = Sequences(
+            sequences.target_BC.masked_fill(w_N.view_as(sequences.target_BC) == 0, IGNORE),
+            columns={"w": w_N.view_as(sequences.target_BC)},
+        )
+        given = Column("w", residual)
+        out = _one_pass(hidden_ND, head_VD, active, given, num_tokens, bias=bias, softcap=softcap)
         sums = target_sums(look.logq_N, w_N, look.entropy_N, look.is_top1_N, tokens=look.num_targets)
-        return look._replace(loss=loss, w_N=w_N, sums=sums)
+        if residual != PLAIN:  # the value of a token is not its log q
+            sums = torch.cat([out.sums[:1], sums[1:]])
+        return look._replace(loss=out.loss, w_N=w_N, sums=sums)
 
-    def weigh(self, logq_N: Float[Tensor, " N"], sequences: Sequences) -> Float[Tensor, " N"]:
-        """The weight of each target from log-probabilities alone, padded or packed; 0 elsewhere. Advances the state."""
+    def weigh(self, rows: Rows, sequences: Sequences) -> Float[Tensor, " N"]:
+        """The weight of each target, padded or packed; 0 elsewhere. Advances the state.
+
+        Args:
+          rows: what the head found, one entry per place (`rows_of`). Columns that the loss does not need are not touched.
+          sequences: the targets, with the columns of the batch.
+        """
+        needs = needs_of(self.weight)
+        found = rows.only(needs - COUNTED).map(Tensor.detach)  # positions are counted from the mask
+        found = found.adding(**{name: x.flatten() for name, x in sequences.columns.items() if name in needs})
         if sequences.start_BC is None:  # every row is one sequence already; nothing waits for the device
-            logq_BC, mask_BC = (
-                logq_N.detach().view_as(sequences.target_BC),
-                sequences.mask_N.view_as(sequences.target_BC),
-            )
-            w_BC, self.state = self.weight.apply(logq_BC, mask_BC, self.state)
-            return torch.where(mask_BC, w_BC, 0.0).flatten()
-        logq_SL, mask_SL = sequences.rows(logq_N.detach())
-        w_SL, self.state = self.weight.apply(logq_SL, mask_SL, self.state)
-        return sequences.places(w_SL)
+            mask_BC = sequences.mask_N.view_as(sequences.target_BC)
+            w_BC, self.state = self.weight.apply(found.map(lambda x: x.view_as(mask_BC)), mask_BC, self.state)
+            w_N = torch.where(mask_BC, w_BC, 0.0).flatten()
+        else:
+            w_SL, self.state = self.weight.apply(found.map(sequences.rows), sequences.row_mask, self.state)
+            w_N = sequences.places(w_SL)
+        given_N = sequences.loss_weight_N
+        return w_N if given_N is None else w_N * given_N.to(w_N.dtype)
 
     def add(self, out: HeadLoss, sequences: Sequences, tokens_BC: Tensor, *, divided_by: float | Tensor) -> None:
         """Note one micro-batch. Nothing here waits for the device."""
-        number = HostCopy(sequences.number) if getattr(self.weight, "uses_position", True) else None
+        number = HostCopy(sequences.number) if needs_of(self.weight) & COUNTED else None
         told = HostCopy(divided_by) if isinstance(divided_by, Tensor) else divided_by
         self.pending.append(
             MicroBatch(HostCopy(out.sums), told, number, out.loss.detach(), out.logq_N, out.w_N, sequences, tokens_BC)
@@ -230,6 +244,11 @@ class Objective:
         return gathered
 
 
+def rows_of(out: HeadLoss) -> Rows:
+    """What the head found, as a loss reads it."""
+    return Rows(out.logq_N, entropy=out.entropy_N, top1=out.is_top1_N.to(out.logq_N.dtype))
+
+
 def _one_pass(
     hidden_ND: Tensor,
     head_VD: Tensor,
@@ -241,14 +260,15 @@ def _one_pass(
     softcap: float | None,
 ) -> HeadLoss:
     """Loss and gradient of a token-local loss in one pass over the vocabulary."""
-    needed = getattr(weight, "uses_position", True)
+    needs = needs_of(weight)
     return weighted_linear_nll(
         hidden_ND,
         head_VD,
         sequences.target_N,
         weight,
-        position_N=sequences.position_N if needed else None,
-        length_N=sequences.length_N if needed else None,
+        position_N=sequences.position_N if "position" in needs else None,
+        length_N=sequences.length_N if "length" in needs else None,
+        extra={name: x.flatten() for name, x in sequences.columns.items() if name in needs},
         num_tokens=num_tokens,
         bias=bias,
         softcap=softcap,

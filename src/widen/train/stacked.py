@@ -21,10 +21,10 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from widen.data.batch import Batch
-from widen.data.targets import IGNORE, Sequences
+from widen.data.rows import Rows
+from widen.data.targets import IGNORE, LOSS_WEIGHTS, Sequences
 from widen.head import SUMS, target_sums
-from widen.losses import State, Warmup, Weight
-from widen.losses.compose import WarmupState
+from widen.losses import PLAIN, Warmup, Weight
 from widen.models import checkpoint
 from widen.models.tiny_llama import LlamaShape, TinyLlama, plain_attention
 
@@ -32,6 +32,7 @@ from .figures import Figures
 from .flat_adamw import FlatAdamW
 from .log import Log
 from .loop import Loop
+from .loss_state import advance_on_host, on_device, tensors_of
 from .objective import Objective
 from .order import Order
 from .settings import Configuration
@@ -99,13 +100,16 @@ class Stacked:
             for c, data in zip(configurations, samples, strict=True)
         ]
         self.samples, self.offset_M = _joined(samples, self.device)
-        self.forward = _forward(configurations[0].model, self.device, compile=compile)
+        self._bent = any(loop.weight.residual != PLAIN for loop in loops)
+        self.forward = _forward(configurations[0].model, self.device, bent=self._bent, compile=compile)
         self.together = [at.to(self.device) for at in _together(loops)]
         for objective in self._objectives():
-            objective.state = _on(objective.state, self.device)
+            objective.state = on_device(objective.state, self.device)
         # What a step reads and writes: tensors of its own, so that a CUDA graph can be replayed on them.
         self._index_MB = torch.zeros(M, configurations[0].train.batch_size, dtype=torch.int64, device=self.device)
         self._table_4M = torch.zeros(4, M, dtype=self.flat_MP.dtype, device=self.device)
+        self._residual_M3 = torch.zeros(M, 3, dtype=self.flat_MP.dtype, device=self.device)
+        self._set_residuals()
         self._alive_M = torch.ones(M, dtype=torch.bool, device=self.device)
         self._found_Mq = torch.zeros(M, len(SUMS) + 1, dtype=torch.float64, device=self.device)
         self._captured: torch.cuda.CUDAGraph | None = None
@@ -167,15 +171,24 @@ class Stacked:
 
     def _run(self) -> None:
         """One step on what `_index_MB` and `_table_4M` hold."""
+        changes = any(_changes_at(loop.weight, self.step) for loop in self.loops)
+        if changes:
+            self._set_residuals()
         if not self.graph:
             self._one_step()
             return
-        if self._captured is None or any(_changes_at(loop.weight, self.step) for loop in self.loops):
+        if self._captured is None or changes:
             self._capture()
         assert self._captured is not None
         self._captured.replay()
         for objective in self._objectives():
-            _advance_on_host(objective.state)
+            advance_on_host(objective.state)
+
+    def _set_residuals(self) -> None:
+        """Write down the residual of each model's loss at this step."""
+        for at, objective in zip(self.together, self._objectives(), strict=True):
+            now = objective.weight.now(objective.state).residual
+            self._residual_M3[at] = self._residual_M3.new_tensor([now.tau, now.smooth, now.entropy])
 
     def _one_step(self) -> None:
         """Forward, weights, backward, check, optimizer, observe. Nothing here waits for the device."""
@@ -183,18 +196,22 @@ class Stacked:
         mask_MBT = self.samples.mask_BL[self._index_MB]
         target_MBC = tokens_MBT[..., 1:].masked_fill(~mask_MBT[..., 1:], IGNORE)
         parameters = {name: view.requires_grad_() for name, view in self._views()}
-        logq_MN, entropy_MN, top1_MN = self.forward(parameters, tokens_MBT[..., :-1], target_MBC)
-        w_MN = self._weigh(logq_MN.detach(), target_MBC)
+        value_MN, logq_MN, entropy_MN, top1_MN = self.forward(
+            parameters, tokens_MBT[..., :-1], target_MBC, self._residual_M3
+        )
+        w_MN = self._weigh(logq_MN, entropy_MN, top1_MN, target_MBC)
         tokens_M = (target_MBC != IGNORE).sum((1, 2))
         active_MN = w_MN != 0  # a token of weight 0 may have probability 0: its share is 0, not 0 * -inf
         share_MN = torch.where(active_MN, w_MN / tokens_M.clamp(min=1)[:, None], 0.0)
-        loss = -(share_MN * torch.where(active_MN, logq_MN, 0.0)).sum()
+        loss = -(share_MN * torch.where(active_MN, value_MN, 0.0)).sum()
         grads = torch.autograd.grad(loss, list(parameters.values()))
         grad_MP = torch.cat([grad.flatten(1) for grad in grads], dim=1)
         norm_M: Tensor = torch.linalg.vector_norm(grad_MP, dim=1)
         sums_Mk = vmap(lambda *columns: target_sums(*columns[:4], tokens=columns[4]))(
-            logq_MN.detach(), w_MN, entropy_MN, top1_MN, tokens_M
+            logq_MN, w_MN, entropy_MN, top1_MN, tokens_M
         )
+        if self._bent:  # the value of a token is not its log q
+            sums_Mk[:, 0] = torch.where(active_MN, w_MN * value_MN.detach(), 0.0).sum(1)
         self._found_Mq.copy_(torch.cat([sums_Mk, norm_M[:, None]], dim=1))
         self._alive_M &= norm_M.isfinite() & sums_Mk[:, 0].isfinite() & ~sums_Mk[:, SUMS.index("logq")].isnan()
         with torch.no_grad():
@@ -202,11 +219,24 @@ class Stacked:
         for objective in self._objectives():
             self._observe(objective)
 
-    def _weigh(self, logq_MN: Float[Tensor, "M N"], target_MBC: Int[Tensor, "M B C"]) -> Float[Tensor, "M N"]:
+    def _weigh(
+        self,
+        logq_MN: Float[Tensor, "M N"],
+        entropy_MN: Float[Tensor, "M N"],
+        top1_MN: Float[Tensor, "M N"],
+        target_MBC: Int[Tensor, "M B C"],
+    ) -> Float[Tensor, "M N"]:
         """Each model's weights by its own loss; equal losses without scores take one call together."""
         w_MN = torch.empty_like(logq_MN)
+        weights = None if self.samples.weights_BL is None else self.samples.weights_BL[self._index_MB][..., 1:]
         for at, objective in zip(self.together, self._objectives(), strict=True):
-            w = objective.weigh(logq_MN[at].flatten(), Sequences(target_MBC[at].flatten(0, 1)))
+            columns = (
+                {}
+                if weights is None
+                else {LOSS_WEIGHTS: torch.where(target_MBC[at] == IGNORE, 0.0, weights[at]).flatten(0, 1)}
+            )
+            rows = Rows(logq_MN, entropy=entropy_MN, top1=top1_MN).map(lambda x, at=at: x[at].flatten())  # type: ignore[misc]
+            w = objective.weigh(rows, Sequences(target_MBC[at].flatten(0, 1), columns=columns))
             w_MN[at] = w.view(len(at), -1)
         return w_MN
 
@@ -217,7 +247,7 @@ class Stacked:
         if not self.graph:
             objective.state = after
             return
-        for old, new in zip(_tensors(before), _tensors(after), strict=True):
+        for old, new in zip(tensors_of(before), tensors_of(after), strict=True):
             if old.device.type != "cpu":
                 old.copy_(new)
         objective.state = before
@@ -231,7 +261,7 @@ class Stacked:
         self._states = {id(objective): objective.state for objective in self._objectives()}
         kept = [self.flat_MP, self.optimizer.first_MP, self.optimizer.second_MP, self._alive_M]
         kept += [] if self.optimizer.ema_MP is None else [self.optimizer.ema_MP]
-        kept += [tensor for state in self._states.values() for tensor in _tensors(state) if tensor.is_cuda]
+        kept += [tensor for state in self._states.values() for tensor in tensors_of(state) if tensor.is_cuda]
         copies = [tensor.clone() for tensor in kept]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -298,22 +328,41 @@ def _joined(samples: Sequence[Batch], device: torch.device) -> tuple[Batch, Int[
     """All training samples in one table, and the first row of each model's."""
     sizes = torch.tensor([0] + [len(batch.tokens_BL) for batch in samples[:-1]])
     tokens, mask = (torch.cat([getattr(batch, name) for batch in samples]) for name in ("tokens_BL", "mask_BL"))
-    return Batch(tokens, mask).to(device), sizes.cumsum(0).to(device)
+    weights = None
+    if any(batch.weights_BL is not None for batch in samples):
+        weights = torch.cat(
+            [batch.mask_BL.float() if batch.weights_BL is None else batch.weights_BL for batch in samples]
+        )
+    return Batch(tokens, mask, weights).to(device), sizes.cumsum(0).to(device)
 
 
-def _forward(shape: LlamaShape, device: torch.device, *, compile: bool) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    """Log-probability of each target, entropy and whether the target is the most likely token, each [M, N]."""
+def _forward(
+    shape: LlamaShape, device: torch.device, *, bent: bool, compile: bool
+) -> Callable[..., tuple[Tensor, ...]]:
+    """Value of each target, which alone has a gradient, its log-probability, the entropy, and whether it is the most likely token.
+
+    The value is the log-probability; with ``bent`` it is the one that each model's residual asks for (`widen.losses.Residual`).
+    """
     net = TinyLlama(shape, attend=plain_attention).to(device)
 
-    def one(parameters: dict[str, Tensor], inputs_BC: Tensor, target_BC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def one(
+        parameters: dict[str, Tensor], inputs_BC: Tensor, target_BC: Tensor, residual_3: Tensor
+    ) -> tuple[Tensor, ...]:
         hidden = functional_call(net, parameters, (inputs_BC,))
         logp_BCV = F.linear(hidden, parameters["head"]).log_softmax(-1)
         counts = target_BC != IGNORE
-        logq = logp_BCV.gather(-1, target_BC.clamp(min=0)[..., None])[..., 0]
+        place = target_BC.clamp(min=0)[..., None]
+        logq = logp_BCV.gather(-1, place)[..., 0]
+        value = logq
+        if bent:
+            tau, smooth, bonus = residual_3
+            tempered_BCV = tau * (logp_BCV / tau).log_softmax(-1)
+            value = (1 - smooth) * tempered_BCV.gather(-1, place)[..., 0] + smooth * tempered_BCV.mean(-1)
+            value = value - bonus * (logp_BCV.exp() * logp_BCV).sum(-1)
         seen = logp_BCV.detach()
         entropy = -(seen.exp() * seen).sum(-1)
         top1 = (logq.detach() == seen.amax(-1)).to(logq.dtype)
-        return tuple(torch.where(counts, x, 0.0).flatten() for x in (logq, entropy, top1))  # type: ignore[return-value]
+        return tuple(torch.where(counts, x, 0.0).flatten() for x in (value, logq.detach(), entropy, top1))
 
     stacked = vmap(one)
     return torch.compile(stacked, dynamic=False) if compile else stacked
@@ -337,27 +386,3 @@ def _ours(loop: Loop) -> bool:
 def _changes_at(weight: Weight, step: int) -> bool:
     """Whether a schedule passes to its next loss at this step."""
     return isinstance(weight, Warmup) and weight.steps == step
-
-
-def _on(state: State, device: torch.device) -> State:
-    """The state with its tensors on a device; the step counter of a schedule stays on the host."""
-    parts = [
-        _on(part, device) if isinstance(part, tuple) else part if part.dtype == torch.int64 and _counter(state) else part.to(device)
-        for part in state
-    ]  # fmt: skip
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-
-
-def _counter(state: State) -> bool:
-    return isinstance(state, WarmupState)
-
-
-def _advance_on_host(state: State) -> None:
-    """A replayed graph runs no Python: count the step of a schedule here."""
-    if isinstance(state, WarmupState):
-        state.step.add_(1)
-
-
-def _tensors(state: State) -> list[Tensor]:
-    """All tensors of a nested state."""
-    return [leaf for part in state for leaf in (_tensors(part) if isinstance(part, tuple) else [part])]

@@ -1,0 +1,100 @@
+"""Weights that come with the data multiply any loss: one per row or one per token, padded, packed or accumulated, in both hosts."""
+
+import pytest
+import torch
+from trainer_runs import WAYS, apart, pad, rows, tiny_model, train, train_sft
+from transformers import DataCollatorWithFlattening
+
+from widen.hosts.collate import WithColumns
+from widen.hosts.transformers import Trainer
+from widen.losses import Rows, parse
+
+
+def weighed(*, per_token):
+    """The rows with weights: 0 for some, and lists of unequal numbers if ``per_token``."""
+    generator = torch.Generator().manual_seed(2)
+    made = []
+    for i, row in enumerate(rows()[:8]):
+        number = float(i % 3)
+        each = torch.rand(len(row["input_ids"]), generator=generator).tolist()
+        made.append(row | {"loss_weights": each if per_token else number})
+    return made
+
+
+def by_hand(loss, data):
+    """Gradient of the first step in plain PyTorch: the loss of each token times its weight, over the number of targets."""
+    model, weight, total, count = tiny_model(), parse(loss), 0.0, 0
+    for row in data[:4]:
+        ids, labels = torch.tensor([row["input_ids"]]), torch.tensor([row["labels"]])
+        logp = model(ids).logits[:, :-1].log_softmax(-1)
+        logq, mask = logp.gather(-1, ids[:, 1:, None])[..., 0], labels[:, 1:] != -100
+        w, _ = weight.apply(Rows(logq.detach()), mask, weight.init())
+        value = logq if loss != "smooth:eps=0.1" else 0.9 * logq + 0.1 * logp.mean(-1)
+        given = torch.as_tensor(row["loss_weights"])
+        given = given.expand(len(row["input_ids"])) if given.dim() == 0 else given
+        total = total - (given[1:] * w * value)[mask].sum()
+        count += int(mask.sum())
+    (total / count).backward()
+    return [torch.cat([p.grad.flatten() for _, p in sorted(model.named_parameters())])]
+
+
+@pytest.mark.parametrize(
+    ("loss", "per_token"), [("cdiv:alpha=1.4", True), ("dco:n=4", False), ("smooth:eps=0.1", True)]
+)
+def test_weights_of_the_data_multiply_the_loss_however_it_is_cut(loss, per_token):
+    from widen.hosts.trl import SFTTrainer
+
+    data = weighed(per_token=per_token)
+    whole = train(Trainer, WAYS["4x1"], loss=loss, data=data, collator=WithColumns(pad))[0].gradients
+    assert apart(whole[:1], by_hand(loss, data)) < 1e-5
+    accumulated = train(Trainer, WAYS["1x4"], loss=loss, data=data, collator=WithColumns(pad))[0].gradients
+    packed = train(Trainer, WAYS["packed 2x2"], loss=loss, data=data)[
+        0
+    ].gradients  # a known collator is wrapped by the trainer
+    assert apart(accumulated, whole) < 1e-5
+    assert apart(packed, whole) < 1e-5
+    for way in ("1x4", "packed 4x1"):
+        assert apart(train_sft(SFTTrainer, WAYS[way], loss=loss, data=data)[0].gradients, whole) < 1e-5
+
+
+def test_what_would_lose_or_misplace_a_weight_is_refused():
+    from widen.hosts.trl import SFTTrainer
+
+    data = weighed(per_token=False)
+    changes = {"packing": True, "max_length": 30, "dataset_kwargs": None}
+    with pytest.raises(ValueError, match="the collator dropped it"):
+        train(Trainer, WAYS["4x1"], loss="nll", data=data, collator=pad_tokens_only)
+    with pytest.raises(ValueError, match="packing=True: TRL packs input_ids and labels and drops"):
+        train_sft(SFTTrainer, WAYS["4x1"], loss="nll", data=data, changes=changes)
+    for bad in (-0.5, float("nan")):
+        data[2]["loss_weights"] = bad
+        with pytest.raises(ValueError, match=r"loss_weights is (-0\.5|nan) in row 2 of the batch; legal: finite"):
+            train(Trainer, WAYS["4x1"], loss="nll", data=data, collator=WithColumns(pad))
+
+
+def pad_tokens_only(features):
+    return pad([{"input_ids": row["input_ids"], "labels": row["labels"]} for row in features])
+
+
+def test_columns_follow_their_tokens_through_either_padding_and_flattening():
+    features = [
+        {"input_ids": [5, 6], "labels": [5, 6], "loss_weights": 0.5},
+        {"input_ids": [7, 8, 9], "labels": [7, 8, 9], "loss_weights": [0.0, 1.0, 2.0]},
+    ]
+
+    def left(made):
+        batch = pad(made)
+        return {key: x.flip(1) if key == "attention_mask" else left_aligned(x, made) for key, x in batch.items()}
+
+    def left_aligned(x, made):
+        return torch.stack([row.roll(x.shape[1] - len(one["input_ids"])) for row, one in zip(x, made, strict=True)])
+
+    assert WithColumns(left)(features)["loss_weights"].tolist() == [[0.0, 0.5, 0.5], [0.0, 1.0, 2.0]]
+    flat = WithColumns(DataCollatorWithFlattening())(features)
+    assert flat["loss_weights"].tolist() == [[0.5, 0.5, 0.0, 1.0, 2.0]]
+    with pytest.raises(ValueError, match=r"row 1 of the batch has 2 entries for 3 tokens"):
+        WithColumns(pad)([features[0], features[1] | {"loss_weights": [1.0, 2.0]}])
+    with pytest.raises(ValueError, match=r"row 1 of the batch has no loss_weights"):
+        WithColumns(pad)([features[0], {"input_ids": [7], "labels": [7]}])
+    with pytest.raises(ValueError, match="neither pads nor concatenates"):
+        WithColumns(lambda made: {"input_ids": torch.zeros(2, 3)})(features)
