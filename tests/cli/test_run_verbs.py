@@ -173,9 +173,9 @@ def test_a_run_killed_midway_ends_with_the_same_bits(tmp_path):
         "--loss",
         "nll:steps=20 then truncr:drop=0.25,window=64",
         "--steps",
-        "400",
+        "160",
         "--save-every",
-        "20",
+        "10",
         *TINY,
     ]
     env = dict(os.environ, OMP_NUM_THREADS="1")

@@ -23,7 +23,7 @@ from head_oracle import (
 
 from widen.head import (
     HostCopy,
-    config,
+    head_config,
     host_copy,
     linear_logprob,
     logit_buffer,
@@ -225,8 +225,8 @@ def test_a_lane_has_a_bit_for_every_block(vocabulary, itemsize):
 @pytest.fixture
 def early(monkeypatch):
     """One row in four is launched before the host knows the target rows, however little there is to multiply."""
-    monkeypatch.setattr(config, "EARLY_LAUNCH", config.EarlyLaunch(one_in=4, least=0))
-    monkeypatch.setattr(config, "_TILE", 1)
+    monkeypatch.setattr(head_config, "EARLY_LAUNCH", head_config.EarlyLaunch(one_in=4, least=0))
+    monkeypatch.setattr(head_config, "_TILE", 1)
 
 
 @pytest.mark.usefixtures("early")
@@ -240,8 +240,8 @@ def test_an_early_launch_changes_nothing_however_few_rows_have_targets(counted, 
     problem = Problem.make((32, 57, 12), torch.float32, ignored=0.0)
     problem.target[torch.randperm(32, generator=torch.Generator().manual_seed(0))[counted:]] = -100
     results = []
-    for launch in (config.EARLY_LAUNCH, None):
-        monkeypatch.setattr(config, "EARLY_LAUNCH", launch)
+    for launch in (head_config.EARLY_LAUNCH, None):
+        monkeypatch.setattr(head_config, "EARLY_LAUNCH", launch)
         out = problem.weighted(Power(), impl="triton", workspace=20 * 64 * 4)
         results.append((*out[:4], *torch.autograd.grad(out.loss, list(problem.leaves.values()))))
     for a, b in zip(*results, strict=True):

@@ -58,7 +58,8 @@ def test_precision_and_recall_are_means_over_problems_of_what_each_answers_proba
 def test_its_runs_have_a_page(made):
     root, experiments, _ = made
     html = report([load(folder_of(root, one).path) for one in experiments]).html()
-    assert "Frontiers (countdown, exact)" in html
+    assert "The trade-off" in html
+    assert "countdown, exact" in html
     assert "PR curves" in html
 
 
