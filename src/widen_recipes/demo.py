@@ -14,7 +14,7 @@ from widen.models.tiny_llama import LlamaShape
 from widen.run.experiment import Experiment
 from widen.train.settings import AdamW, Configuration, Schedule, Train
 
-STEPS = 300
+STEPS = 100
 DECODINGS = ("grid",)
 LOSSES = {
     "NLL": "nll",

@@ -353,7 +353,8 @@ def test_an_endless_answer_is_given_up_at_the_limit():
 def test_the_first_interrupt_is_heard_while_every_server_is_silent(after, tmp_path):
     """At the start and while samples are drawn; the servers would have an hour to answer."""
     code = f"""
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored SIGINT
 sys.path.insert(0, {str(SCRIPT.parent)!r})
 from test_server_faults import sample
 print("ready", flush=True)
