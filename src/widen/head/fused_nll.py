@@ -20,7 +20,16 @@ from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, r
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
 from .row_ops import PLAIN, RowOps, RowStats, real_dtype
-from .row_ops_torch import eager_logp, eager_stats, eager_value, target_sums
+from .row_ops_torch import (
+    call_rows_fn,
+    eager_entropy,
+    eager_logits,
+    eager_logq,
+    eager_top1,
+    eager_value,
+    target_sums,
+)
+from .whole_batch import add_active_rows, describe
 
 
 @runtime_checkable
@@ -37,15 +46,21 @@ class TokenLocalWeight(Protocol):
       >>> round(Unsure().weigh(Rows(torch.tensor([0.25]).log())).item(), 6)
       0.75
 
-      Three attributes are optional. ``needs`` names the columns of `Rows` that `weigh` reads (default: logq, position, length); no other
-      is passed. ``residual``, with the attributes tau, smooth and entropy, replaces softmax - onehot (`RowOps`). ``never_zero = True``
-      promises that no weight is 0: the head then does not wait for the device once per chunk to skip rows of weight 0. A broken promise
-      costs products, not correctness.
+    Optional attributes:
+
+    - ``needs`` names the columns of `Rows` that `weigh` reads (default: logq, position, length). No other is passed.
+    - ``residual``, with the attributes tau, smooth and entropy, replaces softmax - onehot (`RowOps`).
+    - ``rows_fn(z_CV, target_C) -> loss_C, dz_CV`` replaces -log q and its gradient by any function of a row of logits. The logits come in
+      float32 or better, after a soft cap; do not change them. It runs in PyTorch, one chunk at a time. ``eager`` takes the gradient of
+      ``loss_C`` by autograd instead of ``dz_CV``: compare the two to test your function.
+    - ``never_zero = True`` promises that no weight is 0: the head then does not wait for the device once per chunk to skip rows. A broken
+      promise costs products, not correctness.
+    - ``at_once = True`` asks for one call of `weigh` with all target rows, for weights that depend on whole sequences.
     """
 
     @property
     def token_local(self) -> bool:
-        """True: the weight of a token depends on that token alone."""
+        """True: the weight of a token depends on that token alone, or `weigh` is called ``at_once``."""
         ...
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
@@ -60,7 +75,7 @@ class HeadLoss(NamedTuple):
     """
 
     loss: Float[Tensor, ""]
-    """sum of -w log q over the targets / num_tokens; another residual has another value than log q."""
+    """Sum of -w log q over the targets / num_tokens. Another residual replaces log q by the function that it is the gradient of."""
     logq_N: Float[Tensor, " N"]
     """log Q of each target token."""
     w_N: Float[Tensor, " N"]
@@ -100,13 +115,16 @@ def weighted_linear_nll(
     onehot in place, ``weight.weigh`` in PyTorch, and two products. A row of weight 0 costs no backward product (``logit_buffer.py``):
     1 + 2a products if a fraction a of the rows is active.
 
+    A weight that asks for all rows ``at_once`` (Trunc, TruncR and DCO in the trainers) takes 1 + 2a products too if the logits of all
+    rows fit in ``workspace``. If they do not, the active rows outside the last chunk are multiplied once more: at most 1 + 3a.
+
     The gradient is ready when the forward ends. ``backward`` multiplies it by the upstream gradient and hands it over, once; a second
     backward through the same loss is an error. dW is summed over chunks in the dtype of the products and rounded once per chunk.
     ``accumulate=torch.float32`` rounds once; it needs a float32 dW until the forward ends, and Triton then reads the logits twice.
     In float16, dX and dW are kept in float32 until the backward: without the loss scale they would underflow.
 
-    A loss with another ``residual`` than softmax - onehot takes the same products. Its rows run in PyTorch also on a GPU: ``auto`` then
-    takes ``chunked``, and ``triton`` is refused.
+    A loss with another ``residual`` than softmax - onehot takes the same products. A loss with a ``rows_fn`` runs its rows in PyTorch also
+    on a GPU: ``auto`` then takes ``chunked``, and ``triton`` is refused.
 
     Args:
       hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate: as for `linear_logprob`.
@@ -136,7 +154,10 @@ def weighted_linear_nll(
     """
     residual = getattr(weight, "residual", None)
     form = PLAIN if residual is None else (residual.tau, residual.smooth, residual.entropy)
-    call = HeadCall(hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate, form)
+    rows_fn = getattr(weight, "rows_fn", None)
+    call = HeadCall(
+        hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate, form, rows_fn
+    )
     rows = Rows(position=position_N, length=length_N, extra=extra)
     run: Any = _weighted_linear_nll
     if torch.compiler.is_compiling():  # shapes depend on data: break the graph and run the head as it is
@@ -173,9 +194,9 @@ def _weighted_linear_nll(call: HeadCall, weight: TokenLocalWeight, rows: Rows, n
 def _check_weight(weight: TokenLocalWeight) -> None:
     if not getattr(weight, "token_local", False) or not callable(getattr(weight, "weigh", None)):
         raise ValueError(
-            f"weight={weight} is not token-local (token_local = True and a method weigh): its weights need whole sequences, and "
-            "the gradient here is computed one chunk of tokens at a time. Use logq = linear_logprob(hidden, head, target), which "
-            "serves every loss, then losses.weighted_nll(logq, mask, weight, state, num_tokens=n)"
+            f"weight={weight} is not token-local (token_local = True and a method weigh): its weights need whole sequences, which "
+            "are unknown here. Use logq = linear_logprob(hidden, head, target), which serves every loss, then "
+            "losses.weighted_nll(logq, mask, weight, state, num_tokens=n)"
         )
 
 
@@ -191,10 +212,9 @@ class _Targets(NamedTuple):
         target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
         return cls(row_T, target_T, rows if row_T is None else rows.map(lambda x: x[row_T]))
 
-    def weigh(self, weight: TokenLocalWeight, stats: RowStats, at: slice) -> Tensor:
+    def weigh(self, weight: TokenLocalWeight, at: slice, logq_C: Tensor, entropy_C: Tensor, top1_C: Tensor) -> Tensor:
         """``weight.weigh`` on the rows ``at`` of the T, whose statistics are given, with its result checked."""
-        logq_C = stats.logq_C
-        found = Rows(logq_C, entropy=stats.entropy_C, top1=stats.top1_C)
+        found = Rows(logq_C, entropy=entropy_C, top1=top1_C)
         w_C = weight.weigh(self.rows.map(lambda x: x[at]).joined(found.only(needs_of(weight))))
         if not isinstance(w_C, Tensor) or w_C.shape != logq_C.shape or not w_C.is_floating_point():
             got = f"{w_C.dtype} {tuple(w_C.shape)}" if isinstance(w_C, Tensor) else type(w_C).__name__
@@ -218,21 +238,19 @@ def _eager(
     call: HeadCall, weight: TokenLocalWeight, targets: _Targets, divisor: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss, reported rows and their sums, with all logits kept and the gradient left to autograd."""
-    hidden_TD = call.hidden_ND if targets.row_T is None else call.hidden_ND[targets.row_T]
-    logp_TV = eager_logp(hidden_TD, call.head_VD, call.bias_V, call.softcap)
-    stats, value_T = eager_stats(logp_TV, targets.target_T), eager_value(logp_TV, targets.target_T, *call.residual)
+    hidden_TD, target_T = call.hidden_ND if targets.row_T is None else call.hidden_ND[targets.row_T], targets.target_T
+    z_TV = eager_logits(hidden_TD, call.head_VD, call.bias_V, call.softcap)
+    logp_TV = z_TV.log_softmax(-1)
+    if call.rows_fn is None:
+        value_T = eager_value(logp_TV, target_T, *call.residual)
+    else:
+        value_T = -call_rows_fn(call.rows_fn, z_TV, target_T)[0]
     with torch.no_grad():
-        w_T = targets.weigh(weight, stats, slice(None))
+        stats = eager_logq(logp_TV, target_T), eager_entropy(logp_TV), eager_top1(logp_TV, target_T)
+        w_T = targets.weigh(weight, slice(None), *stats)
+        each_kT = torch.stack((stats[0], w_T, *stats[1:]))
     loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, value_T)).sum() / divisor
-    each_kT = torch.stack((stats.logq_C, w_T, stats.entropy_C, stats.top1_C))
-    sums = target_sums(*each_kT, tokens=len(w_T))
-    return loss, each_kT, sums if call.residual == PLAIN else _with_value(sums, w_T, value_T.detach())
-
-
-def _with_value(sums: Tensor, w_T: Tensor, value_T: Tensor) -> Tensor:
-    """`SUMS` of a loss whose rows have another value than log q."""
-    weighted = torch.where(w_T == 0, 0.0, w_T.to(sums.dtype) * value_T).sum()
-    return torch.cat([weighted[None], sums[1:]])
+    return loss, each_kT, target_sums(*each_kT, tokens=len(w_T), value_N=value_T.detach())
 
 
 class _OnePass:
@@ -263,42 +281,41 @@ class _OnePass:
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]]:
         """Loss, reported rows (log q, weight, entropy, top-1), their sums, and the gradients of hidden states, head and bias."""
         table = self.table[:, : len(targets.target_T)]
-        lse_T, factor_T, logq_T, w_T, entropy_T, top1_T = table.unbind()
-        value_T = None if self.config.ops.plain else torch.empty_like(logq_T)
-        self._fill(weight, targets, RowStats(lse_T, logq_T, entropy_T, top1_T, factor_T), w_T, value_T, 1.0 / divisor)
+        logq_T, w_T, entropy_T, top1_T, factor_T, value_T = table.unbind()
+        stats = RowStats(logq_T, entropy_T, top1_T, factor_T, logq_T if self.config.ops.plain else value_T)
+        fill = self._at_once if getattr(weight, "at_once", False) else self._by_chunk
+        fill(weight, targets, stats, w_T, 1.0 / divisor)
         del self.buffer  # dW may need a copy in another dtype next
         dx, dw, db = self.gradients.finished()
-        sums = self.config.ops.sum_targets(table[2:])
-        if value_T is not None:
-            sums = _with_value(sums, w_T, value_T)
+        sums = self.config.ops.sum_targets(table[:4], stats.value_C)
         loss = (sums[0] / -divisor).to(w_T.dtype)
-        return loss, table[2:], sums, (dx, None if dw is None else dw.to(self.head_dtype), db)
+        return loss, table[:4], sums, (dx, None if dw is None else dw.to(self.head_dtype), db)
 
-    def _fill(
-        self,
-        weight: TokenLocalWeight,
-        targets: _Targets,
-        stats: RowStats,
-        w_T: Tensor,
-        value_T: Tensor | None,
-        scale: float,
+    def _by_chunk(
+        self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor, scale: float
     ) -> None:
-        """Fill ``stats``, ``w_T`` and ``value_T`` chunk by chunk, and add the gradients of the active rows."""
+        """Fill ``stats`` and ``w_T`` chunk by chunk, and add the gradients of the active rows."""
         backward, never_zero = any(self.needs), getattr(weight, "never_zero", False)
         if backward and not never_zero:
             self.gradients.clear_hidden()  # rows of weight 0 are never added
         for chunk in self.buffer.chunks():
-            at = chunk.at
-            here, value_C = stats.part(at), None if value_T is None else value_T[at]
-            self.config.ops.fill_stats(chunk.z_CV, targets.target_T[at], here, residual=backward, value_C=value_C)
-            w_T[at] = targets.weigh(weight, here, at)
+            at, here = chunk.at, stats.part(chunk.at)
+            self.config.ops.fill_stats(chunk.z_CV, targets.target_T[at], here, residual=backward)
+            w_T[at] = targets.weigh(weight, at, *here[:3])
             if not backward:
                 continue
-            stats.factor_C[at].mul_(w_T[at])  # the coefficient of each row, launched before the wait in `hold`
+            here.factor_C.mul_(w_T[at])  # the coefficient of each row, launched before the wait in `hold`
             active = self.buffer.hold(chunk, None if never_zero else w_T[at])
             if active is not None:
                 z_CV, hidden_CD, at_C, row_C = active
                 self.gradients.add(z_CV, hidden_CD, row_C, stats.factor_C[at_C], scale=scale)
+
+    def _at_once(self, weight: TokenLocalWeight, targets: _Targets, stats: RowStats, w_T: Tensor, scale: float) -> None:
+        """The same with one call of `weigh`."""
+        kept = describe(self.buffer, targets.target_T, stats, keep=any(self.needs))
+        w_T.copy_(targets.weigh(weight, slice(None), *stats[:3]))
+        if any(self.needs):
+            add_active_rows(self.gradients, self.buffer, kept, targets.target_T, targets.row_T, w_T, scale=scale)
 
 
 class _HandOver(torch.autograd.Function):

@@ -44,46 +44,40 @@ class Gradients:
         self._fresh, self._cleared = True, False
 
     def add(
-        self, residual_CV: Tensor, hidden_CD: Tensor, row: slice | Tensor, coefficient_C: Tensor | None = None, *, scale: float = 1.0
-    ) -> None:  # fmt: skip
-        """Add ``scale`` times the gradients of one chunk. ``coefficient_C`` multiplies its rows unless the residual contains it.
+        self, residual_CV: Tensor, hidden_CD: Tensor, row: slice | Tensor, coefficient_C: Tensor, *, scale: float = 1.0
+    ) -> None:
+        """Add ``scale`` times the gradients of one chunk, whose rows ``coefficient_C`` multiplies.
 
         The coefficient multiplies the D columns of the hidden states and of dX, not the V columns of the residual: the residual can be
         written before the weights are known, and the logits are read from memory once.
         """
-        dx_CD = (
-            None if self.hidden is None else self._hidden_product(self.hidden, residual_CV, row, coefficient_C, scale)
-        )
-        if coefficient_C is not None:
-            pairs = [] if dx_CD is None else [(dx_CD, dx_CD)]
-            if residual_CV.dtype == torch.float16:
-                if pairs:
-                    self._ops.scale_rows(coefficient_C, *pairs)
-                coefficient_C, scale, pairs = coefficient_C * _HALF_HEADROOM, scale / _HALF_HEADROOM, []
-            if self.head is not None:
-                scaled_CD = hidden_CD.new_empty(hidden_CD.shape)
-                pairs.append((hidden_CD, scaled_CD))
-                hidden_CD = scaled_CD
+        dx_CD = None if self.hidden is None else self._hidden_product(self.hidden, residual_CV, row, scale)
+        pairs = [] if dx_CD is None else [(dx_CD, dx_CD)]
+        if residual_CV.dtype == torch.float16:
             if pairs:
-                self._ops.scale_rows(coefficient_C, *pairs)  # both in one launch: a small model waits for the host
+                self._ops.scale_rows(coefficient_C, *pairs)
+            coefficient_C, scale, pairs = coefficient_C * _HALF_HEADROOM, scale / _HALF_HEADROOM, []
+        if self.head is not None:
+            scaled_CD = hidden_CD.new_empty(hidden_CD.shape)
+            pairs.append((hidden_CD, scaled_CD))
+            hidden_CD = scaled_CD
+        if pairs:
+            self._ops.scale_rows(coefficient_C, *pairs)  # both in one launch: a small model waits for the host
         if self.hidden is not None and dx_CD is not None:
             self._place(self.hidden, dx_CD, row)
-            del dx_CD  # free it before the next product, if it is not part of dX itself
+            del dx_CD, pairs  # free it before the next product, if it is not part of dX itself
         if self.head is not None:
             add_product_(self.head, residual_CV.t(), hidden_CD, scale=scale, fresh=self._fresh)
         if self.bias is not None:
-            one_C = residual_CV.new_ones(len(residual_CV)) if coefficient_C is None else coefficient_C
-            add_product_(self.bias[:, None], residual_CV.t(), one_C.to(residual_CV)[:, None], scale=scale, fresh=False)
+            one_C1 = coefficient_C.to(residual_CV)[:, None]
+            add_product_(self.bias[:, None], residual_CV.t(), one_C1, scale=scale, fresh=False)
         self._fresh = False
 
-    def _hidden_product(
-        self, dx_ND: Tensor, residual_CV: Tensor, row: slice | Tensor, coefficient_C: Tensor | None, scale: float
-    ) -> Tensor:
+    def _hidden_product(self, dx_ND: Tensor, residual_CV: Tensor, row: slice | Tensor, scale: float) -> Tensor:
         """The product for dX: in its final place if possible, else in memory of its own."""
         # With `accumulate` the weighted row is rounded once; without, the product is rounded and then its multiple.
-        wide = self._wide if coefficient_C is not None else dx_ND.dtype
-        into_row = isinstance(row, slice) and wide == dx_ND.dtype
-        dx_CD = dx_ND[row] if into_row else dx_ND.new_empty(len(residual_CV), dx_ND.shape[1], dtype=wide)
+        into_row = isinstance(row, slice) and self._wide == dx_ND.dtype
+        dx_CD = dx_ND[row] if into_row else dx_ND.new_empty(len(residual_CV), dx_ND.shape[1], dtype=self._wide)
         add_product_(dx_CD, residual_CV, self._head_VD, scale=scale, fresh=True)
         return dx_CD
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .row_ops import PLAIN, RowOps
-from .row_ops_torch import TorchRowOps
+from .row_ops_torch import RowsFn, TorchRowOps
 
 Impl = Literal["auto", "eager", "chunked", "triton"]
 
@@ -63,6 +63,7 @@ class HeadCall(NamedTuple):
     accumulate: torch.dtype | None
     residual: tuple[float, float, float] = PLAIN
     """tau, smooth and entropy (`RowOps`)."""
+    rows_fn: RowsFn | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ def config_for(call: HeadCall) -> HeadConfig | None:
     """Check the arguments and decide how the call runs; None means eager."""
     check_tensors(call)
     dtype = product_dtype(call)
-    chosen = choose_impl(call.impl, call.head_VD.device, dtype, plain=call.residual == PLAIN)
+    chosen = choose_impl(call.impl, call.head_VD.device, dtype, rows_fn=call.rows_fn is not None)
     if call.softcap is not None and not call.softcap > 0:
         raise ValueError(f"softcap={call.softcap} is not positive; legal: None or a number above 0")
     if call.accumulate not in (None, torch.float32, torch.float64):
@@ -121,7 +122,7 @@ def config_for(call: HeadCall) -> HeadConfig | None:
         return None
     workspace = default_workspace(call.head_VD.device) if call.workspace is None else call.workspace
     one_read = dtype in ONE_READ and call.accumulate is None
-    ops = row_ops(chosen, call.softcap, one_read=one_read, residual=call.residual)
+    ops = row_ops(chosen, call.softcap, one_read=one_read, residual=call.residual, rows_fn=call.rows_fn)
     early = EARLY_LAUNCH if chosen == "triton" else None
     return HeadConfig(ops=ops, dtype=dtype, workspace=workspace, accumulate=call.accumulate, early=early)
 
@@ -132,39 +133,38 @@ def row_ops(
     *,
     one_read: bool = False,
     residual: tuple[float, float, float] = PLAIN,
+    rows_fn: RowsFn | None = None,
 ) -> RowOps:
     """The row operations of an implementation. Triton is imported here and not before."""
+    tau, smooth, entropy = residual
     if impl == "chunked":
-        tau, smooth, entropy = residual
-        return TorchRowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy)
+        return TorchRowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy, rows_fn=rows_fn)
     from .row_ops_triton import TritonRowOps
 
-    return TritonRowOps(softcap=softcap, one_read=one_read and softcap is None)
+    once = one_read and softcap is None
+    return TritonRowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy, one_read=once)
 
 
 def choose_impl(
-    impl: Impl, device: torch.device, dtype: torch.dtype, *, plain: bool = True
+    impl: Impl, device: torch.device, dtype: torch.dtype, *, rows_fn: bool = False
 ) -> Literal["eager", "chunked", "triton"]:
-    """The implementation that runs; for ``auto`` the logger ``widen.head`` says why (level DEBUG).
-
-    ``plain`` says that the residual is softmax - onehot, the only one that the kernels have.
-    """
+    """The implementation that runs; for ``auto`` the logger ``widen.head`` says why (level DEBUG)."""
     if impl not in get_args(Impl):
         raise ValueError(f"impl={impl!r} is unknown; legal: {', '.join(get_args(Impl))}")
     if impl != "auto":
         if impl == "triton":
             _require_triton(device, dtype)
-            if not plain:
+            if rows_fn:
                 raise ValueError(
-                    "impl='triton' has the residual softmax - onehot only, and this loss has another one; use impl='chunked' or 'auto'"
+                    "impl='triton' cannot run the rows_fn of this loss, which is PyTorch code; use impl='chunked' or 'auto'"
                 )
         return impl
     if device.type != "cuda":
         chosen, why = "chunked", f"the tensors are on {device.type}"
     elif dtype == torch.float64:
         chosen, why = "chunked", "the kernels compute in float32 and the tensors are float64"
-    elif not plain:
-        chosen, why = "chunked", "the kernels have the residual softmax - onehot only, and this loss has another one"
+    elif rows_fn:
+        chosen, why = "chunked", "this loss has a rows_fn, which is PyTorch code"
     elif not _has_triton():
         chosen, why = "chunked", "Triton is not installed"
     else:

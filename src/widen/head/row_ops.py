@@ -1,7 +1,6 @@
 """The interface between the head and a chunk of logits: what is computed for each row, and the operations that compute it.
 
-`TorchRowOps` runs on any device, `TritonRowOps` on CUDA. A new row statistic is a field of `RowStats` that both fill in `fill_stats`. Both
-compute the residual softmax - onehot; other residuals (``tau``, ``smooth``, ``entropy`` of `RowOps`) are computed by `TorchRowOps` alone.
+`TorchRowOps` runs on any device, `TritonRowOps` on CUDA. A new row statistic is a field of `RowStats` that both fill in `fill_stats`.
 
 Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk, H holes, k entries of `SUMS`.
 """
@@ -29,8 +28,6 @@ PLAIN = (1.0, 0.0, 0.0)
 class RowStats(NamedTuple):
     """One number per row, in float32 (float64 for float64 logits), filled in place chunk by chunk."""
 
-    lse_C: Float[Tensor, " C"]
-    """Log-sum-exp of the logits."""
     logq_C: Float[Tensor, " C"]
     """Log-probability of the target."""
     entropy_C: Float[Tensor, " C"]
@@ -38,17 +35,20 @@ class RowStats(NamedTuple):
     """1 if the target is the most likely token, else 0."""
     factor_C: Float[Tensor, " C"]
     """The residual of a row is this factor times the row that `RowOps.fill_stats` leaves in the buffer."""
+    value_C: Float[Tensor, " C"]
+    """The function of the logits whose gradient is minus the residual. For softmax - onehot that is log q, and both share memory."""
 
     @classmethod
-    def empty(cls, rows: int, like: Tensor) -> RowStats:
+    def empty(cls, rows: int, like: Tensor, *, plain: bool) -> RowStats:
         """Uninitialised memory for ``rows`` rows, on the device of ``like``."""
         # One tensor per field. Views of one table could not be edited in place by the caller of `linear_logprob`, and their unaligned
         # starts would make Triton compile another kernel.
-        return cls(*(like.new_empty(rows, dtype=real_dtype(like.dtype)) for _ in cls._fields))
+        logq_C, *rest = (like.new_empty(rows, dtype=real_dtype(like.dtype)) for _ in range(4 if plain else 5))
+        return cls(logq_C, *rest, logq_C) if plain else cls(logq_C, *rest)
 
     def part(self, chunk: slice) -> RowStats:
         """Views of the rows of one chunk: filling them fills the whole."""
-        if chunk.start == 0 and chunk.stop == len(self.lse_C):
+        if chunk.start == 0 and chunk.stop == len(self.logq_C):
             return self
         return RowStats(*(x[chunk] for x in self))
 
@@ -65,11 +65,9 @@ class Compaction(NamedTuple):
 
 
 SUMS = ("weighted", "weight", "squares", "largest", "counted", "logq", "entropy", "top1", "tokens")
-"""Names of the sums over the targets of a call, in float64: of w log q (a weight of 0 times -inf is 0; another
-residual has another value than log q), of w and of w^2; the largest
-weight; the number of weights other than 0; of log q, entropy and top-1; the number of targets. `widen.train.Figures` has these fields.
-
-They are computed together: each sum on its own would be another launch, and a small model waits for the host.
+"""Names of the sums over the targets of a call, in float64: of w times the value (log q for NLL; a weight of 0 times -inf is 0), of w and
+of w^2; the largest weight; the number of weights other than 0; of log q, entropy and top-1; the number of targets. `widen.train.Figures`
+has these fields. One launch computes them all: a small model waits for the host, and each launch costs it as much.
 """
 
 
@@ -79,7 +77,7 @@ class RowOps(ABC):
 
     Args:
       softcap: c in ``c tanh(z / c)``, applied to the logits before anything else; None leaves them alone.
-      tau, smooth, entropy: the residual of `fill_stats` is softmax(z/tau) - (1-smooth) onehot - smooth/V + entropy q (log q + H).
+      tau, smooth, entropy: the residual is softmax(z/tau) - (1-smooth) onehot - smooth/V + entropy q (log q + H).
     """
 
     softcap: float | None = None
@@ -108,22 +106,8 @@ class RowOps(ABC):
         """
 
     @abstractmethod
-    def fill_logq(self, z_CV: Tensor, target_C: Tensor, stats: RowStats) -> None:
-        """Fill ``lse`` and ``logq`` of ``stats`` and leave the logits alone."""
-
-    @abstractmethod
-    def fill_stats(
-        self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool, value_C: Tensor | None = None
-    ) -> None:
-        """Fill all of ``stats``. The logits are lost: with ``residual``, they become the residual / ``stats.factor_C``.
-
-        If the residual is not `plain`, ``value_C`` receives the function of the logits whose gradient is minus the residual; log q is that
-        function otherwise.
-        """
-
-    @abstractmethod
-    def residual_(self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor) -> None:
-        """Overwrite the logits with coefficient * (softmax - onehot)."""
+    def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
+        """Fill ``stats``. With ``residual`` the logits become the residual / ``stats.factor_C``; without, they stay as they are."""
 
     @abstractmethod
     def find_active(self, w_C: Tensor) -> Compaction:
@@ -142,8 +126,8 @@ class RowOps(ABC):
         """``x *= factor`` for each tensor; free if the factor is 1."""
 
     @abstractmethod
-    def sum_targets(self, each_kT: Tensor) -> Tensor:
-        """The `SUMS` from log q, weight, entropy and top-1 of every target row."""
+    def sum_targets(self, each_kT: Tensor, value_T: Tensor) -> Tensor:
+        """The `SUMS` from log q, weight, entropy and top-1 of every target row, and its value."""
 
     def compact_(self, z_CV: Tensor, compaction: Compaction, count: int, holes: int) -> Tensor:
         """Move the ``count`` active rows to the front of ``z_CV``; returns which rows they were."""

@@ -7,6 +7,9 @@ Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk, H ho
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -14,19 +17,20 @@ from torch import Tensor
 
 from .row_ops import Compaction, RowOps, RowStats, real_dtype
 
+RowsFn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""``rows_fn(z_CV, target_C) -> loss_C, dz_CV``: the loss of each row of logits, and its gradient."""
 
-def eager_logp(
+
+def eager_logits(
     hidden_ND: Float[Tensor, "N D"],
     head_VD: Float[Tensor, "V D"],
     bias_V: Float[Tensor, " V"] | None,
     softcap: float | None,
 ) -> Float[Tensor, "N V"]:
-    """Log-probabilities of the whole vocabulary, in float32 or better."""
+    """Logits of the whole vocabulary, in float32 or better."""
     z_NV = F.linear(hidden_ND, head_VD, bias_V)
     z_NV = z_NV.to(real_dtype(z_NV.dtype))
-    if softcap is not None:
-        z_NV = softcap * torch.tanh(z_NV / softcap)
-    return z_NV.log_softmax(-1)
+    return z_NV if softcap is None else softcap * torch.tanh(z_NV / softcap)
 
 
 def eager_logq(logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
@@ -48,21 +52,23 @@ def eager_value(
     return value_N
 
 
-@torch.no_grad()
-def eager_stats(logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"]) -> RowStats:
-    """`RowStats` of log-probabilities, whose log-sum-exp is 0."""
+def eager_entropy(logp_NV: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
+    """Entropy of each row, in nats."""
+    return torch.special.entr(logp_NV.exp()).sum(-1)
+
+
+def eager_top1(logp_NV: Float[Tensor, "N V"], target_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """1 if the target is the most likely token, else 0."""
     logq_N = eager_logq(logp_NV, target_N)
-    entropy_N = torch.special.entr(logp_NV.exp()).sum(-1)
-    top1_N = torch.zeros_like(logq_N)
-    if logp_NV.numel():
-        top1_N = (logq_N >= logp_NV.amax(-1)).to(logq_N.dtype)
-    return RowStats(torch.zeros_like(logq_N), logq_N, entropy_N, top1_N, torch.ones_like(logq_N))
+    return (logq_N >= logp_NV.amax(-1)).to(logq_N.dtype) if logp_NV.numel() else torch.zeros_like(logq_N)
 
 
 def target_sums(
-    logq_N: Tensor, w_N: Tensor, entropy_N: Tensor, top1_N: Tensor, *, tokens: Tensor | float
-) -> Float[Tensor, " k"]:
+    logq_N: Tensor, w_N: Tensor, entropy_N: Tensor, top1_N: Tensor, *, tokens: Tensor | float, value_N: Tensor | None = None
+) -> Float[Tensor, " k"]:  # fmt: skip
     """The `SUMS` as a tensor on the device, from one entry per row. Rows without a target must hold 0 in each argument.
+
+    ``value_N`` is what the weights multiply; None means log q.
 
     >>> one = torch.ones(2)
     >>> target_sums(-one, 3 * one, 2 * one, one, tokens=2)[0].item()
@@ -70,7 +76,7 @@ def target_sums(
     """
     wide = torch.float32 if logq_N.device.type == "mps" else torch.float64  # Apple's devices have no float64
     logq, w, entropy, top1 = torch.stack([x.to(wide) for x in (logq_N, w_N, entropy_N, top1_N)])
-    weighted = torch.where(w == 0, w, w * logq).sum()
+    weighted = torch.where(w == 0, w, w * (logq if value_N is None else value_N.to(wide))).sum()
     largest = w.amax() if len(w) else w.sum()
     counted = (w != 0).sum().to(wide)  # count_nonzero has no batching rule for vmap
     # Fill on the device: copying a number from the host waits for everything launched before.
@@ -78,15 +84,27 @@ def target_sums(
     return torch.stack([weighted, w.sum(), w.dot(w), largest, counted, logq.sum(), entropy.sum(), top1.sum(), count])
 
 
+@dataclass(frozen=True, kw_only=True)
 class TorchRowOps(RowOps):
-    """Row operations for any device; nothing to compile."""
+    """Row operations for any device; nothing to compile.
+
+    Args:
+      rows_fn: replaces residual and value by a function of the logits (`weighted_linear_nll`).
+    """
+
+    rows_fn: RowsFn | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the residual is softmax - onehot."""
+        return self.rows_fn is None and super().plain
 
     def pitch(self, vocabulary: int) -> int:
         """Rows are contiguous."""
         return vocabulary
 
     def bytes_per_row(self, vocabulary: int, dtype: torch.dtype) -> int:
-        """The logits, log-softmax and softmax, and the tanh of a soft cap."""
+        """The logits, log-softmax and softmax, the tanh of a soft cap, and what another residual needs."""
         real = real_dtype(dtype)
         copies = 1 + (real != dtype) + (self.softcap is not None) + (0 if self.plain else 3)
         return vocabulary * (dtype.itemsize + copies * real.itemsize)
@@ -97,65 +115,42 @@ class TorchRowOps(RowOps):
         wrong_N = keep_N & ((target_N < 0) | (target_N >= vocabulary))
         return None, torch.stack((keep_N.sum(), wrong_N.sum()))
 
-    def fill_logq(self, z_CV: Tensor, target_C: Tensor, stats: RowStats) -> None:
-        """In float32 or better."""
-        real_CV, _ = self._capped(z_CV)
-        torch.logsumexp(real_CV, 1, out=stats.lse_C)
-        torch.sub(_at(real_CV, target_C), stats.lse_C, out=stats.logq_C)
-
-    def fill_stats(
-        self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool, value_C: Tensor | None = None
-    ) -> None:
-        """The residual is left as it is: every factor is 1."""
+    def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
+        """In float32 or better. The residual is rounded once, and every factor is 1."""
         real_CV, slope_CV = self._capped(z_CV)
-        if not self.plain:
-            other_CV = self._other_residual(real_CV, target_C, stats, value_C)
-            if residual:
-                z_CV.copy_(other_CV if slope_CV is None else other_CV.mul_(slope_CV))
-            return
         logp_CV = real_CV.log_softmax(1)
-        stats.logq_C.copy_(_at(logp_CV, target_C))
-        torch.sub(_at(real_CV, target_C), stats.logq_C, out=stats.lse_C)
-        stats.top1_C.copy_(stats.logq_C >= logp_CV.amax(1))
-        p_CV = torch.exp(logp_CV, out=real_CV)
-        logp_CV.clamp_(min=torch.finfo(logp_CV.dtype).min)  # 0 * -inf is nan; 0 times the lowest number is 0
-        torch.sum(logp_CV.mul_(p_CV), 1, out=stats.entropy_C).neg_()
+        stats.logq_C.copy_(eager_logq(logp_CV, target_C))
+        stats.top1_C.copy_(eager_top1(logp_CV, target_C))
         stats.factor_C.fill_(1)
+        if self.plain:
+            r_CV = torch.exp(logp_CV, out=real_CV if residual else logp_CV)
+            torch.sum(torch.special.entr(r_CV, out=logp_CV), 1, out=stats.entropy_C)
+            if residual:
+                _subtract_onehot_(r_CV, target_C, 1.0)
+        else:
+            stats.entropy_C.copy_(eager_entropy(logp_CV))
+            r_CV = self._other_residual(real_CV, logp_CV, target_C, stats)
         if residual:
-            _subtract_onehot_(p_CV, target_C)
-            if slope_CV is not None:
-                p_CV.mul_(slope_CV)
-            if p_CV is not z_CV:
-                z_CV.copy_(p_CV)
+            r_CV = r_CV if slope_CV is None else r_CV * slope_CV
+            if r_CV is not z_CV:
+                z_CV.copy_(r_CV)
 
     def _other_residual(
-        self, real_CV: Tensor, target_C: Tensor, stats: RowStats, value_C: Tensor | None
+        self, real_CV: Tensor, logp_CV: Tensor, target_C: Tensor, stats: RowStats
     ) -> Float[Tensor, "C V"]:
-        """Fill ``stats`` and ``value_C``; returns the residual before the slope of a soft cap."""
-        logp_CV = real_CV.log_softmax(1)
-        found = eager_stats(logp_CV, target_C)
-        for into, x in zip(stats, found, strict=True):
-            into.copy_(x)
-        torch.sub(_at(real_CV, target_C), stats.logq_C, out=stats.lse_C)
-        if value_C is not None:
-            value_C.copy_(eager_value(logp_CV, target_C, self.tau, self.smooth, self.entropy))
-        residual_CV = (logp_CV / self.tau).softmax(1) if self.tau != 1 else logp_CV.exp()
-        residual_CV.sub_(self.smooth / real_CV.shape[1])
-        _subtract_onehot_(residual_CV, target_C, 1 - self.smooth)
+        """Fill ``stats.value_C``; returns the residual before the slope of a soft cap."""
+        if self.rows_fn is not None:
+            loss_C, dz_CV = call_rows_fn(self.rows_fn, real_CV, target_C)
+            torch.neg(loss_C, out=stats.value_C)
+            return dz_CV
+        stats.value_C.copy_(eager_value(logp_CV, target_C, self.tau, self.smooth, self.entropy))
+        r_CV = (logp_CV / self.tau).softmax(1) if self.tau != 1 else logp_CV.exp()
+        _subtract_onehot_(r_CV.sub_(self.smooth / r_CV.shape[1]), target_C, 1 - self.smooth)
         if self.entropy:
             p_CV = logp_CV.exp()
             logp_CV.clamp_(min=torch.finfo(logp_CV.dtype).min)  # 0 * -inf is nan
-            residual_CV.add_(p_CV.mul_(logp_CV.add_(stats.entropy_C[:, None])), alpha=self.entropy)
-        return residual_CV
-
-    def residual_(self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor) -> None:
-        """In float32 or better, rounded once."""
-        real_CV, slope_CV = self._capped(z_CV)
-        p_CV = real_CV.sub_(lse_C[:, None]).exp_()
-        _subtract_onehot_(p_CV, target_C)
-        if slope_CV is not None:
-            p_CV.mul_(slope_CV)
-        torch.mul(p_CV, coefficient_C[:, None], out=z_CV)
+            r_CV.add_(p_CV.mul_(logp_CV.add_(stats.entropy_C[:, None])), alpha=self.entropy)
+        return r_CV
 
     def find_active(self, w_C: Tensor) -> Compaction:
         """Waits for the device."""
@@ -182,9 +177,9 @@ class TorchRowOps(RowOps):
             for x in tensors:
                 x.mul_(value)
 
-    def sum_targets(self, each_kT: Tensor) -> Tensor:
+    def sum_targets(self, each_kT: Tensor, value_T: Tensor) -> Tensor:
         """By `target_sums`."""
-        return target_sums(*each_kT, tokens=each_kT.shape[1])
+        return target_sums(*each_kT, tokens=each_kT.shape[1], value_N=value_T)
 
     def _capped(self, z_CV: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits in float32 or better after the soft cap, and its slope. Without a cap they share memory with ``z_CV`` if they can."""
@@ -195,10 +190,19 @@ class TorchRowOps(RowOps):
         return self.softcap * bent_CV, bent_CV.square_().neg_().add_(1)
 
 
-def _at(x_CV: Tensor, target_C: Tensor) -> Tensor:
-    return x_CV.gather(1, target_C[:, None])[:, 0]
+def call_rows_fn(
+    rows_fn: RowsFn, z_CV: Float[Tensor, "C V"], target_C: Int[Tensor, " C"]
+) -> tuple[Float[Tensor, " C"], Float[Tensor, "C V"]]:
+    """``rows_fn`` with its result checked."""
+    loss_C, dz_CV = rows_fn(z_CV, target_C)
+    if loss_C.shape != target_C.shape or dz_CV.shape != z_CV.shape:
+        raise ValueError(
+            f"rows_fn must return one loss per row, shape {tuple(target_C.shape)}, and a gradient of the logits' shape "
+            f"{tuple(z_CV.shape)}; got {tuple(loss_C.shape)} and {tuple(dz_CV.shape)}"
+        )
+    return loss_C, dz_CV
 
 
-def _subtract_onehot_(p_CV: Tensor, target_C: Tensor, size: float = 1) -> None:
+def _subtract_onehot_(p_CV: Tensor, target_C: Tensor, size: float) -> None:
     row_C = torch.arange(len(p_CV), device=p_CV.device)
     p_CV[row_C, target_C] -= size  # index_put_ to distinct places is reproducible; scatter_add_ on CUDA is not
