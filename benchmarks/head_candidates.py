@@ -74,7 +74,7 @@ class Head:
         assert config is not None
 
         def run() -> tuple[torch.Tensor, ...]:
-            dx, dw, stats = torch.empty_like(h), torch.empty_like(w), RowStats.empty(len(h), w)
+            dx, dw, stats = torch.empty_like(h), torch.empty_like(w), RowStats.empty(len(h), w, plain=True)
             buffer = LogitBuffer(h, w, None, config, config.new_buffer(len(h), w))
             buffer.start(len(h), None)
             for z, hidden, at, _ in buffer.chunks():

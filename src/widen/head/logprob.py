@@ -55,9 +55,9 @@ def linear_logprob(
 
     .. math::  \log Q_n = z_{n, x_n} - \log \sum_v e^{z_{nv}}, \qquad z = c \tanh\big((X W^\top + b) / c\big)
 
-    It serves every loss, also those whose weights need whole sequences. The forward keeps the last chunk; the backward computes the logits of
-    the other chunks again. That takes four matrix products, minus one for the rows that were kept: three if all rows fit in one chunk. A row
-    whose upstream gradient is 0 costs nothing in the backward. For token-local weights, `weighted_linear_nll` always takes three products.
+    It serves every loss, also those whose weights need whole sequences. The forward keeps the last chunk, and the backward computes the
+    logits of the other chunks again. That takes four matrix products, minus one for the rows that were kept: three if all rows fit in one
+    chunk. A row whose upstream gradient is 0 costs nothing in the backward. For token-local weights, `weighted_linear_nll` always takes three.
 
     The kept chunk takes at most ``workspace`` bytes from the forward to the first backward, or until the graph is dropped. Several calls
     before one backward keep one chunk each, also under activation checkpointing; use a smaller ``workspace`` then. Nothing is kept if no

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from widen.data.rows import COUNTED, Rows, needs_of
 from widen.data.targets import IGNORE, LOSS_WEIGHTS, Sequences
-from widen.head import HeadLoss, HostCopy, weighted_linear_nll
+from widen.head import HeadLoss, HostCopy, TokenLocalWeight, weighted_linear_nll
 from widen.losses import Column, Product, State, Weight, fitted
 
 from . import distributed
@@ -112,7 +112,7 @@ class Objective:
         """Hidden states to the weighted loss, without the logits; ``num_tokens`` counts the targets of the whole step."""
         now = self.weight.now(self.state)
         if not now.token_local:
-            whole: Any = _WholeSequences(self, sequences, now)
+            whole = _WholeSequences(self, sequences, now)
             return _one_pass(hidden_ND, head_VD, sequences, whole, num_tokens, bias=bias, softcap=softcap)
         if LOSS_WEIGHTS in sequences.columns:
             now = Product(now, Column(LOSS_WEIGHTS))
@@ -246,7 +246,7 @@ def _one_pass(
     hidden_ND: Tensor,
     head_VD: Tensor,
     sequences: Sequences,
-    weight: Weight,
+    weight: TokenLocalWeight,
     num_tokens: float,
     *,
     bias: Tensor | None,
