@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_head_cost import D, N, V, cost
 
 from widen.head import gradients
-from widen.head.row_ops_torch import TorchRowOps
+from widen.head.row_ops import RowOps
 
 
 class Given:
@@ -132,10 +132,10 @@ def test_a_row_of_weight_zero_and_no_finite_logit_spoils_nothing():
 def test_active_rows_move_to_the_front_with_the_fewest_moves(active):
     w_C = torch.tensor(active).double()
     z_CV = torch.arange(len(active))[:, None].repeat(1, 3)
-    order_C, hole_C, counts = TorchRowOps().find_active(w_C)
+    order_C, hole_C, counts = RowOps().find_active(w_C)
     count, holes = counts.tolist()
     assert count == sum(active)
     assert holes == count - sum(active[:count])
-    TorchRowOps().move_rows_(z_CV, order_C, hole_C[:holes])
+    RowOps().move_rows_(z_CV, order_C, hole_C[:holes])
     assert z_CV[:count, 0].tolist() == order_C[:count].tolist()
     assert sorted(order_C[:count].tolist()) == [i for i, here in enumerate(active) if here]

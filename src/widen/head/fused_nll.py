@@ -16,19 +16,20 @@ from torch.autograd.function import once_differentiable
 from widen.data.rows import Rows, needs_of
 
 from .gradients import Gradients
-from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
+from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops, uncompiled
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
-from .row_ops import PLAIN, RowOps, RowStats, real_dtype
-from .row_ops_torch import (
+from .row_ops import (
+    PLAIN,
+    RowOps,
+    RowStats,
     call_rows_fn,
-    eager_entropy,
     eager_logits,
-    eager_logq,
-    eager_top1,
+    eager_stats,
     eager_value,
+    real_dtype,
     target_sums,
-)
+)  # fmt: skip
 from .whole_batch import add_active_rows, describe
 
 
@@ -152,18 +153,13 @@ def weighted_linear_nll(
       >>> head.grad[:, 0]
       tensor([ 1., -3.,  1.,  1.])
     """
-    residual = getattr(weight, "residual", None)
-    form = PLAIN if residual is None else (residual.tau, residual.smooth, residual.entropy)
-    rows_fn = getattr(weight, "rows_fn", None)
+    found, rows_fn = getattr(weight, "residual", None), getattr(weight, "rows_fn", None)
+    residual = PLAIN if found is None else (found.tau, found.smooth, found.entropy)
     call = HeadCall(
-        hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate, form, rows_fn
+        hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate, residual, rows_fn
     )
     rows = Rows(position=position_N, length=length_N, extra=extra)
-    run: Any = _weighted_linear_nll
-    if torch.compiler.is_compiling():  # shapes depend on data: break the graph and run the head as it is
-        run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
-    result: HeadLoss = run(call, weight, rows, num_tokens)
-    return result
+    return uncompiled(_weighted_linear_nll)(call, weight, rows, num_tokens)
 
 
 def _weighted_linear_nll(call: HeadCall, weight: TokenLocalWeight, rows: Rows, num_tokens: float | Tensor) -> HeadLoss:
@@ -245,10 +241,10 @@ def _eager(
         value_T = eager_value(logp_TV, target_T, *call.residual)
     else:
         value_T = -call_rows_fn(call.rows_fn, z_TV, target_T)[0]
+    stats = eager_stats(logp_TV, target_T)
     with torch.no_grad():
-        stats = eager_logq(logp_TV, target_T), eager_entropy(logp_TV), eager_top1(logp_TV, target_T)
         w_T = targets.weigh(weight, slice(None), *stats)
-        each_kT = torch.stack((stats[0], w_T, *stats[1:]))
+    each_kT = torch.stack((stats[0], w_T, *stats[1:]))
     loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, value_T)).sum() / divisor
     return loss, each_kT, target_sums(*each_kT, tokens=len(w_T), value_N=value_T.detach())
 

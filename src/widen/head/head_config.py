@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
 
-from .row_ops import PLAIN, RowOps
-from .row_ops_torch import RowsFn, TorchRowOps
+from .row_ops import PLAIN, RowOps, RowsFn
 
 Impl = Literal["auto", "eager", "chunked", "triton"]
 
@@ -47,6 +46,7 @@ launch. Smaller heads are bound by the host, for which an early launch is a doze
 _TILE = 128  # rows of a matrix product's tile: the rest of a chunk's last tile would be computed for nothing
 
 _log = logging.getLogger("widen.head")
+_Run = TypeVar("_Run", bound=Callable[..., Any])
 
 
 class HeadCall(NamedTuple):
@@ -138,7 +138,7 @@ def row_ops(
     """The row operations of an implementation. Triton is imported here and not before."""
     tau, smooth, entropy = residual
     if impl == "chunked":
-        return TorchRowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy, rows_fn=rows_fn)
+        return RowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy, rows_fn=rows_fn)
     from .row_ops_triton import TritonRowOps
 
     once = one_read and softcap is None
@@ -238,6 +238,11 @@ def default_workspace(device: torch.device) -> int:
 @cache
 def _memory(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def uncompiled(run: _Run) -> _Run:
+    """``run`` outside the graph of `torch.compile`: the head's shapes depend on data."""
+    return cast(_Run, torch.compiler.disable(run)) if torch.compiler.is_compiling() else run  # type: ignore[no-untyped-call]
 
 
 @contextmanager

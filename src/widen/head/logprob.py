@@ -16,11 +16,10 @@ from torch.autograd.function import once_differentiable
 from widen.data.rows import Rows
 
 from .gradients import Gradients
-from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
+from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops, uncompiled
 from .host_copy import TargetRows
 from .logit_buffer import LogitBuffer
-from .row_ops import RowStats, real_dtype
-from .row_ops_torch import eager_entropy, eager_logits, eager_logq, eager_top1
+from .row_ops import RowStats, eager_logits, eager_logq, eager_stats, real_dtype
 from .whole_batch import KeptRows, add_active_rows, describe
 
 _FOUND = ("logq", "entropy", "top1")
@@ -57,7 +56,7 @@ def linear_logprob(
 
     It serves every loss, also those whose weights need whole sequences. The forward keeps the last chunk, and the backward computes the
     logits of the other chunks again. That takes four matrix products, minus one for the rows that were kept: three if all rows fit in one
-    chunk. A row whose upstream gradient is 0 costs nothing in the backward. For token-local weights, `weighted_linear_nll` always takes three.
+    chunk. A row whose upstream gradient is 0 costs nothing in the backward.
 
     The kept chunk takes at most ``workspace`` bytes from the forward to the first backward, or until the graph is dropped. Several calls
     before one backward keep one chunk each, also under activation checkpointing; use a smaller ``workspace`` then. Nothing is kept if no
@@ -96,10 +95,7 @@ def linear_logprob(
     if needs is not None and not set(needs) <= set(_FOUND):
         raise ValueError(f"needs={sorted(needs)}; legal: any of {', '.join(_FOUND)}")
     call = HeadCall(hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate)
-    run: Any = _linear_logprob
-    if torch.compiler.is_compiling():  # shapes depend on data: break the graph and run the head as it is
-        run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
-    found: tuple[Tensor, ...] = run(call, len(_FOUND) if needs is not None else 1)
+    found = uncompiled(_linear_logprob)(call, len(_FOUND) if needs is not None else 1)
     return found[0] if needs is None else Rows(found[0], entropy=found[1], top1=found[2]).only(needs)
 
 
@@ -114,8 +110,7 @@ def _linear_logprob(call: HeadCall, columns: int) -> tuple[Tensor, ...]:
         row_T = targets.rows()
         target_T = _take(target_N, row_T)
         logp_TV = eager_logits(_take(hidden_ND, row_T), head_VD, bias_V, call.softcap).log_softmax(-1)
-        fixed_TV = logp_TV.detach()
-        found = eager_logq(logp_TV, target_T), eager_entropy(fixed_TV), eager_top1(fixed_TV, target_T)
+        found = eager_logq(logp_TV, target_T), *eager_stats(logp_TV, target_T)[1:]
     else:
         with torch.no_grad(), computing_on(hidden_ND):
             head, bias = head_VD.to(config.dtype), None if bias_V is None else bias_V.to(config.dtype)
