@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import torch
 
 from widen.head import linear_logprob, weighted_linear_nll
-from widen.head.head_config import HeadCall, config_for, row_ops
+from widen.head.head_config import HeadCall, config_for
 from widen.head.logit_buffer import logits_
 from widen.head.row_ops import PLAIN, RowStats, eager_value
 
@@ -143,7 +143,7 @@ def assert_as_good_as_eager(got, eager, exact, dtype, slack=None):
 def chunked(shape, dtype, impl, softcap=None, residual=PLAIN):
     """A workspace that cuts these rows into two chunks, unevenly."""
     rows, vocabulary, _ = shape
-    return max(1, rows * 2 // 3) * row_ops(impl, softcap, residual=residual).bytes_per_row(vocabulary, dtype)
+    return max(1, rows * 2 // 3) * ops_of(impl, softcap, residual).bytes_per_row(vocabulary, dtype)
 
 
 def check_softmax(vocabulary, dtype, device="cpu", rows=37, residual=PLAIN):
@@ -154,11 +154,22 @@ def check_softmax(vocabulary, dtype, device="cpu", rows=37, residual=PLAIN):
     check_rows(logits_(config.new_buffer(rows, head), problem.hidden.detach(), head, None), target, config.ops)
 
 
+def ops_of(impl, softcap=None, residual=PLAIN):
+    """The row operations of an implementation."""
+    if impl == "triton":
+        from widen.head.row_ops_triton import TritonRowOps as Ops
+    else:
+        from widen.head.row_ops import RowOps as Ops
+    return Ops(softcap=softcap, **dict(zip(("tau", "smooth", "entropy"), residual, strict=True)))
+
+
 def config_of(impl, head_VD, *, softcap=None, workspace=None, accumulate=None, residual=PLAIN):
     """How a call with this head runs."""
     hidden_ND, target_N = head_VD[:1], torch.zeros(1, dtype=torch.long, device=head_VD.device)
     return config_for(
-        HeadCall(hidden_ND, head_VD, target_N, None, softcap, impl, -100, workspace, accumulate, residual)
+        HeadCall(
+            hidden_ND, head_VD, target_N, None, impl, -100, workspace, accumulate, ops_of("chunked", softcap, residual)
+        )
     )
 
 

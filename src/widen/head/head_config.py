@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 import torch
 from torch import Tensor
 
-from .row_ops import PLAIN, RowOps, RowsFn
+from .row_ops import RowOps
 
 Impl = Literal["auto", "eager", "chunked", "triton"]
 
@@ -31,12 +31,10 @@ and ``accumulate`` asks for exact roundings; both read twice."""
 
 
 class EarlyLaunch(NamedTuple):
-    """How many rows of logits are launched before the host knows which rows have targets (`LogitBuffer.start_early`)."""
+    """One row ``one_in`` so many is launched before the host knows which rows have targets, if that is ``least`` multiplications."""
 
     one_in: int
-    """One row in this many."""
     least: int
-    """Launch nothing early below this many multiplications: the host would be the bottleneck."""
 
 
 EARLY_LAUNCH = EarlyLaunch(one_in=8, least=10**11)
@@ -56,14 +54,12 @@ class HeadCall(NamedTuple):
     head_VD: Tensor
     target_N: Tensor
     bias_V: Tensor | None
-    softcap: float | None
     impl: Impl
     ignore_index: int
     workspace: int | None
     accumulate: torch.dtype | None
-    residual: tuple[float, float, float] = PLAIN
-    """tau, smooth and entropy (`RowOps`)."""
-    rows_fn: RowsFn | None = None
+    ops: RowOps
+    """Soft cap and residual, as PyTorch computes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,36 +109,21 @@ def config_for(call: HeadCall) -> HeadConfig | None:
     """Check the arguments and decide how the call runs; None means eager."""
     check_tensors(call)
     dtype = product_dtype(call)
-    chosen = choose_impl(call.impl, call.head_VD.device, dtype, rows_fn=call.rows_fn is not None)
-    if call.softcap is not None and not call.softcap > 0:
-        raise ValueError(f"softcap={call.softcap} is not positive; legal: None or a number above 0")
+    chosen = choose_impl(call.impl, call.head_VD.device, dtype, rows_fn=call.ops.rows_fn is not None)
+    if call.ops.softcap is not None and not call.ops.softcap > 0:
+        raise ValueError(f"softcap={call.ops.softcap} is not positive; legal: None or a number above 0")
     if call.accumulate not in (None, torch.float32, torch.float64):
         raise ValueError(f"accumulate={call.accumulate}; legal: None, torch.float32 or torch.float64")
     if chosen == "eager":
         return None
     workspace = default_workspace(call.head_VD.device) if call.workspace is None else call.workspace
-    one_read = dtype in ONE_READ and call.accumulate is None
-    ops = row_ops(chosen, call.softcap, one_read=one_read, residual=call.residual, rows_fn=call.rows_fn)
-    early = EARLY_LAUNCH if chosen == "triton" else None
+    ops, early = call.ops, None
+    if chosen == "triton":
+        from .row_ops_triton import TritonRowOps  # imported here and not before
+
+        one_read = dtype in ONE_READ and call.accumulate is None and ops.softcap is None
+        ops, early = TritonRowOps(**vars(ops), one_read=one_read), EARLY_LAUNCH
     return HeadConfig(ops=ops, dtype=dtype, workspace=workspace, accumulate=call.accumulate, early=early)
-
-
-def row_ops(
-    impl: Literal["chunked", "triton"],
-    softcap: float | None = None,
-    *,
-    one_read: bool = False,
-    residual: tuple[float, float, float] = PLAIN,
-    rows_fn: RowsFn | None = None,
-) -> RowOps:
-    """The row operations of an implementation. Triton is imported here and not before."""
-    tau, smooth, entropy = residual
-    if impl == "chunked":
-        return RowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy, rows_fn=rows_fn)
-    from .row_ops_triton import TritonRowOps
-
-    once = one_read and softcap is None
-    return TritonRowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy, one_read=once)
 
 
 def choose_impl(

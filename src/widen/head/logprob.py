@@ -16,10 +16,10 @@ from torch.autograd.function import once_differentiable
 from widen.data.rows import Rows
 
 from .gradients import Gradients
-from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops, uncompiled
+from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, uncompiled
 from .host_copy import TargetRows
 from .logit_buffer import LogitBuffer
-from .row_ops import RowStats, eager_logits, eager_logq, eager_stats, real_dtype
+from .row_ops import RowOps, RowStats, eager_logits, eager_logq, eager_stats, real_dtype
 from .whole_batch import KeptRows, add_active_rows, describe
 
 _FOUND = ("logq", "entropy", "top1")
@@ -94,7 +94,9 @@ def linear_logprob(
     """
     if needs is not None and not set(needs) <= set(_FOUND):
         raise ValueError(f"needs={sorted(needs)}; legal: any of {', '.join(_FOUND)}")
-    call = HeadCall(hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate)
+    call = HeadCall(
+        hidden_ND, head_VD, target_N, bias, impl, ignore_index, workspace, accumulate, RowOps(softcap=softcap)
+    )
     found = uncompiled(_linear_logprob)(call, len(_FOUND) if needs is not None else 1)
     return found[0] if needs is None else Rows(found[0], entropy=found[1], top1=found[2]).only(needs)
 
@@ -104,12 +106,11 @@ def _linear_logprob(call: HeadCall, columns: int) -> tuple[Tensor, ...]:
     hidden_ND, head_VD, target_N, bias_V = call[:4]
     config = config_for(call)
     with computing_on(hidden_ND):
-        ops = row_ops("chunked") if config is None else config.ops
-        targets = TargetRows(target_N, len(head_VD), call.ignore_index, ops)
+        targets = TargetRows(target_N, len(head_VD), call.ignore_index, call.ops if config is None else config.ops)
     if config is None:
         row_T = targets.rows()
         target_T = _take(target_N, row_T)
-        logp_TV = eager_logits(_take(hidden_ND, row_T), head_VD, bias_V, call.softcap).log_softmax(-1)
+        logp_TV = eager_logits(_take(hidden_ND, row_T), head_VD, bias_V, call.ops.softcap).log_softmax(-1)
         found = eager_logq(logp_TV, target_T), *eager_stats(logp_TV, target_T)[1:]
     else:
         with torch.no_grad(), computing_on(hidden_ND):
