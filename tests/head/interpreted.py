@@ -77,7 +77,7 @@ def test_the_softmax_agrees_with_float64_at_the_largest_vocabularies(vocabulary,
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # numpy's, at logits near the end of float32
-@pytest.mark.parametrize(("dtype", "tau"), [(torch.float32, 0.05), (torch.bfloat16, 1.0), (torch.bfloat16, 1.6)], **IDS)
+@pytest.mark.parametrize(("dtype", "tau"), [(torch.float32, 0.05), (torch.bfloat16, 1.0)], **IDS)
 def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype, tau):
     check_climb(dtype, residual=(tau, 0.0, 0.0), all_targets=False)
 
@@ -250,7 +250,7 @@ def early(monkeypatch):
 
 @pytest.mark.usefixtures("early")
 def test_error_is_no_worse_than_eager_with_an_early_launch():
-    check((9, 507, 23), torch.bfloat16, "triton")
+    check((5, 507, 23), torch.bfloat16, "triton")
 
 
 @pytest.mark.usefixtures("early")

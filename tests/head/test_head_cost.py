@@ -90,7 +90,7 @@ def test_without_active_rows_a_step_costs_the_forward_and_gives_zeros(problem):
     assert cost(lambda: (0 * problem.logprob(impl="chunked", bias=False)).sum()) == 1
 
 
-@pytest.mark.parametrize("rows", [1, 5, 16, 63])
+@pytest.mark.parametrize("rows", [1, 63])
 def test_logits_fit_in_the_workspace(rows):
     wide = Problem.make((N, 4000, D), torch.float32, ignored=0.0)
     workspace = rows * 4000 * 8  # logits and log-softmax

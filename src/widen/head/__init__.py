@@ -4,8 +4,7 @@ Read the ``eager_*`` functions in ``row_ops.py`` first: they define what is comp
 (`linear_logprob`, for every loss) and ``fused_nll.py`` (`weighted_linear_nll`, loss and gradient in one pass).
 
 - ``head_config.py`` decides how a call runs: implementation, dtype, rows per chunk.
-- ``logit_buffer.py`` fills one buffer with logits, chunk by chunk; ``gradients.py`` has the backward products, ``whole_batch.py`` the two
-  steps for weights that need all rows.
+- ``logit_buffer.py`` fills one buffer with logits, chunk by chunk; ``gradients.py`` has the backward products.
 - ``row_ops.py`` has the operations on a chunk of logits; ``row_ops_triton.py`` and ``softmax_triton.py`` have them as kernels.
 - ``host_copy.py`` reads numbers from the device without stalling it.
 """

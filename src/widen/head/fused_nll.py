@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from widen.data.rows import Rows, needs_of
 
-from .gradients import Gradients
+from .gradients import Gradients, add_active_rows, describe
 from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, uncompiled
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
@@ -30,7 +30,6 @@ from .row_ops import (
     real_dtype,
     target_sums,
 )  # fmt: skip
-from .whole_batch import add_active_rows, describe
 
 
 @runtime_checkable

@@ -15,12 +15,11 @@ from torch.autograd.function import once_differentiable
 
 from widen.data.rows import Rows
 
-from .gradients import Gradients
+from .gradients import Gradients, KeptRows, add_active_rows, describe
 from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, uncompiled
 from .host_copy import TargetRows
 from .logit_buffer import LogitBuffer
 from .row_ops import RowOps, RowStats, eager_logits, eager_logq, eager_stats, real_dtype
-from .whole_batch import KeptRows, add_active_rows, describe
 
 _FOUND = ("logq", "entropy", "top1")
 
@@ -59,11 +58,8 @@ def linear_logprob(
     chunk. A row whose upstream gradient is 0 costs nothing in the backward.
 
     The kept chunk takes at most ``workspace`` bytes from the forward to the first backward, or until the graph is dropped. Several calls
-    before one backward keep one chunk each, also under activation checkpointing; use a smaller ``workspace`` then. Nothing is kept if no
-    gradient is needed. A second backward over a retained graph computes all logits again.
-
-    dW is summed over chunks in the dtype of the products and rounded once per chunk; ``F.linear`` rounds once. In bfloat16 the error
-    stays as small as eager's for tens of chunks. ``accumulate=torch.float32`` rounds once and needs a float32 dW until the backward ends.
+    before one backward keep one chunk each; use a smaller ``workspace`` then. A second backward over a retained graph computes all logits
+    again. dW is summed over chunks in the dtype of the products and rounded once per chunk.
 
     Args:
       hidden_ND: hidden states of all sequences, concatenated.
@@ -78,7 +74,7 @@ def linear_logprob(
       ignore_index: rows with this target are dropped before the first product.
       workspace: bytes of logits in memory at a time. Default: 64 MB on a CPU; on a GPU 512 MB, 1 GB from 40 GB of memory and 2 GB
         from 80 GB.
-      accumulate: dtype in which dW is summed.
+      accumulate: dtype in which dW is summed; ``torch.float32`` rounds once, as ``F.linear`` does.
 
     Returns:
       log Q of each target in float32 (float64 for float64 tensors), 0 if the target is ignored. Under autocast the products run in

@@ -44,17 +44,16 @@ def launch_two_reads(vocabulary: int, itemsize: int) -> Launch:
     """The launch of `softmax_two_reads`.
 
     The second read should find the row in the L2 cache: the rows in flight, one per program, must stay well under its 50 or 60 MB on
-    Hopper. With 1024 threads one program fills a multiprocessor, with 512 three fit: 132 rows of 256 kB, or 396 of 100 kB. Measured on an
-    H200 in bfloat16, counting one read and one write: V=128,256 3.14 TB/s (block 32,768, 32 warps), 2.6-3.0 with smaller blocks;
-    V=49,152 3.12 TB/s (8,192, 16), 2.3-2.8 with others.
+    Hopper. Measured on an H200 in bfloat16, counting one read and one write: V=128,256 3.14 TB/s (block 32,768, 32 warps), 2.6-3.0 with
+    smaller blocks; V=49,152 3.12 TB/s (8,192, 16), 2.3-2.8 with others.
     """
     if vocabulary <= 2048:
         return Launch(block=max(128, triton.next_power_of_2(vocabulary)), warps=4)
     if vocabulary <= 16384:
         return Launch(block=8192 // itemsize, warps=8)
-    return (
-        Launch(block=16384 // itemsize, warps=16) if vocabulary <= 65536 else Launch(block=65536 // itemsize, warps=32)
-    )
+    if vocabulary <= 65536:
+        return Launch(block=16384 // itemsize, warps=16)
+    return Launch(block=65536 // itemsize, warps=32)
 
 
 @cache
