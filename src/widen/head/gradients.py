@@ -1,8 +1,8 @@
 """The backward products of the head: the residual of a chunk times the head, and times the hidden states.
 
-Weights that depend on more than one chunk take two steps: `describe` all rows, then `add_active_rows`. The first keeps the last chunk in the
-buffer, as residuals. The second multiplies the active rows of that chunk and computes the logits of the other active rows again. With a
-fraction a of active rows this takes 1 + 2a products if all rows fit in the buffer, and at most 1 + 3a if they do not.
+Weights that depend on more than one chunk take two steps: `describe` all rows, then `add_active_rows`. The first keeps the last chunk in
+the buffer, as residuals. The second multiplies the active rows of that chunk and computes the logits of the other active rows again. With
+a fraction a of active rows this takes 1 + 2a products if all rows fit in the buffer, and at most 1 + 3a if they do not.
 
 Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk.
 """
