@@ -102,10 +102,9 @@ def test_auto_says_what_it_runs_and_why(caplog):
     assert caplog.messages == ["impl=auto runs chunked: the tensors are on cpu"]
 
 
-class Hinge:
+class Hinge(losses.TokenWeight):
     """A margin loss: the target's logit should exceed every other by 1."""
 
-    token_local = True
     needs = frozenset({"logq"})
 
     def weigh(self, rows):
@@ -129,6 +128,18 @@ def test_a_loss_may_be_any_function_of_a_row_of_logits(softcap):
     assert mine.loss > 0
     for a, b in zip(problem.gradients(mine.loss).values(), problem.gradients(eager.loss).values(), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_a_product_passes_a_function_of_the_logits_on_and_has_one_at_most():
+    problem = Problem.make((20, 11, 5), torch.float64)
+    alone, loss = problem.weighted(Hinge()), losses.Product(Hinge(), losses.parse("cdiv:alpha=0.5"))
+    out = problem.weighted(loss)
+    torch.testing.assert_close(out.w_N, torch.where(problem.target == -100, 0.0, (0.5 * out.logq_N).exp()))
+    assert 0 < out.loss < alone.loss
+    with pytest.raises(ValueError, match="two residuals have no product"):
+        losses.Product(Hinge(), losses.parse("gem"))
+    with pytest.raises(ValueError, match="does not move the logits by softmax - onehot"):
+        losses.weighted_nll(torch.zeros(1, 1), torch.ones(1, 1).bool(), loss, loss.init(), num_tokens=1)
 
 
 def test_a_function_of_the_logits_runs_in_pytorch_and_says_why(caplog, monkeypatch):
