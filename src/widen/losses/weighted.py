@@ -52,7 +52,7 @@ def weighted_nll(
         raise ValueError(f"logq_BL has shape {tuple(logq_BL.shape)}, mask_BL {tuple(mask_BL.shape)}; they must agree")
     if not only_weighs(weight):
         raise ValueError(
-            f"{weight} does not move the logits by softmax - onehot; log-probabilities of the targets do not tell how it does. "
+            f"{weight} does not move the logits by softmax - onehot; log-probabilities of the targets do not determine its gradient. "
             "Use widen.head.weighted_linear_nll, which has the hidden states, or a trainer of widen"
         )
     if logq_BL.dtype not in (torch.float32, torch.float64):
