@@ -26,6 +26,10 @@ VERSION = 1
 """Raised when one of these numbers changes its meaning."""
 
 
+EDGES = tuple(float(f"{edge:.6g}") for edge in np.logspace(-8, 0, 41))
+"""Forty bins of the ratio q / max q, evenly spaced in its logarithm, from 1e-8 to 1."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Separation:
     """How right and wrong tokens compare.
@@ -73,8 +77,16 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
     ratio_NV, right_NV, w_N, right_weight_NV, wrong_weight_NV = _weighted(reference, logits, weights)
     noise_N = np.where(right_NV, -np.inf, ratio_NV).max(axis=1)
     counted = (w_N > 0) & ~right_NV.all(axis=1)
-    flat = ratio_NV.ravel(), right_weight_NV.ravel(), wrong_weight_NV.ravel()
-    context = np.repeat(np.arange(len(w_N)), ratio_NV.shape[1])
+    # Tokens below 1e-8 of the top, or below every right token, are one tie: of a large vocabulary few tokens are left to sort.
+    low_NV = ratio_NV < max(EDGES[0], ratio_NV[right_NV].min())
+    context, _ = np.nonzero(~low_NV)
+    context = np.append(context, np.arange(len(w_N)))
+    nothing_N = np.zeros(len(w_N))
+    flat = (
+        np.append(ratio_NV[~low_NV], nothing_N),
+        np.append(right_weight_NV[~low_NV], np.where(low_NV, right_weight_NV, 0.0).sum(axis=1)),
+        np.append(wrong_weight_NV[~low_NV], np.where(low_NV, wrong_weight_NV, 0.0).sum(axis=1)),
+    )
     within_N = _areas(context, *flat)
     threshold, right_kept, wrong_kept = _best_threshold(*flat)
     return Separation(
@@ -87,10 +99,6 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
         below_any_noise=float(right_weight_NV[ratio_NV <= noise_N[counted].max()].sum()),
         contexts=int((w_N > 0).sum()),
     )
-
-
-EDGES = tuple(float(f"{edge:.6g}") for edge in np.logspace(-8, 0, 41))
-"""Forty bins of the ratio q / max q, evenly spaced in its logarithm, from 1e-8 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,8 +45,8 @@ from ..sampling import weights_of
 from ..score_settings import ExactScore
 from ..value import content_hash, to_json
 
-CONTEXT_LOGITS = 1 << 26
-"""The separation takes the contexts of the first problems, until it has so many logits: 512 MB."""
+CONTEXT_LOGITS = 1 << 25
+"""The separation takes the contexts of the first problems, until it has so many logits: 256 MB."""
 MAX_LENGTH = 4096
 """Tokens of a prompt and an answer at most."""
 
