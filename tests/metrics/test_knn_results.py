@@ -5,9 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from widen.metrics.interval import share_interval
-from widen.metrics.knn import knn_scores, knn_scores_by_k
-from widen.metrics.knn_reference import KnnReference
+from widen.metrics import KnnReference, knn_scores, knn_scores_by_k, share_interval
 
 
 def normal(n, seed, scale=1.0, dims=8):
@@ -38,7 +36,7 @@ def test_intervals_of_shares_are_those_of_their_bits(scored):
 def test_all_settings_travel_with_the_score(scored):
     settings = scored.settings
     assert (settings.k, settings.boundary, settings.n_reference, settings.n_generated) == (4, "closed", 400, 300)
-    assert (settings.dimensions, settings.dtype, settings.device, settings.product) == (8, "float64", "cpu", "float32")
+    assert (settings.dimensions, settings.dtype, settings.device) == (8, "float64", "cpu")
     assert (settings.level, settings.seed, settings.version) == (0.95, 0, 1)
 
 
@@ -118,9 +116,3 @@ def test_ks_are_different_whole_numbers(ks):
 def test_an_unknown_boundary_is_refused():
     with pytest.raises(Exception, match="boundary"):  # by the type checker here, by ValueError in production
         KnnReference(normal(20, 0), boundary="strict")
-
-
-def test_progress_is_told(scored):
-    told = []
-    KnnReference(normal(30, 0), progress=lambda *what: told.append(what)).scores(normal(30, 1))
-    assert told == [("radii", 1, 1), ("radii", 1, 1), ("pairs", 1, 1)]

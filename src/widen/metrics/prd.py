@@ -1,24 +1,23 @@
-r"""PRD: the whole precision-recall curve of two sets, from histograms over common clusters (Sajjadi et al., 2018).
+r"""PRD: the precision-recall curve of two sets, from histograms over common clusters (Sajjadi et al., 2018).
 
 .. math::  \alpha_\lambda = \sum_i \min(\lambda p_i, q_i), \qquad \beta_\lambda = \alpha_\lambda / \lambda
 
-the paper's curve (eq. ``eq:prsimon``), exact for the histograms: no grid of angles. The F-score of a point is
-``F_b = (1 + b^2) alpha / (1 + b^2 lam)``, a ratio of two linear functions between breakpoints, so that its maximum is at one of them.
+This is the paper's curve (eq. ``eq:prsimon``), exact for the histograms. The F-score ``F_b = (1 + b^2) alpha / (1 + b^2 lam)`` is a
+ratio of two linear functions between breakpoints, so its maximum is at a breakpoint.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from widen.theory import PRCurve, pr_curve
 
-from .knn_points import Features
-from .plain import plain
-from .quantise import Array, Spread, both_rows, cluster_histograms, halves, spread
+from .clusters import Spread, both_rows, cluster_histograms, halves, spread
+from .features import Array, Features
+from .plain import to_json
 
 VERSION = 1
 ANGLES = 201
@@ -29,7 +28,7 @@ class PrdPart:
     """Summaries of the curve, each with its range over clusterings.
 
     Args:
-      auc: area under precision against recall; 1 where the histograms are equal.
+      auc: area under precision against recall; 1 if the histograms are equal.
       f8: best F_8 over the curve, which weighs recall.
       f_eighth: best F_1/8, which weighs precision.
     """
@@ -41,7 +40,7 @@ class PrdPart:
 
 @dataclass(frozen=True)
 class PrdBaseline:
-    """The reference's halves against each other, and the model at that size; compare these two with each other."""
+    """The reference's halves against each other, and the model at that size. Compare the two with each other."""
 
     real: PrdPart
     model: PrdPart
@@ -58,7 +57,7 @@ class Prd:
       f8: mean best F_8 (recall).
       f_eighth: mean best F_1/8 (precision).
       part: the same with their ranges over clusterings.
-      lam: the slopes at which the drawn curve is given, tan of evenly spaced angles, (K,).
+      lam: the slopes of the drawn curve, tan of evenly spaced angles, (K,).
       precision: mean over clusterings at each, (K,).
       recall: the same, (K,).
     """
@@ -78,10 +77,7 @@ class Prd:
     seed: int = field(repr=False)
     version: int = field(repr=False, default=VERSION)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
-        result: dict[str, Any] = plain(self)
-        return result
+    to_json = to_json
 
 
 def best_f(curve: PRCurve, b: float) -> float:
@@ -92,9 +88,7 @@ def best_f(curve: PRCurve, b: float) -> float:
       1.0
     """
     lam = curve.breakpoints
-    if len(lam) == 0:
-        return 0.0
-    return float(((1 + b * b) * curve.precision(lam) / (1 + b * b * lam)).max())
+    return float(((1 + b * b) * curve.precision(lam) / (1 + b * b * lam)).max(initial=0.0))
 
 
 def prd_scores(
@@ -112,11 +106,11 @@ def prd_scores(
     """The curve, its area and its F-scores, averaged over several clusterings of both sets together.
 
     Args:
-      reference: (N, D) features of real texts, N at least ``clusters``.
+      reference: (N, D) features of real texts.
       generated: (M, D) features of the model's texts.
-      clusters: cells of the histograms, at most half of the points.
-      runs: clusterings, each from its own seed.
-      restarts: starts of k-means in each, the best kept.
+      clusters: cells of the histograms, at most the size of the smaller set.
+      runs: number of clusterings, each from its own seed.
+      restarts: starts of k-means in each; the best is kept.
       normalise: scale every row to length 1 first.
       pca: share of the variance to keep, fitted on both sets; None for all features.
       baseline: also score the reference's halves against each other, and the model at that size.
@@ -137,8 +131,8 @@ def prd_scores(
         )
 
     def curves(a: Array, b: Array) -> list[PRCurve]:
-        laws = [cluster_histograms(a, b, clusters=clusters, restarts=restarts, seed=seed + run) for run in range(runs)]
-        return [pr_curve(law.reference, law.generated) for law in laws]
+        seeds = range(seed, seed + runs)
+        return [pr_curve(*cluster_histograms(a, b, clusters=clusters, restarts=restarts, seed=s)) for s in seeds]
 
     found, split = curves(x, y), None
     if baseline and min(len(x) // 2, len(y)) >= clusters:

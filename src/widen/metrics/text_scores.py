@@ -20,12 +20,12 @@ from .bleu import SelfBleu, self_bleu
 from .distinct import Distinct, distinct_n
 from .embed import Embedder, EmbedSettings, check_texts
 from .embed_folder import Pooling
+from .features import fit_pca, unit_rows
 from .knn import knn_scores
-from .knn_cross import Boundary
 from .knn_result import KnnScores
+from .knn_search import Boundary
 from .mauve import Mauve, mauve_score
 from .notes import notes_on
-from .pca import fit_pca, unit_rows
 from .plain import plain
 from .prd import Prd, prd_scores
 from .vendi import Vendi, vendi_score
