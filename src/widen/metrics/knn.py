@@ -257,8 +257,8 @@ def intervals(found: Membership, place: int, k: int, *, level: float, seed: int)
     """Intervals of the four means, over the points that each averages."""
     hits, covered, recalled = found.hits[place], found.covered[place], found.recalled[place]
     return KnnIntervals(
-        precision=share_interval(int((hits > 0).sum()), len(hits), level=level),
-        recall=share_interval(int(recalled.sum()), len(recalled), level=level),
+        precision=share_interval((hits > 0).cpu().numpy(), level=level),
+        recall=share_interval(recalled.cpu().numpy(), level=level),
         density=mean_interval(hits.cpu().numpy() / k, level=level, seed=seed),
-        coverage=share_interval(int(covered.sum()), len(covered), level=level),
+        coverage=share_interval(covered.cpu().numpy(), level=level),
     )

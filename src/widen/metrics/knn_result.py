@@ -10,7 +10,7 @@ from .interval import Interval
 from .knn_search import Boundary
 from .plain import to_json
 
-VERSION = 1
+VERSION = 2
 """Bumped when a number of the same name and settings can differ."""
 
 

@@ -1,7 +1,7 @@
-"""Exact precision and recall of a model on an enumerable support, at many temperatures from one set of likelihoods.
+"""Exact precision and recall of a model on a support that can be listed, at many temperatures from one set of likelihoods.
 
-For the integer task: precision is the mass on right sequences, alpha_inf; recall is the expectation of the paper's unique count over N
-samples, divided by the size of the support (Algorithm "Precision and Recall for Integer Multiplication"). Neither needs a sample.
+For the integer task: precision is the mass on right sequences, alpha_inf; recall is the expected value of the paper's unique count over
+N samples, divided by the size of the support (Algorithm "Precision and Recall for Integer Multiplication"). Neither needs a sample.
 
 Shapes: S sequences of the support, T temperatures, K points of a drawn curve.
 """
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from widen.theory import expected_unique_recall, pr_curve_from_logs
 
 VERSION = 1
-"""Raised when one of these numbers changes its meaning."""
+"""Bumped when a number changes its meaning."""
 
 CURVE_POINTS = 65
-"""How many points of each PR curve are kept for drawing: lambda = tan(angle), angles evenly spaced over [0, pi/2]."""
+"""Points of each PR curve that are kept for drawing: lambda = tan(angle), with angles evenly spaced over [0, pi/2]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class ExactPoint:
       precision: Q(Supp P), the probability that a sample is right.
       recall: expected number of different right sequences among ``num_samples`` samples, over the size of the support.
       recall_ceiling: what the reference itself would get; 1 only as ``num_samples`` grows.
-      auc: area under the PR curve; 1 where Q = P.
+      auc: area under the PR curve; 1 if Q = P.
       precision_at, recall_at: alpha and beta at each lam asked for, in that order.
       curve_precision, curve_recall: the curve at `curve_lams()`.
     """
@@ -65,11 +65,11 @@ def exact_points(
     lams: Sequence[float] = (0.1, 0.5, 1.0, 2.0),
     num_samples: int = 20_000,
 ) -> list[ExactPoint]:
-    """Score log Q^t(x) for every x of Supp(P), one row a temperature (from :func:`widen.theory.exact_log_likelihood`).
+    """Score log Q^t(x) for every x of Supp(P), one row per temperature (from :func:`widen.theory.exact_log_likelihood`).
 
     Args:
       log_p_S: log P over its support.
-      log_q_TS: log Q^t over the same sequences; Q's mass elsewhere is what precision lacks.
+      log_q_TS: log Q^t over the same sequences. Precision is 1 minus Q's mass elsewhere.
 
     Examples:
       >>> log_p = np.log(np.full(4, 0.25))
@@ -108,50 +108,3 @@ def exact_points(
 
 def _floats(values: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampledPoint:
-    """The paper's algorithm on N real samples, with 95 % intervals.
-
-    ``precision_half_width`` is binomial. ``recall_half_width`` treats the different right sequences as independent, which they
-    nearly are for a large support; it does not cover the choice of N.
-    """
-
-    precision: float
-    recall: float
-    num_samples: int
-    precision_half_width: float
-    recall_half_width: float
-
-
-def sampled_point(index_N: NDArray[np.int64], *, support_size: int) -> SampledPoint:
-    """Count right samples and different right samples.
-
-    Args:
-      index_N: for each sample its row in the support, -1 where it is wrong (``MulMod.unique_index``).
-      support_size: |Supp P|; the paper prints 99 x 99.
-
-    Examples:
-      >>> sampled_point(np.array([0, 0, 2, -1]), support_size=4).recall
-      0.5
-    """
-    index_N = np.asarray(index_N)
-    if index_N.size == 0:
-        raise ValueError("no samples: give at least one")
-    if index_N.min() < -1 or index_N.max() >= support_size:
-        raise ValueError(
-            f"index_N runs from {index_N.min()} to {index_N.max()}; legal: -1 (wrong) to {support_size - 1}"
-        )
-    right = index_N[index_N >= 0]
-    precision, counts = right.size / index_N.size, np.bincount(right, minlength=support_size)
-    seen = float(np.count_nonzero(counts) / support_size)
-    # Each sequence is seen or not: the variance of a sum of such bits is at most sum of q (1 - q), q estimated by its own count's rate.
-    rate = -np.expm1(-counts.astype(float))
-    return SampledPoint(
-        precision=precision,
-        recall=seen,
-        num_samples=int(index_N.size),
-        precision_half_width=1.96 * float(np.sqrt(precision * (1 - precision) / index_N.size)),
-        recall_half_width=1.96 * float(np.sqrt((rate * (1 - rate)).sum())) / support_size,
-    )
