@@ -3,7 +3,7 @@
     knn          precision, recall, density, coverage; exact, from ten points to a million
     text_scores  all metrics from two lists of texts        embed         texts -> features
     mauve, prd   curves over clusters                       support_size  how few tokens hold the mass
-    distinct, bleu, vendi   diversity of one set            passes        pass@k as precision and recall
+    ngrams, vendi   diversity of one set                    passes        pass@k as precision and recall
     separation   how well a model separates right from wrong next tokens
 
 A metric takes arrays, never a model's name; `reference` comes before `generated`; options are keyword-only. A module is imported when
@@ -16,15 +16,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bleu import SelfBleu, self_bleu
     from .clusters import Clustering, kmeans
-    from .distinct import Distinct, distinct_n
     from .embed import EmbeddedTexts, Embedder, EmbedSettings, embed_texts
     from .features import PCA, fit_pca, unit_rows
     from .interval import Interval, mean_interval, share_interval
     from .knn import KnnReference, knn_precision_recall, knn_scores, knn_scores_by_k
     from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings, PrecisionRecall
     from .mauve import Mauve, mauve_of_histograms, mauve_score
+    from .ngrams import Distinct, SelfBleu, distinct_n, self_bleu
     from .passes import PassScores, pass_at_k, pass_scores
     from .prd import Prd, prd_scores
     from .separation import RatioHistogram, Separation, ratio_histogram, separation_scores
@@ -85,14 +84,13 @@ __all__ = [
 ]
 
 _HOME = {
-    "bleu": ["SelfBleu", "self_bleu"],
     "clusters": ["Clustering", "kmeans"],
-    "distinct": ["Distinct", "distinct_n"],
     "embed": ["EmbedSettings", "EmbeddedTexts", "Embedder", "embed_texts"],
     "features": ["PCA", "fit_pca", "unit_rows"],
     "interval": ["Interval", "mean_interval", "share_interval"],
     "knn": ["KnnReference", "knn_precision_recall", "knn_scores", "knn_scores_by_k"],
     "mauve": ["Mauve", "mauve_of_histograms", "mauve_score"],
+    "ngrams": ["Distinct", "SelfBleu", "distinct_n", "self_bleu"],
     "passes": ["PassScores", "pass_at_k", "pass_scores"],
     "prd": ["Prd", "prd_scores"],
     "separation": ["RatioHistogram", "Separation", "ratio_histogram", "separation_scores"],
