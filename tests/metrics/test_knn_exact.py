@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.metrics import KnnReference, knn, knn_precision_recall, knn_scores, knn_scores_by_k, knn_search
+from widen.metrics import KnnReference, knn, knn_scores, knn_scores_by_k, knn_search
 from widen.metrics.knn_search import squared_distance, squared_radii
 
 
@@ -194,11 +194,6 @@ def test_bad_input_is_refused_by_name(message, reference, generated, options):
 def test_the_smallest_legal_set_has_one_more_point_than_k():
     x = np.random.default_rng(0).standard_normal((6, 2))
     assert tuple(knn_scores(x, x, k=5)) == (1.0, 1.0, 6 / 5, 1.0)
-
-
-def test_precision_and_recall_unpack_as_a_pair():
-    precision, recall = knn_precision_recall([[0.0], [1.0], [2.0], [3.0]], [[0.5], [1.5], [10.0]], k=1)
-    assert (precision, recall) == (2 / 3, 1.0)
 
 
 def test_a_reference_scores_many_models_with_its_radii_computed_once(monkeypatch):

@@ -50,7 +50,7 @@ def test_a_score_goes_through_json_and_back(scored):
 
 def test_the_ceiling_scores_real_points_and_the_model_at_one_size(scored):
     ceiling = scored.ceiling
-    assert (ceiling.n_reference, ceiling.n_generated, ceiling.source) == (200, 200, "split")
+    assert (ceiling.n_reference, ceiling.n_generated) == (200, 200)
     assert all(0.6 < share < 1 for share in (ceiling.real.precision, ceiling.real.recall, ceiling.real.coverage))
     assert (
         ceiling.model.precision > ceiling.real.precision + 0.02
@@ -66,17 +66,6 @@ def test_the_split_is_two_halves_of_the_reference_and_no_point_is_in_both():
     by_hand = knn_scores(x[order[:20]], x[order[20:]], k=1, ceiling=None)
     assert ceiling.real == by_hand.four
     assert ceiling.real.precision < 1
-
-
-def test_a_second_sample_takes_the_place_of_the_model():
-    x, y, second = normal(100, 0), normal(80, 1, 0.7), normal(90, 2)
-    scores = knn_scores(x, y, ceiling=second)
-    assert (scores.ceiling.n_reference, scores.ceiling.n_generated, scores.ceiling.source) == (100, 80, "second")
-    assert scores.ceiling.model == scores.four  # already at that size
-    whole = knn_scores(x, y, ceiling=second[:60]).ceiling
-    assert whole.n_generated == 60
-    assert whole.real == knn_scores(x, second[:60], ceiling=None).four
-    assert whole.model != scores.four
 
 
 def test_a_reference_too_small_to_split_has_no_ceiling():
@@ -103,7 +92,7 @@ def test_each_k_has_its_own_score_and_ceiling():
 
 @pytest.mark.parametrize("ceiling", ["half", "", "second"])
 def test_an_unknown_ceiling_is_refused(ceiling):
-    with pytest.raises(ValueError, match="ceiling must be 'split'"):
+    with pytest.raises(Exception, match="ceiling"):  # by the type checker here, by ValueError in production
         knn_scores(normal(20, 0), normal(20, 1), ceiling=ceiling)
 
 

@@ -6,30 +6,23 @@
     ngrams, vendi   diversity of one set                    passes        pass@k as precision and recall
     separation   how well a model separates right from wrong next tokens
 
-A metric takes arrays, never a model's name; `reference` comes before `generated`; options are keyword-only. A module is imported when
-one of its names is first used.
+A metric takes arrays, never a model's name; `reference` comes before `generated`; options are keyword-only.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .clusters import Clustering, kmeans
-    from .embed import EmbeddedTexts, Embedder, EmbedSettings, embed_texts
-    from .features import PCA, fit_pca, unit_rows
-    from .interval import Interval, mean_interval, share_interval
-    from .knn import KnnReference, knn_precision_recall, knn_scores, knn_scores_by_k
-    from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings, PrecisionRecall
-    from .mauve import Mauve, mauve_of_histograms, mauve_score
-    from .ngrams import Distinct, SelfBleu, distinct_n, self_bleu
-    from .passes import PassScores, pass_at_k, pass_scores
-    from .prd import Prd, prd_scores
-    from .separation import RatioHistogram, Separation, ratio_histogram, separation_scores
-    from .support_size import Sparsity, sparsity, sparsity_of_model, support_sizes
-    from .text_scores import PAPER, ScoreSettings, TextScores, score_texts
-    from .vendi import Vendi, vendi_score
+from .clusters import Clustering, kmeans
+from .embed import EmbeddedTexts, Embedder, EmbedSettings, embed_texts
+from .features import PCA, fit_pca, unit_rows
+from .interval import Interval, mean_interval, share_interval
+from .knn import KnnReference, knn_scores, knn_scores_by_k
+from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings
+from .mauve import Mauve, mauve_of_histograms, mauve_score
+from .ngrams import Distinct, SelfBleu, distinct_n, self_bleu
+from .passes import PassScores, pass_at_k, pass_scores
+from .prd import Prd, prd_scores
+from .separation import RatioHistogram, Separation, ratio_histogram, separation_scores
+from .support_size import Sparsity, sparsity, sparsity_of_model, support_sizes
+from .text_scores import PAPER, ScoreSettings, TextScores, score_texts
+from .vendi import Vendi, vendi_score
 
 __all__ = [
     "PAPER",
@@ -50,7 +43,6 @@ __all__ = [
     "Mauve",
     "PassScores",
     "Prd",
-    "PrecisionRecall",
     "RatioHistogram",
     "ScoreSettings",
     "SelfBleu",
@@ -62,7 +54,6 @@ __all__ = [
     "embed_texts",
     "fit_pca",
     "kmeans",
-    "knn_precision_recall",
     "knn_scores",
     "knn_scores_by_k",
     "mauve_of_histograms",
@@ -82,26 +73,3 @@ __all__ = [
     "unit_rows",
     "vendi_score",
 ]
-
-_HOME = {
-    "clusters": ["Clustering", "kmeans"],
-    "embed": ["EmbedSettings", "EmbeddedTexts", "Embedder", "embed_texts"],
-    "features": ["PCA", "fit_pca", "unit_rows"],
-    "interval": ["Interval", "mean_interval", "share_interval"],
-    "knn": ["KnnReference", "knn_precision_recall", "knn_scores", "knn_scores_by_k"],
-    "mauve": ["Mauve", "mauve_of_histograms", "mauve_score"],
-    "ngrams": ["Distinct", "SelfBleu", "distinct_n", "self_bleu"],
-    "passes": ["PassScores", "pass_at_k", "pass_scores"],
-    "prd": ["Prd", "prd_scores"],
-    "separation": ["RatioHistogram", "Separation", "ratio_histogram", "separation_scores"],
-    "support_size": ["Sparsity", "sparsity", "sparsity_of_model", "support_sizes"],
-    "text_scores": ["PAPER", "ScoreSettings", "TextScores", "score_texts"],
-    "vendi": ["Vendi", "vendi_score"],
-}
-_FROM = {name: module for module, names in _HOME.items() for name in names}  # all other names are in knn_result
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_FROM.get(name, 'knn_result')}", __name__), name)

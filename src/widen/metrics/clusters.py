@@ -5,24 +5,21 @@ Shapes: N reference points, M generated points, D features, C clusters.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .features import Array, Features, as_array, fit_pca, unit_rows
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Clustering:
-    """The best of the starts.
-
-    Args:
-      labels: cluster of each point, (N,).
-      centres: (C, D).
-      inertia: sum of squared distances from the points to their centres.
-      iterations: Lloyd steps of the best start.
-    """
+    """The best of the starts: labels (N,), centres (C, D), the sum of squared distances to the centres, and its Lloyd steps."""
 
     labels: NDArray[np.int64]
     centres: Array
@@ -34,11 +31,9 @@ def kmeans(rows: Array, clusters: int, *, restarts: int = 5, iterations: int = 3
     """Cluster points by Lloyd's iteration from k-means++ seeds; the same numbers and seed give the same clusters.
 
     Args:
-      rows: (N, D), finite, N at least ``clusters``.
-      clusters: how many.
+      rows: (N, D), N at least ``clusters``.
       restarts: number of starts; the one with the least inertia is kept.
       iterations: most Lloyd steps of one start; a start ends when no label changes.
-      seed: of the starts.
 
     Examples:
       >>> sorted(np.bincount(kmeans(np.array([[0.0], [0.1], [5.0], [5.1], [5.2]]), 2).labels).tolist())
@@ -100,14 +95,7 @@ def lloyd(rows: Array, centres: Array, iterations: int) -> Clustering:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and range of one number over several seeds of the clustering.
-
-    Args:
-      mean: over seeds.
-      least: over seeds.
-      most: over seeds.
-      each: by seed.
-    """
+    """Mean and range of one number over several seeds of the clustering, and its value for each."""
 
     mean: float
     least: float
@@ -125,7 +113,28 @@ def spread(values: list[float]) -> Spread:
     return Spread(float(np.mean(values)), min(values), max(values), tuple(values))
 
 
-def both_rows(reference: Features, generated: Features, *, normalise: bool, pca: float | None) -> tuple[Array, Array]:
+@dataclass(frozen=True)
+class Baseline(Generic[T]):
+    """One half of the reference against the other, and the model at that size against the first. Compare these two with each other."""
+
+    real: T
+    model: T
+    n_reference: int
+    n_generated: int
+
+
+def baseline_of(score: Callable[[Array, Array], T], x: Array, y: Array, seed: int) -> Baseline[T]:
+    """Score the second half of the reference, and as many generated points (or all if there are fewer), against the first half."""
+    n, m = len(x) // 2, min(len(x) // 2, len(y))
+    order = np.random.default_rng(seed).permutation(len(x))
+    half, other = x[order[:n]], x[order[n : n + m]]
+    model = y[np.random.default_rng(seed + 1).permutation(len(y))[:m]]
+    return Baseline(score(half, other), score(half, model), n, m)
+
+
+def both_rows(
+    reference: Features, generated: Features, *, normalise: bool = False, pca: float | None = None
+) -> tuple[Array, Array]:
     """Checked rows of both sets; if asked, scaled to length 1 and reduced by a PCA fitted on both."""
     x, y = as_array(reference, "reference"), as_array(generated, "generated")
     if x.shape[1] != y.shape[1]:
@@ -149,12 +158,3 @@ def cluster_histograms(x: Array, y: Array, *, clusters: int, restarts: int, seed
     labels[order] = kmeans(together[order], clusters, restarts=restarts, seed=seed).labels
     p, q = (np.bincount(part, minlength=clusters) / len(part) for part in (labels[: len(x)], labels[len(x) :]))
     return p, q
-
-
-def halves(x: Array, y: Array, seed: int) -> tuple[Array, Array, Array]:
-    """Two halves of the reference, and as many generated points as the second half has, or all if there are fewer."""
-    n = len(x) // 2
-    order = np.random.default_rng(seed).permutation(len(x))
-    m = min(n, len(y))
-    model = y[np.random.default_rng(seed + 1).permutation(len(y))[:m]]
-    return x[order[:n]], x[order[n : n + m]], model

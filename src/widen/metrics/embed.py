@@ -118,7 +118,6 @@ class Embedder:
         """Features of texts, in their order.
 
         Args:
-          texts: at least one.
           cache: a folder where features are stored and looked up.
           progress: called as (stage, done, total), counting different texts.
         """

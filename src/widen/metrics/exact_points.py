@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,16 +94,12 @@ def exact_points(
                 recall=float(expected_unique_recall(log_q_S, num_samples)),
                 recall_ceiling=ceiling,
                 auc=float(curve.auc),
-                lams=tuple(map(float, asked)),
-                precision_at=_floats(curve.precision(asked)),
-                recall_at=_floats(curve.recall(asked)),
+                lams=tuple(asked.tolist()),
+                precision_at=tuple(curve.precision(asked).tolist()),
+                recall_at=tuple(curve.recall(asked).tolist()),
                 num_samples=num_samples,
-                curve_precision=_floats(curve.precision(grid)),
-                curve_recall=_floats(curve.recall(grid)),
+                curve_precision=tuple(curve.precision(grid).tolist()),
+                curve_recall=tuple(curve.recall(grid).tolist()),
             )
         )
     return points
-
-
-def _floats(values: Any) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)

@@ -22,13 +22,7 @@ LARGEST, SMALLEST = 1e150, 1e-140  # outside this range, squares overflow or und
 
 
 def as_tensor(features: Features, name: str, *, device: str | torch.device | None = None) -> Tensor:
-    """Features as a checked (N, D) tensor of their own float type; integers become float64.
-
-    Args:
-      features: (N, D), finite.
-      name: the argument's name, for error messages.
-      device: where to put the tensor; by default it stays where it is.
-    """
+    """Features as a checked (N, D) tensor of their own float type; integers become float64. ``name`` appears in errors."""
     rows = features.detach() if isinstance(features, Tensor) else torch.from_numpy(np.array(features, copy=None))
     if rows.is_complex():
         raise ValueError(f"{name} must hold real numbers, got dtype {rows.dtype}")
@@ -70,10 +64,7 @@ class PCA:
     """Principal components, by falling variance. Call it with (N, D) points to get their (N, R) coordinates.
 
     Args:
-      mean: (D,).
-      components: (R, D), orthonormal.
-      share: fraction of the variance that the components keep.
-      fitted_on: number of points that it was fitted on.
+      components: (R, D), orthonormal; they keep ``share`` of the variance of the ``fitted_on`` points.
     """
 
     mean: Array

@@ -51,8 +51,6 @@ def share_interval(
       shares: (n,), between 0 and ``of``; bits, or the share of right samples of each problem.
       of: (n,), between 0 and 1; what each share is a part of. By default 1.
       level: nominal coverage.
-      resamples: how many are drawn.
-      seed: of the draws.
 
     Examples:
       >>> low, high = share_interval([0] * 64)
@@ -85,12 +83,6 @@ def share_interval(
 def mean_interval(values: Any, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """Bootstrap percentile interval of the mean of numbers without bounds. Shares have `share_interval`.
 
-    Args:
-      values: (n,) finite numbers, n at least 1.
-      level: fraction of the resamples that the interval holds.
-      resamples: how many are drawn.
-      seed: of the draws.
-
     Examples:
       >>> mean_interval([2.0, 2.0, 2.0])
       Interval(low=2.0, high=2.0)
@@ -114,10 +106,6 @@ def mean_interval(values: Any, *, level: float = 0.95, resamples: int = RESAMPLE
 
 def student(values: Sequence[float], *, level: float = 0.95) -> tuple[float, float | None]:
     """Mean, and half-width of its Student interval; None for a single value.
-
-    Args:
-      values: one per seed.
-      level: nominal coverage.
 
     Examples:
       >>> mean, half = student([1.0, 2.0, 3.0])

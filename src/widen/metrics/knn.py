@@ -24,10 +24,10 @@ from torch import Tensor
 
 from .features import Features, as_tensor
 from .interval import check_level, mean_interval, share_interval
-from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings, PrecisionRecall
+from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings
 from .knn_search import Boundary, Membership, membership, squared_radii
 
-CeilingSource: TypeAlias = Features | Literal["split"] | None
+CeilingSource: TypeAlias = Literal["split"] | None
 
 
 def knn_scores(
@@ -87,33 +87,11 @@ def knn_scores_by_k(
     return KnnReference(reference, ks=ks, boundary=boundary, device=device).scores(generated, ceiling=ceiling)
 
 
-def knn_precision_recall(
-    reference: Features,
-    generated: Features,
-    *,
-    k: int = 4,
-    boundary: Boundary = "closed",
-    ceiling: CeilingSource = "split",
-    device: str | torch.device | None = None,
-) -> PrecisionRecall:
-    """The two scores that the paper reports, as a pair. ``.scores`` holds the rest of `knn_scores`.
-
-    Examples:
-      >>> knn_precision_recall([[0.0], [1.0], [2.0], [3.0]], [[0.5], [1.5], [10.0]], k=1)
-      PrecisionRecall(precision=0.6666666666666666, recall=1.0)
-    """
-    scores = knn_scores(reference, generated, k=k, boundary=boundary, ceiling=ceiling, device=device)
-    return PrecisionRecall(scores.precision, scores.recall, scores)
-
-
 class KnnReference:
     """A reference set that scores many generated sets; its radii are computed once.
 
     Args:
-      reference: (N, D) features.
-      ks: the values of k to score with, all from one pass.
-      boundary: as in `knn_scores`.
-      device: where to compute; by default where ``reference`` is.
+      ks: the values of k to score with, all from one pass. The other arguments are those of `knn_scores`.
 
     Examples:
       >>> reference = KnnReference([[0.0], [1.0], [2.0], [3.0]], ks=(1, 2))
@@ -145,18 +123,17 @@ class KnnReference:
         """The scores of a generated set, one result for each k of ``ks``.
 
         Args:
-          generated: (M, D) features in the same space as the reference.
-          ceiling: ``"split"`` scores one half of the reference against the other, and the model at that size. A second sample of the
-            reference is scored in the place of ``generated``. None does neither.
-          level: of the intervals.
+          ceiling: ``"split"`` also scores one half of the reference against the other, and the model at that size.
           seed: of the split and of the density's bootstrap.
         """
+        if ceiling not in ("split", None):
+            raise ValueError(f"ceiling must be 'split' or None, got {ceiling!r}")
         check_level(level)
         rows = self._checked(generated, "generated", self.rows.device)
         radii = squared_radii(rows, self.ks)
         found = membership(self.rows, rows, self.squared_radii, radii, boundary=self.boundary)
-        four = self._four(found)
-        ceilings = self._ceilings(rows, ceiling, four, seed)
+        four = four_scores(found, self.ks)
+        ceilings = self._split(rows, seed) if ceiling == "split" else None
         known, theirs = self._digests, digests(rows)
         dtypes = dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in (self.rows.dtype, rows.dtype))
         return tuple(
@@ -181,7 +158,7 @@ class KnnReference:
                     duplicates_generated=len(rows) - len(set(theirs)),
                     shared=sum(digest in known for digest in theirs),
                 ),
-                ceiling=ceilings[place],
+                ceiling=ceilings[place] if ceilings else None,
             )
             for place, k in enumerate(self.ks)
         )
@@ -198,57 +175,43 @@ class KnnReference:
             raise ValueError(f"{name} must have more than k = {max(self.ks)} points, got {len(rows)}")
         return rows
 
-    def _four(self, found: Membership) -> list[FourScores]:
-        return [
-            FourScores(
-                precision=int((hits > 0).sum()) / len(hits),
-                recall=int(recalled.sum()) / len(recalled),
-                density=int(hits.sum()) / (k * len(hits)),
-                coverage=int(covered.sum()) / len(covered),
-            )
-            for k, hits, covered, recalled in zip(self.ks, found.hits, found.covered, found.recalled, strict=True)
-        ]
+    def _four(self, rows: Tensor) -> list[FourScores]:
+        found = membership(self.rows, rows, self.squared_radii, squared_radii(rows, self.ks), boundary=self.boundary)
+        return four_scores(found, self.ks)
 
-    def _score(self, rows: Tensor) -> list[FourScores]:
-        radii = squared_radii(rows, self.ks)
-        return self._four(membership(self.rows, rows, self.squared_radii, radii, boundary=self.boundary))
-
-    def _ceilings(
-        self, rows: Tensor, source: CeilingSource, four: list[FourScores], seed: int
-    ) -> list[Ceiling] | list[None]:
-        n = len(self.rows)
-        if isinstance(source, str) and source != "split":
-            raise ValueError(f"ceiling must be 'split', a second sample of the reference, or None, got {source!r}")
-        if source is None or (isinstance(source, str) and min(n // 2, len(rows)) <= max(self.ks)):
-            return [None] * len(self.ks)  # not asked for, or half of the reference has too few points
-        if isinstance(source, str):
-            size = min(len(rows), n - n // 2)
-            if (size, seed) not in self._halves:
-                order = torch.from_numpy(np.random.default_rng(seed).permutation(n)).to(rows.device)
-                half = KnnReference(self.rows[order[: n // 2]], ks=self.ks, boundary=self.boundary)
-                self._halves[size, seed] = half, half._score(self.rows[order[n // 2 :][:size]])
-            half, real = self._halves[size, seed]
-            model = half._score(subset(rows, size, seed))
-            return [Ceiling(a, b, n // 2, size, "split") for a, b in zip(real, model, strict=True)]
-        second = self._checked(source, "ceiling", rows.device)
-        size = min(len(second), len(rows))
-        real = self._score(subset(second, size, seed))
-        model = four if size == len(rows) else self._score(subset(rows, size, seed))
-        return [Ceiling(a, b, n, size, "second") for a, b in zip(real, model, strict=True)]
+    def _split(self, rows: Tensor, seed: int) -> list[Ceiling] | None:
+        n, size = len(self.rows), min(len(rows), (len(self.rows) + 1) // 2)
+        if min(n // 2, size) <= max(self.ks):
+            return None
+        if (size, seed) not in self._halves:
+            order = torch.from_numpy(np.random.default_rng(seed).permutation(n)).to(rows.device)
+            half = KnnReference(self.rows[order[: n // 2]], ks=self.ks, boundary=self.boundary)
+            self._halves[size, seed] = half, half._four(self.rows[order[n // 2 :][:size]])
+        half, real = self._halves[size, seed]
+        if size < len(rows):
+            drawn = np.random.default_rng(seed + 1).permutation(len(rows))[:size]
+            rows = rows[torch.from_numpy(drawn).to(rows.device)]
+        return [Ceiling(a, b, n // 2, size) for a, b in zip(real, half._four(rows), strict=True)]
 
 
-def subset(rows: Tensor, size: int, seed: int) -> Tensor:
-    """``size`` of the points, drawn without replacement; all of them in their order if there are no more."""
-    if size >= len(rows):
-        return rows
-    return rows[torch.from_numpy(np.random.default_rng(seed + 1).permutation(len(rows))[:size]).to(rows.device)]
+def four_scores(found: Membership, ks: Sequence[int]) -> list[FourScores]:
+    """The four means, for each k."""
+    return [
+        FourScores(
+            precision=int((hits > 0).sum()) / len(hits),
+            recall=int(recalled.sum()) / len(recalled),
+            density=int(hits.sum()) / (k * len(hits)),
+            coverage=int(covered.sum()) / len(covered),
+        )
+        for k, hits, covered, recalled in zip(ks, found.hits, found.covered, found.recalled, strict=True)
+    ]
 
 
 def digests(rows: Tensor) -> list[bytes]:
     """A hash of each point by value: equal numbers have equal hashes in every float type, and -0.0 equals 0.0."""
     return [
         hashlib.blake2b(row.tobytes(), digest_size=16).digest()
-        for piece in rows.split(4096)
+        for piece in torch.split(rows, 4096)
         for row in (piece.double() + 0.0).cpu().numpy()
     ]
 

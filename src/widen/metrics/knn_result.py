@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from .interval import Interval
 from .knn_search import Boundary
@@ -53,10 +53,8 @@ class KnnDiagnostics:
     """Counts that warn of misleading scores.
 
     Args:
-      zero_radii_reference: reference points with at least k exact copies; with an open boundary their balls are empty.
-      zero_radii_generated: the same among the generated points.
-      duplicates_reference: reference points that equal an earlier one.
-      duplicates_generated: the same among the generated points.
+      zero_radii_reference, zero_radii_generated: points with at least k exact copies; with an open boundary their balls are empty.
+      duplicates_reference, duplicates_generated: points that equal an earlier one of their set.
       shared: generated points that equal some reference point.
     """
 
@@ -74,16 +72,12 @@ class Ceiling:
     Args:
       real: scores of real points in the place of generated ones.
       model: the model's scores at the same sample sizes. Compare ``real`` with these only.
-      n_reference: reference points in both.
-      n_generated: points scored against them in both.
-      source: ``split`` halves of the reference, or a ``second`` sample of it.
     """
 
     real: FourScores
     model: FourScores
     n_reference: int
     n_generated: int
-    source: Literal["split", "second"]
 
 
 @dataclass(frozen=True)
@@ -116,15 +110,3 @@ class KnnScores:
     def four(self) -> FourScores:
         """The numbers alone."""
         return FourScores(self.precision, self.recall, self.density, self.coverage)
-
-
-@dataclass(frozen=True)
-class PrecisionRecall:
-    """k-NN precision and recall; unpacks as a pair. ``scores`` carries intervals, settings and the rest."""
-
-    precision: float
-    recall: float
-    scores: KnnScores = field(repr=False)
-
-    def __iter__(self) -> Iterator[float]:
-        return iter((self.precision, self.recall))

@@ -49,7 +49,7 @@ class Screen:
         self.error = 1.01 * 2**-24 * (rows.shape[1] + 16)  # the constant c, for any order of summation
         scale, wide = 2.0**-exponent, torch.promote_types(rows.dtype, torch.float32)
         origin = (centre * scale).to(wide)
-        pieces = rows.split(block_size(rows.device, rows.shape[1]))
+        pieces = torch.split(rows, block_size(rows.device, rows.shape[1]))
         self.a = torch.cat([(piece.to(wide) * scale).sub_(origin).float() for piece in pieces])
         norm = torch.linalg.vector_norm(self.a, dim=1, dtype=torch.float64).square_()
         self.low = ((1 - self.error) * norm - UNDERFLOW).float()
@@ -76,7 +76,7 @@ def squared_distance(
     """
     found = [torch.zeros(0, dtype=torch.float64, device=x.device)]
     batch = max(1, block_size(x.device, x.shape[1]) // 8)
-    for i_, j_ in zip(i.split(batch), j.split(batch), strict=True):
+    for i_, j_ in zip(torch.split(i, batch), torch.split(j, batch), strict=True):
         square = (x[i_].double() - y[j_]).square_()
         width = square.shape[1]
         while width > 1:
@@ -101,7 +101,7 @@ def squared_radii(rows: Float[Tensor, "N D"], ks: Sequence[int]) -> Float[Tensor
     with full_float32():
         while len(pending):  # points whose radius the kept candidates do not prove; then keep more
             unproven = []
-            for i in pending.split(block_size(rows.device, n)):
+            for i in torch.split(pending, block_size(rows.device, max(n, 16 * keep))):
                 low = lower_bounds(screen, i, screen)
                 low[torch.arange(len(i), device=i.device), i] = torch.inf  # a point is not its own neighbour
                 low, j = low.topk(keep, largest=False)
@@ -153,7 +153,7 @@ def membership(
     hits = torch.zeros(len(r), m, dtype=torch.int64, device=device)
     covered, recalled = torch.zeros(2, len(r), n, dtype=torch.bool, device=device)
     with full_float32():
-        for rows in torch.arange(n, device=device).split(block_size(device, m)):
+        for rows in torch.split(torch.arange(n, device=device), block_size(device, m)):
             low = lower_bounds(x, rows, y)
             at = true_at((low <= reach_x[rows, None]) | (low <= reach_y))
             i, j = at // m + rows[0], at % m
@@ -171,7 +171,7 @@ def settle(
 ) -> Float[Tensor, " P"]:
     """A number for each pair that compares with each of its radii as its squared distance does."""
     least = low.double() * x.unit
-    most = least + x.slack[i] + y.slack[j]
+    most: Tensor = least + x.slack[i] + y.slack[j]
     unsure = torch.zeros_like(i, dtype=torch.bool)
     for radius in radii:
         unsure |= (least <= radius) & (radius <= most)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import rel_entr
 
-from .clusters import Spread, both_rows, cluster_histograms, halves, spread
+from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms, spread
 from .features import Array, Features
 from .plain import to_json
 
@@ -24,35 +24,15 @@ EDGE = 1e-6  # the first and last mixture; at 0 and 1 one divergence may be infi
 
 
 @dataclass(frozen=True)
-class MauveBaseline:
-    """What no model can beat at this size. Compare the two numbers with each other.
-
-    Args:
-      real: one half of the reference against the other half.
-      model: the generated set, cut to that size, against the first half.
-      n_reference: points in the half.
-      n_generated: points against it.
-    """
-
-    real: Spread
-    model: Spread
-    n_reference: int
-    n_generated: int
-
-
-@dataclass(frozen=True)
 class Mauve:
-    """MAUVE, its spread over seeds, and what the reference scores against itself.
+    """MAUVE as a mean over seeds of the clustering, its spread over these seeds, and what the reference scores against itself.
 
-    Args:
-      value: mean over the seeds of the clustering.
-      spread: over those seeds.
-      baseline: None if not asked for, or if the reference is too small to split.
+    ``baseline`` is None if it was not asked for, or if the reference is too small to split.
     """
 
     value: float
     spread: Spread = field(repr=False)
-    baseline: MauveBaseline | None = field(repr=False)
+    baseline: Baseline[Spread] | None = field(repr=False)
     n_reference: int = field(repr=False)
     n_generated: int = field(repr=False)
     clusters: int = field(repr=False)
@@ -70,8 +50,7 @@ def mauve_of_histograms(p: Any, q: Any, *, scale: float = 5.0) -> float:
     """MAUVE of two distributions on the same cells: 1 if they are equal, near 0 if they share nothing.
 
     Args:
-      p: reference, (C,), non-negative, summing to 1.
-      q: model, the same.
+      p, q: reference and model, (C,), non-negative, summing to 1.
       scale: the constant c, above 0.
 
     Examples:
@@ -112,16 +91,13 @@ def mauve_score(
     """MAUVE of a generated set, averaged over several clusterings, with their spread and the same-distribution baseline.
 
     Args:
-      reference: (N, D) features of real texts.
-      generated: (M, D) features of the model's texts.
+      reference, generated: (N, D) and (M, D) features.
       clusters: cells of the histograms; by default a tenth of the smaller set, at least 2.
       scale: the constant c.
       normalise: scale every row to length 1 first.
       pca: share of the variance to keep, fitted on both sets; None for all features.
-      seeds: number of clusterings.
+      seeds: number of clusterings, from ``seed`` on.
       restarts: starts of k-means in each; the best is kept.
-      baseline: also score the reference's halves against each other, and the model at that size.
-      seed: of the first clustering and of the split.
 
     Examples:
       >>> points = np.random.default_rng(0).standard_normal((60, 4))
@@ -141,8 +117,6 @@ def mauve_score(
         laws = (cluster_histograms(a, b, clusters=cells(a, b), restarts=restarts, seed=seed + s) for s in range(seeds))
         return spread([mauve_of_histograms(p, q, scale=scale) for p, q in laws])
 
-    found, split = over_seeds(x, y), None
-    if baseline and len(x) >= 4:
-        half, other, model = halves(x, y, seed)
-        split = MauveBaseline(over_seeds(half, other), over_seeds(half, model), len(half), len(other))
+    found = over_seeds(x, y)
+    split = baseline_of(over_seeds, x, y, seed) if baseline and len(x) >= 4 else None
     return Mauve(found.mean, found, split, len(x), len(y), cells(x, y), scale, normalise, pca, restarts, seed)

@@ -57,8 +57,6 @@ def ngrams(tokens: Sequence[str], n: int) -> list[tuple[str, ...]]:
       >>> ngrams(["a", "b", "c"], 2)
       [('a', 'b'), ('b', 'c')]
     """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}")
     return list(zip(*(tokens[start:] for start in range(n)), strict=False))
 
 
@@ -66,10 +64,7 @@ def ngrams(tokens: Sequence[str], n: int) -> list[tuple[str, ...]]:
 class Distinct:
     """Share of different n-grams among all n-grams of a set of texts.
 
-    Args:
-      value: different / total. It falls as the number of texts grows: compare only sets of the same size.
-      different: number of different n-grams.
-      total: number of n-grams; none spans two texts.
+    It falls as the number of texts grows: compare only sets of the same size. No n-gram spans two texts.
     """
 
     value: float
@@ -84,15 +79,12 @@ class Distinct:
 def distinct_n(texts: Sequence[str], *, n: int = 2, tokenisation: Tokenisation = "words") -> Distinct:
     """Different n-grams over all n-grams, counted over the whole set.
 
-    Args:
-      texts: at least one; at least one of them has n tokens.
-      n: length of an n-gram.
-      tokenisation: ``words``, ``whitespace`` or ``characters``.
-
     Examples:
       >>> distinct_n(["a b a b", "a b"], n=2).value
       0.5
     """
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
     counts = Counter(gram for tokens in tokenise(texts, tokenisation) for gram in ngrams(tokens, n))
     total = counts.total()
     if total == 0:
@@ -102,13 +94,7 @@ def distinct_n(texts: Sequence[str], *, n: int = 2, tokenisation: Tokenisation =
 
 @dataclass(frozen=True)
 class SelfBleu:
-    """Mean over texts of BLEU against all other texts; high means alike.
-
-    Args:
-      value: the mean.
-      n: the longest n-gram counted; all lengths have the same weight.
-      texts: how many; each has texts - 1 references.
-    """
+    """Mean over texts of BLEU against all other texts; high means alike. ``n`` is the longest n-gram counted."""
 
     value: float
     n: int
@@ -129,9 +115,8 @@ def self_bleu(
 
     Args:
       texts: at least two, none without tokens.
-      n: the longest n-gram.
+      n: the longest n-gram; all lengths have the same weight.
       smoothing: ``epsilon`` gives an n-gram length without a match 0.1 matches (nltk's method1); ``none`` makes that text's BLEU 0.
-      tokenisation: ``words``, ``whitespace`` or ``characters``.
 
     Examples:
       >>> self_bleu(["the cat sat on it", "the cat sat on it"]).value

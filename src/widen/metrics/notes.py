@@ -24,11 +24,7 @@ def notes_on(
     """The notes that apply, most serious first.
 
     Args:
-      reference: texts scored.
-      generated: texts scored.
-      knn: their k-NN scores.
-      truncated: number of texts cut by the embedder.
-      empty: number of texts without a token.
+      truncated, empty: number of texts cut by the embedder, and without a token.
       few_for_bleu: self-BLEU was asked for, but fewer than two texts have words.
       features: whether features were compared. Only these metrics have intervals.
 

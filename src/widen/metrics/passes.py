@@ -32,9 +32,6 @@ def pass_at_k(n: Any, c: Any, k: int) -> Any:
       c: how many of them are right, between 0 and n; broadcasts with n.
       k: number of tries, at least 1.
 
-    Returns:
-      A float for numbers, an array for arrays.
-
     Examples:
       >>> pass_at_k(10, 3, 1), round(pass_at_k(10, 3, 5), 12), pass_at_k(10, 6, 5)
       (0.3, 0.916666666667, 1.0)
@@ -71,15 +68,12 @@ class PassScores:
     """pass@k over a set of problems, read as precision and recall.
 
     Args:
-      ks: the numbers of tries.
       values: mean pass@k over problems, for each of ``ks``.
       intervals: over problems (`share_interval`), for each of ``ks``.
       precision: pass@1.
       recall: the paper's recall, pass@K - pass@1, where K is the largest of ``ks``. It is at most 1 - precision. To compare models of
         different precision, use ``recall_normalised``.
       recall_normalised: (pass@K - pass@1) / (1 - pass@1), the share of what one try leaves that more tries solve; 1 if pass@1 is 1.
-      precision_interval, recall_interval, recall_normalised_interval: over problems.
-      problems: how many.
       samples: of each problem, (least, most).
     """
 

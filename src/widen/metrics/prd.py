@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from widen.theory import PRCurve, pr_curve
 
-from .clusters import Spread, both_rows, cluster_histograms, halves, spread
+from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms, spread
 from .features import Array, Features
 from .plain import to_json
 
@@ -25,13 +25,7 @@ ANGLES = 201
 
 @dataclass(frozen=True)
 class PrdPart:
-    """Summaries of the curve, each with its range over clusterings.
-
-    Args:
-      auc: area under precision against recall; 1 if the histograms are equal.
-      f8: best F_8 over the curve, which weighs recall.
-      f_eighth: best F_1/8, which weighs precision.
-    """
+    """Summaries of the curve with their ranges over clusterings: area, best F_8 (weighs recall), best F_1/8 (weighs precision)."""
 
     auc: Spread
     f8: Spread
@@ -39,34 +33,20 @@ class PrdPart:
 
 
 @dataclass(frozen=True)
-class PrdBaseline:
-    """The reference's halves against each other, and the model at that size. Compare the two with each other."""
-
-    real: PrdPart
-    model: PrdPart
-    n_reference: int
-    n_generated: int
-
-
-@dataclass(frozen=True)
 class Prd:
     """The precision-recall curve of two clustered sets.
 
     Args:
-      auc: mean area over the clusterings.
-      f8: mean best F_8 (recall).
-      f_eighth: mean best F_1/8 (precision).
-      part: the same with their ranges over clusterings.
+      auc, f8, f_eighth: means over the clusterings; ``part`` has their ranges.
       lam: the slopes of the drawn curve, tan of evenly spaced angles, (K,).
-      precision: mean over clusterings at each, (K,).
-      recall: the same, (K,).
+      precision, recall: means over the clusterings at each slope, (K,).
     """
 
     auc: float
     f8: float
     f_eighth: float
     part: PrdPart = field(repr=False)
-    baseline: PrdBaseline | None = field(repr=False)
+    baseline: Baseline[PrdPart] | None = field(repr=False)
     lam: NDArray[np.float64] = field(repr=False, compare=False)
     precision: NDArray[np.float64] = field(repr=False, compare=False)
     recall: NDArray[np.float64] = field(repr=False, compare=False)
@@ -98,23 +78,16 @@ def prd_scores(
     clusters: int = 20,
     runs: int = 10,
     restarts: int = 1,
-    normalise: bool = False,
-    pca: float | None = None,
     baseline: bool = True,
     seed: int = 0,
 ) -> Prd:
     """The curve, its area and its F-scores, averaged over several clusterings of both sets together.
 
     Args:
-      reference: (N, D) features of real texts.
-      generated: (M, D) features of the model's texts.
+      reference, generated: (N, D) and (M, D) features.
       clusters: cells of the histograms, at most the size of the smaller set.
-      runs: number of clusterings, each from its own seed.
+      runs: number of clusterings, from ``seed`` on.
       restarts: starts of k-means in each; the best is kept.
-      normalise: scale every row to length 1 first.
-      pca: share of the variance to keep, fitted on both sets; None for all features.
-      baseline: also score the reference's halves against each other, and the model at that size.
-      seed: of the first clustering and of the split.
 
     Examples:
       >>> points = np.random.default_rng(0).standard_normal((60, 4))
@@ -124,11 +97,9 @@ def prd_scores(
     """
     if runs < 1:
         raise ValueError(f"runs must be at least 1, got {runs}")
-    x, y = both_rows(reference, generated, normalise=normalise, pca=pca)
+    x, y = both_rows(reference, generated)
     if not 2 <= clusters <= min(len(x), len(y)):
-        raise ValueError(
-            f"clusters must lie between 2 and the smaller set's {min(len(x), len(y))} points, got {clusters}"
-        )
+        raise ValueError(f"clusters must lie between 2 and the smaller set's {min(len(x), len(y))}, got {clusters}")
 
     def curves(a: Array, b: Array) -> list[PRCurve]:
         seeds = range(seed, seed + runs)
@@ -136,8 +107,7 @@ def prd_scores(
 
     found, split = curves(x, y), None
     if baseline and min(len(x) // 2, len(y)) >= clusters:
-        half, other, model = halves(x, y, seed)
-        split = PrdBaseline(summary(curves(half, other)), summary(curves(half, model)), len(half), len(other))
+        split = baseline_of(lambda a, b: summary(curves(a, b)), x, y, seed)
     part = summary(found)
     lam = np.tan(np.linspace(0, np.pi / 2, ANGLES))
     lam[-1] = np.inf

@@ -128,8 +128,6 @@ def score_texts(
     """Score generated texts against reference texts.
 
     Args:
-      reference_texts: written by people.
-      generated_texts: written by the model.
       settings: what to compute and how; `PAPER` for the paper's way.
       embed: a function from texts to an (N, D) array, used instead of ``settings.model``.
       cache: a folder for features, so that a text is embedded once.

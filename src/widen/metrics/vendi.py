@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.special import logsumexp
 
 from .features import Features, as_tensor
 
@@ -23,13 +24,9 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Vendi:
-    """Effective number of different points: between 1 (all alike) and N.
+    """Effective number of different points: between 1 (all alike) and the smaller of ``n`` and ``dimensions``.
 
-    Args:
-      value: the score.
-      order: q; larger orders weigh common kinds more, smaller ones rare kinds.
-      n: points; compare only sets of the same size.
-      dimensions: features; the score cannot exceed their number.
+    Compare only sets of the same size. A larger order weighs common kinds more.
     """
 
     value: float
@@ -55,7 +52,7 @@ def vendi_score(generated: Features, *, order: float = 1.0) -> Vendi:
     given = as_tensor(generated, "generated")
     n, dims = given.shape
     gram = torch.zeros(dims, dims, dtype=torch.float64, device=given.device)
-    for piece in given.split(4096):
+    for piece in torch.split(given, 4096):
         rows = piece.double()
         norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
         if bool((norms == 0).any()):
@@ -78,5 +75,4 @@ def effective_number(shares: np.ndarray, order: float) -> float:
         return float(np.exp(-(shares * np.log(shares)).sum()))
     if math.isinf(order):
         return float(1 / shares.max())
-    logs = order * np.log(shares)
-    return float(np.exp((logs.max() + np.log(np.exp(logs - logs.max()).sum())) / (1 - order)))
+    return float(np.exp(logsumexp(order * np.log(shares)) / (1 - order)))
