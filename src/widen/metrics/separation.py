@@ -55,8 +55,8 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
     """Compare the ratios q / max q of right and of wrong next tokens.
 
     Args:
-      reference: P(token | context), (N, V), each row summing to 1. A token is right where it is above 0
-        (:func:`widen.theory.valid_continuations` lists them, its `dense` gives this matrix).
+      reference: P(token | context), (N, V), each row summing to 1; a token is right if it is above 0. `dense` of
+        :func:`widen.theory.valid_continuations` gives this matrix.
       logits: the model's logits or log-probabilities in the same contexts, (N, V).
       weights: of the contexts, (N,), such as the probability of each prefix; None counts all alike.
 
