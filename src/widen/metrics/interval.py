@@ -93,13 +93,7 @@ def mean_interval(values: Any, *, level: float = 0.95, resamples: int = RESAMPLE
         raise ValueError(f"values must be a list of finite numbers, at least one, got shape {array.shape}")
     value, count = np.unique(array, return_counts=True)
     rng = np.random.default_rng(seed)
-    size = max(1, 10_000_000 // len(value))
-    means = np.concatenate(
-        [
-            rng.multinomial(len(array), count / len(array), size=min(size, resamples - done)) @ value / len(array)
-            for done in range(0, resamples, size)
-        ]
-    )
+    means = [rng.multinomial(len(array), count / len(array)) @ value / len(array) for _ in range(resamples)]
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
 
