@@ -30,7 +30,7 @@ from torch import Tensor
 from widen.data.batch import Batch, pad
 from widen.data.tasks import IGNORED, Example, encode
 from widen.metrics import separation
-from widen.metrics.exact import VERSION, ExactPoint, exact_points
+from widen.metrics.exact_points import VERSION, ExactPoint, exact_points
 from widen.models.convert import load_pretrained
 from widen.models.likelihood import log_likelihood_from_logits, next_logits
 from widen.sample.decoding import Decoding
