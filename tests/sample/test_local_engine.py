@@ -8,10 +8,10 @@ import pytest
 import torch
 from small_models import END, VOCAB, Words, chi_square, exact_law, llama, next_logits, of_kind, softmax
 
-from widen.sample import rows as rows_module
+from widen.sample import shared_prefixes
 from widen.sample.decoding import Decoding, Settings
 from widen.sample.draw import draw
-from widen.sample.local import LocalEngine
+from widen.sample.engines.local import LocalEngine
 from widen.sample.philox import key, uniforms
 from widen.sample.processors import apply_steps, pipeline
 from widen.sample.prompts import Prompt
@@ -113,7 +113,7 @@ def test_tokens_are_those_of_full_forward_passes_under_transformers_processors(s
         for position, token in enumerate(sample.ids):
             logits = torch.from_numpy(next_logits(model, [ids + list(sample.ids[:position])])).float()
             scores = apply_steps(pipeline(chosen.decoding), logits, torch.tensor([chosen.decoding.temperature]))
-            assert int(draw(scores, torch.from_numpy(u[:, position]))[0]) == token
+            assert int(draw(scores, torch.from_numpy(u[:, position]), torch.tensor([0]))[0]) == token
             logq += float(logits.log_softmax(-1)[0, token])
         assert sample.logq == pytest.approx(logq, abs=1e-4)
         assert sample.finish == ("stop" if sample.ids[-1] == END else "length")
@@ -218,15 +218,6 @@ def test_rows_that_ended_leave_the_batch_and_change_nothing():
     alone = samples(LocalEngine(model, Words(), batch=1), [setting("t=3", 40)], num=3)
     assert {at: s.ids for at, s in alone.items()} == {at: together[at].ids for at in alone}
     assert all(alone[at].logq == pytest.approx(together[at].logq, abs=1e-4) for at in alone)
-
-
-def test_asking_less_often_which_rows_ended_changes_nothing(monkeypatch):
-    """As on a GPU: rows that ended stay in the batch for some steps, and are not to leave a trace."""
-    often = samples(LocalEngine(llama(), Words(), batch=500), [setting("t=3", 21)], num=30)
-    monkeypatch.setattr(rows_module, "ASK_EVERY", {"cpu": 8})
-    seldom = samples(LocalEngine(llama(), Words(), batch=500), [setting("t=3", 21)], num=30)
-    assert {at: s.ids for at, s in often.items()} == {at: s.ids for at, s in seldom.items()}
-    assert all(seldom[at].sampler == pytest.approx(often[at].sampler, abs=1e-4) for at in often)
 
 
 def test_seeds_indices_and_prompts_have_numbers_of_their_own():

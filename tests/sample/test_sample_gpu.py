@@ -7,7 +7,7 @@ import torch
 from small_models import Words, llama
 
 from widen.sample.decoding import Decoding, Settings
-from widen.sample.local import LocalEngine
+from widen.sample.engines.local import LocalEngine
 from widen.sample.prompts import Prompt
 
 pytestmark = pytest.mark.gpu

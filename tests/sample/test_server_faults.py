@@ -20,10 +20,10 @@ from widen.sample.decoding import Decoding, Settings
 from widen.sample.fill import collect, difference
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
-from widen.sample.server import ServerEngine
-from widen.sample.server_answer import choices
-from widen.sample.server_http import Refusal, ServerFault, request
-from widen.sample.server_pool import AllServersDown, Pool
+from widen.sample.engines.server import ServerEngine
+from widen.sample.engines.answer import choices
+from widen.sample.engines.http import Client, Refusal, ServerFault, request
+from widen.sample.engines.pool import AllServersDown, Pool
 
 SCRIPT = Path(__file__).parent / "bad_server.py"
 PROMPTS = [Prompt(text=f"prompt {i}") for i in range(4)]
@@ -155,12 +155,12 @@ def test_a_dead_server_is_dropped_with_a_sentence_and_the_others_do_its_work(tmp
         class Watched(ServerEngine):
             """Kills one server the moment it is sent its first request."""
 
-            def _send(self, lines, url, task, indices):
+            def _send(self, client, url, task, indices):
                 if url == other.url and not killed:
                     killed.append(url)
                     os.kill(other.pid, signal.SIGKILL)
                     other.wait()
-                return super()._send(lines, url, task, indices)
+                return super()._send(client, url, task, indices)
 
         urls = [one.url, other.url, third.url]
         engine = Watched(urls, back_off=1e-3, in_flight=6, per_request=1, max_failures=3, notice=notices.append)
@@ -346,7 +346,7 @@ def test_an_answer_that_never_ends_is_given_up_at_the_deadline(mode):
 
 def test_an_endless_answer_is_given_up_at_the_limit():
     with server(mode="endless", every=1) as bad, pytest.raises(ServerFault, match="more than 4 MiB"):
-        request(bad.url, "/v1/completions", {"prompt": "a"}, timeout=30, limit=4 << 20)
+        Client(timeout=30).request(bad.url, "/v1/completions", {"prompt": "a"}, limit=4 << 20)
 
 
 @pytest.mark.parametrize("after", [0, ASKED_AT_START])

@@ -13,7 +13,7 @@ import torch
 from widen.models.likelihood import decoded_log_probabilities
 from widen.sample import Decoding, Prompt, vllm_plugin
 from widen.sample.processors import top_n_sigma
-from widen.sample.server_dialect import body, needs, unsupported
+from widen.sample.engines.dialect import body, needs, unsupported
 
 
 class Direction(Enum):

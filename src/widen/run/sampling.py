@@ -14,9 +14,9 @@ import torch
 
 from widen.disk.inside import tree_inside
 from widen.sample import Engine, LocalEngine, Prompt, Samples, ServerEngine, Settings, collect, read_samples
-from widen.sample import Progress as Drawing
-from widen.sample.server_answer import listed_models
-from widen.sample.server_http import Refusal, request
+from widen.sample import SamplingProgress
+from widen.sample.engines.answer import listed_models
+from widen.sample.engines.http import Refusal, request
 
 from .experiment import Experiment
 from .folder import RunFolder, StageProgress
@@ -129,7 +129,7 @@ def sample(
     if not left:
         return True
 
-    def at(now: Drawing) -> None:
+    def at(now: SamplingProgress) -> None:
         if progress is not None:
             progress(f"sample {experiment.name}, seed {experiment.seed}", now.done, now.total)
 

@@ -13,10 +13,10 @@ from .prompts import Prompt, unique
 from .samples_file import read_samples
 from .writer import SamplesWriter
 
-__all__ = ["Difference", "Progress", "collect", "difference"]
+__all__ = ["Difference", "SamplingProgress", "collect", "difference"]
 
 
-class Progress(NamedTuple):
+class SamplingProgress(NamedTuple):
     """How far a collection is. `done` counts what was on disk before as well; `drawn` and `tokens` do not."""
 
     done: int
@@ -32,7 +32,7 @@ def collect(
     *,
     num: int,
     folder: str | Path,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SamplingProgress], None] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> list[Path]:
     """Draw samples 0 .. num - 1 of every prompt under every setting that are not in `folder` yet.
@@ -68,7 +68,7 @@ def collect(
         done, drawn, tokens = sum(w.has(*at) for w in writers.values() for at in wanted), 0, 0
         total = len(wanted) * len(writers)
         if progress is not None:
-            progress(Progress(done, total, 0, 0))
+            progress(SamplingProgress(done, total, 0, 0))
         for setting, samples in engine.draw(
             prompts, settings, num=num, have=lambda s, prompt, index: writers[s.name].has(prompt, index)
         ):
@@ -76,7 +76,7 @@ def collect(
             drawn += new
             tokens += sum(sample.num_tokens or 0 for sample in samples)
             if progress is not None:
-                progress(Progress(done + drawn, total, drawn, tokens))
+                progress(SamplingProgress(done + drawn, total, drawn, tokens))
     return [Path(folder) / f"{name}.jsonl" for name in by_name]
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from .decoding import Settings
-from .engine import Drawn, Have, Identity, Sample, nothing
-from .philox import key
-from .prompts import Prompt
-from .server_dialect import plugin_arguments, unsupported
+from ..decoding import Settings
+from ..engine import Drawn, Have, Identity, Sample, nothing
+from ..philox import key
+from ..prompts import Prompt
+from .dialect import plugin_arguments, unsupported
 
 __all__ = ["VllmEngine"]
 

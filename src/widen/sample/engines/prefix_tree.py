@@ -1,9 +1,9 @@
-"""Next-token logits of the small Llama after many prefixes at once, each distinct prefix computed once and from its parent.
+"""The small Llama after many prefixes at once.
 
-The prefixes that samples share form a tree. A node's keys and values depend on its own path alone, so a level costs one token a node:
-the attention of a node gathers its ancestors' keys and values. Nothing is recomputed, however different the samples become.
+The prefixes of the samples form a tree. Each node stores its keys and values once, and attention gathers them along the node's path. So a
+new level costs one token per node, and the keys and values of shared ancestors are not copied.
 
-Shapes: U nodes of a level, A = ancestors of a node and itself, N nodes so far, D hidden, H heads, E = D/H, V vocabulary.
+Shapes: U nodes of a level, A ancestors of a node including itself, D hidden, H heads, E = D/H, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from widen.models.tiny_llama import Layer, TinyLlama, rotary
 __all__ = ["PrefixTree"]
 
 CHUNK = 4096
-"""Nodes in one pass: a few megabytes of activations, which stay in cache."""
+"""Nodes per forward pass: a few megabytes of activations, which stay in the CPU's cache."""
 
 
 class PrefixTree:
-    """The tree above `ids`, the tokens that all samples begin with. `logits_UV` belongs to the nodes of the last level.
+    """The tree of the continuations of `ids`; `logits_UV` belongs to the nodes of the last level.
 
     Args:
       model: on any device; results stay there.
       ids: at least one token.
-      depth: levels that may still be grown.
+      depth: the largest number of levels below `ids`.
 
     Examples:
       >>> model = TinyLlama(seed=0)
       >>> tree = PrefixTree(model, [12, 4], depth=1)
-      >>> tree.grow(torch.tensor([0, 0]), torch.tensor([7, 9]))
+      >>> tree.step(torch.tensor([0, 0]), torch.tensor([7, 9]))
       >>> expected = model.logits(torch.tensor([[12, 4, 7], [12, 4, 9]]))[:, -1]
       >>> torch.allclose(tree.logits_UV, expected, atol=1e-5)
       True
@@ -49,22 +49,23 @@ class PrefixTree:
         self._path_UA = torch.empty((1, 0), dtype=torch.long, device=self.device)  # numbers of the nodes on each path
         self.logits_UV: Float[Tensor, "U V"] = torch.empty((0, shape.vocab), device=self.device)
         for token in ids:
-            self.grow(torch.zeros(1, dtype=torch.long), torch.tensor([token]))
+            self.step(None, torch.tensor([token]))
 
     @torch.no_grad()
-    def grow(self, parent_U: Int[Tensor, " U"], token_U: Int[Tensor, " U"]) -> None:
-        """A new level: node u continues node `parent_U[u]` of the last one with `token_U[u]`."""
-        parent_U, token_U = parent_U.to(self.device), token_U.to(self.device)
+    def step(self, parent_U: Int[Tensor, " U"] | None, token_U: Int[Tensor, " U"]) -> None:
+        """Add a level: node u continues node `parent_U[u]` of the last level with `token_U[u]`; None continues each node once."""
+        token_U = token_U.to(self.device)
+        path_UA = self._path_UA if parent_U is None else self._path_UA[parent_U.to(self.device)]
         first = len(self._keys[0])
         own = first + torch.arange(len(token_U), device=self.device)
-        self._path_UA = torch.cat([self._path_UA[parent_U], own[:, None]], dim=1)
+        self._path_UA = torch.cat([path_UA, own[:, None]], dim=1)
         room = torch.empty((len(token_U), self.model.shape.dim), device=self.device, dtype=self.model.head.dtype)
         self._keys = [torch.cat([keys, room]) for keys in self._keys]
         self._values = [torch.cat([values, room]) for values in self._values]
         parts = zip(torch.split(token_U, CHUNK), torch.split(self._path_UA, CHUNK), strict=True)
-        self.logits_UV = torch.cat([self._pass(token, path) for token, path in parts])
+        self.logits_UV = torch.cat([self._forward(token, path) for token, path in parts])
 
-    def _pass(self, token_U: Int[Tensor, " u"], path_UA: Int[Tensor, "u A"]) -> Float[Tensor, "u V"]:
+    def _forward(self, token_U: Int[Tensor, " u"], path_UA: Int[Tensor, "u A"]) -> Float[Tensor, "u V"]:
         model, shape = self.model, self.model.shape
         x_UD = F.embedding(token_U, model.embed)
         for i, layer in enumerate(model.layers):
