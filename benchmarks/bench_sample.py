@@ -25,10 +25,10 @@ import transformers
 
 from widen.sample import Decoding, LocalEngine, Prompt, Settings
 
-SHAPES = {
-    "cpu": {"vocab_size": 8192, "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4},
-    "cuda": {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3},
-}  # fmt: skip
+FIELDS = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+)  # fmt: skip
+SHAPES = {"cpu": (8192, 256, 704, 6, 8, 4), "cuda": (49152, 576, 1536, 30, 9, 3)}
 SIZES = {"cpu": (8, 32, 64), "cuda": (64, 100, 160)}
 ENTROPIES = {"entropy 0.02": 0.02, "entropy 0.2": 0.2, "flat": None, "ends": None}
 
@@ -48,8 +48,9 @@ def make_model(options):
         model = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype)
     else:
         torch.manual_seed(0)
-        shape = SHAPES[options.device] | {"max_position_embeddings": 2048, "initializer_range": 0.05}
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape)).to(dtype)
+        shape = dict(zip(FIELDS, SHAPES[options.device], strict=True))
+        config = transformers.LlamaConfig(**shape, max_position_embeddings=2048, initializer_range=0.05)
+        model = transformers.LlamaForCausalLM(config).to(dtype)
     return model.to(options.device).eval()
 
 
@@ -94,27 +95,27 @@ def generate(model, prompts, samples, tokens):
 
 
 def timed(who, model, *arguments):
-    """Seconds, forward tokens, peak GiB, and what `who` returns."""
+    """Seconds, CPU seconds, forward tokens, peak GiB, and what `who` returns."""
     seen = []
     hook = model.register_forward_pre_hook(lambda _, a, k: seen.append(k["input_ids"].numel()), with_kwargs=True)
     cuda = model.device.type == "cuda"
     if cuda:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     found = who(model, *arguments)
     if cuda:
         torch.cuda.synchronize()
-    seconds = time.perf_counter() - start
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     hook.remove()
-    return seconds, sum(seen), torch.cuda.max_memory_allocated() / 2**30 if cuda else float("nan"), *found
+    return seconds, cpu, sum(seen), torch.cuda.max_memory_allocated() / 2**30 if cuda else float("nan"), *found
 
 
 def compare(model, options, engines):
     """Rows of (case, engine, runs)."""
     prompts = make_prompts(options.prompts, model.config.vocab_size)
     ends = np.random.default_rng(1).choice(model.config.vocab_size, model.config.vocab_size // 100, replace=False)
-    for case, entropy in {"the model": None}.items() if options.model else ENTROPIES.items():
+    for case, entropy in {"the model": None}.items() if options.model else ((c, ENTROPIES[c]) for c in options.cases):
         scale = scale_head(model, entropy) if entropy is not None else 1.0
         model.generation_config.eos_token_id = ends.tolist() if case == "ends" else None
         found = {who: [] for who in engines}
@@ -136,18 +137,19 @@ def report(options, rows):
         f"Command: `python benchmarks/bench_sample.py {' '.join(sys.argv[1:])}`. Machine: {machine}. torch {torch.__version__}, "
         f"transformers {transformers.__version__}, Python {platform.python_version()}. Date: {time.strftime('%Y-%m-%d')}.",
         "",
-        f"{options.model or f'Llama with random weights ({SHAPES[options.device]})'}: {options.prompts} prompts x {options.samples} samples x "
-        f"up to {options.tokens} tokens, one batch, temperature 1.",
+        f"{options.model or 'Random Llama'}: {options.prompts} prompts x {options.samples} samples x up to {options.tokens} tokens, "
+        f"one batch, temperature 1. CPU s is the processor time of the process.",
         "",
-        "| case | engine | median s | runs | sample tokens | forward tokens | tokens/s | peak GiB | ids |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| case | engine | median s | runs | CPU s | sample tokens | forward tokens | tokens/s | peak GiB | ids |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for case, who, runs in rows:
         seconds = [run[0] for run in runs]
         median = statistics.median(seconds)
-        _, forward, gigabytes, tokens, digest = runs[-1]
+        _, _, forward, gigabytes, tokens, digest = runs[-1]
+        cpu = statistics.median(run[1] for run in runs)
         spread = ", ".join(f"{s:.2f}" for s in seconds)
-        cells = [case, who, f"{median:.2f}", spread, f"{tokens:,}", f"{forward:,}"]
+        cells = [case, who, f"{median:.2f}", spread, f"{cpu:.2f}", f"{tokens:,}", f"{forward:,}"]
         lines.append("| " + " | ".join([*cells, f"{tokens / median:,.0f}", f"{gigabytes:.1f}", digest]) + " |")
     return "\n".join(lines) + "\n"
 
@@ -160,6 +162,7 @@ def main():
     parser.add_argument("--samples", type=int)
     parser.add_argument("--tokens", type=int)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cases", nargs="+", default=list(ENTROPIES), choices=list(ENTROPIES))
     parser.add_argument("--widen-only", action="store_true", help="do not run generate")
     parser.add_argument("--out", type=Path, help="folder for the table (default: print only)")
     options = parser.parse_args()

@@ -62,15 +62,15 @@ def test_every_token_of_a_long_tail_is_hit_by_its_own_uniform():
 
 def test_greedy_takes_the_first_of_the_likeliest_and_reports_the_models_own_probability():
     logits = torch.tensor([[0.0, 2.0, 2.0], [3.0, 0.0, 0.0]])
-    chosen = choose(logits, None, None, torch.tensor([0, 1]))
-    assert chosen.token_B.tolist() == [1, 0]
-    assert chosen.logq_B.tolist() == pytest.approx(logits.log_softmax(-1)[[0, 1], [1, 0]].tolist(), abs=1e-6)
-    assert chosen.sampler_B.tolist() == [0, 0]
+    token, logq, sampler = choose(logits, None, None, torch.tensor([0, 1, 1]))
+    assert token.tolist() == [1, 0, 0]
+    assert logq.tolist() == pytest.approx(logits.log_softmax(-1)[[0, 1, 1], [1, 0, 0]].tolist(), abs=1e-6)
+    assert sampler.tolist() == [0, 0, 0]
 
 
 def test_both_log_probabilities_are_reported():
     logits, scores = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[-torch.inf, 2.0, 4.0]])
-    chosen = choose(logits, scores, torch.tensor([0.999], dtype=torch.float64), torch.tensor([0]))
-    assert int(chosen.token_B) == 2
-    assert float(chosen.logq_B) == pytest.approx(float(logits.log_softmax(-1)[0, 2]))
-    assert float(chosen.sampler_B) == pytest.approx(float(scores.log_softmax(-1)[0, 2]))
+    token, logq, sampler = choose(logits, scores, torch.tensor([0.999], dtype=torch.float64), torch.tensor([0]))
+    assert int(token) == 2
+    assert float(logq) == pytest.approx(float(logits.log_softmax(-1)[0, 2]))
+    assert float(sampler) == pytest.approx(float(scores.log_softmax(-1)[0, 2]))

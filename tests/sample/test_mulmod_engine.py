@@ -10,9 +10,8 @@ from small_models import chi_square, softmax
 from widen.data.mulmod import BOS, MulMod
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.sample.decoding import Decoding, Settings
-from widen.sample.engines.small import UNPROMPTED, MulModEngine
+from widen.sample.engines.small import UNPROMPTED, MulModEngine, PrefixTree
 from widen.sample.philox import key, uniforms
-from widen.sample.engines.prefix_tree import PrefixTree
 from widen.sample.prompts import Prompt
 
 TASK = MulMod(modulus=7, low=1, high=9, under_representation=None)  # a x b = c in single digits: 5 tokens

@@ -14,10 +14,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from widen.sample.decoding import Decoding, Settings
+from widen.sample.engines.server import ServerEngine
 from widen.sample.fill import collect
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
-from widen.sample.engines.server import ServerEngine
 
 PROMPTS = [Prompt(text="w3 w4"), Prompt(text="w7")]
 

@@ -1,31 +1,20 @@
 """One token from one uniform: the inverse of the cumulative distribution, in token order.
 
-One uniform per token (Gumbel-max needs V) is cheap to make. If two runs have nearly the same logits, they draw the same token unless the
-uniform falls within that difference of a boundary.
+If two runs have nearly the same logits, they draw the same token unless the uniform falls within that difference of a boundary.
 
 Shapes: B samples, U distributions, V vocabulary.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Token", "choose", "draw"]
+__all__ = ["choose", "draw"]
 
 BLOCK = 256
 """Tokens whose weights are summed before the search: V is read once, and the search covers V / 256 sums and then 256 weights."""
-
-
-class Token(NamedTuple):
-    """The drawn tokens and their log-probabilities."""
-
-    token_B: Int[Tensor, " B"]
-    logq_B: Float[Tensor, " B"]  # under the model, at temperature 1 and unfiltered
-    sampler_B: Float[Tensor, " B"]  # under the distribution that was sampled from
 
 
 def draw(
@@ -72,8 +61,8 @@ def choose(
     scores_UV: Float[Tensor, "U V"] | None,
     uniform_B: Float[Tensor, " B"] | None,
     row_B: Int[Tensor, " B"],
-) -> Token:
-    """The next token of each sample with both log-probabilities.
+) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"], Float[Tensor, " B"]]:
+    """The next token of each sample, its log-probability under the model, and that under `scores_UV`; greedy decoding gives 0 for the last.
 
     Args:
       logits_UV: the model's logits.
@@ -87,6 +76,6 @@ def choose(
     else:
         token_B, sampler_B = draw(logits_UV if scores_UV is None else scores_UV, uniform_B, row_B)
         if scores_UV is None:
-            return Token(token_B, sampler_B, sampler_B)
+            return token_B, sampler_B, sampler_B
     logq_B = logits_UV[row_B, token_B].double() - logits_UV.logsumexp(-1).double()[row_B]
-    return Token(token_B, logq_B, sampler_B)
+    return token_B, logq_B, sampler_B

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .decoding import Decoding, Settings
+from .decoding import Decoding
 from .draw import choose
 from .kl_guided import guided_temperature
 from .processors import apply_steps, pipeline
@@ -39,19 +39,18 @@ class Prefixes(Protocol):
 
 
 class Continued(NamedTuple):
-    """Finished samples, on the CPU. Entries of `tokens_BL` after `length_B` are 0."""
+    """Finished samples: their tokens and their log-probabilities under the model and under what was sampled from."""
 
-    tokens_BL: Int[Tensor, "B L"]
-    length_B: Int[Tensor, " B"]
-    logq_B: Float[Tensor, " B"]
-    sampler_B: Float[Tensor, " B"]
+    ids: list[list[int]]
+    logq: list[float]
+    sampler: list[float]
 
 
 @torch.inference_mode()
 def continue_samples(
     prefixes: Prefixes,
     row_B: Int[Tensor, " B"],
-    settings: Settings,
+    decoding: Decoding,
     uniform_BL: Float[Tensor, "B L"] | None,
     *,
     length: int,
@@ -72,13 +71,15 @@ def continue_samples(
     length_B = torch.full((samples,), length, device=device)
     logq_B, sampler_B = (torch.zeros(samples, dtype=torch.float64, device=device) for _ in range(2))
     end = torch.tensor(ends, dtype=torch.long, device=device)
-    steps = pipeline(settings.decoding, device=device)
+    steps = pipeline(decoding, device=device)
     going = torch.arange(samples, device=device)  # the samples that `row_B` belongs to
     for position in range(length):
         logits_UV = prefixes.logits_UV
-        scores_UV = None
-        if steps:
-            scores_UV = apply_steps(steps, logits_UV, _temperature(logits_UV, unprompted, settings.decoding))
+        temperature_U = logits_UV.new_full((len(logits_UV),), decoding.temperature)
+        if unprompted is not None and decoding.kl_sigma is not None:
+            other_UV, sigma = unprompted.logits_UV, decoding.kl_sigma
+            temperature_U = guided_temperature(logits_UV, other_UV, temperature=decoding.temperature, sigma=sigma)
+        scores_UV = apply_steps(steps, logits_UV, temperature_U) if steps else None
         uniform_B = uniform_BL[going, position] if uniform_BL is not None else None
         token_B, logq, sampler = choose(logits_UV, scores_UV, uniform_B, row_B)
         tokens_BL[going, position] = token_B
@@ -96,7 +97,8 @@ def continue_samples(
         for model in (prefixes, unprompted):
             if model is not None:
                 model.step(parent_U, token_U)
-    return Continued(tokens_BL.cpu(), length_B.cpu(), logq_B.cpu(), sampler_B.cpu())
+    ids = [tokens[:n] for tokens, n in zip(tokens_BL.tolist(), length_B.tolist(), strict=True)]
+    return Continued(ids, logq_B.tolist(), sampler_B.tolist())
 
 
 def _branches(
@@ -111,12 +113,3 @@ def _branches(
     in_place = token_U.new_zeros(rows)
     in_place[parent_U] = token_U
     return None, in_place, row_B
-
-
-def _temperature(
-    logits_UV: Float[Tensor, "U V"], unprompted: Prefixes | None, decoding: Decoding
-) -> Float[Tensor, " U"]:
-    if unprompted is None or decoding.kl_sigma is None:
-        return logits_UV.new_full((len(logits_UV),), decoding.temperature)
-    sigma = decoding.kl_sigma
-    return guided_temperature(logits_UV, unprompted.logits_UV, temperature=decoding.temperature, sigma=sigma)

@@ -15,14 +15,11 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["LIMIT", "Client", "Refusal", "ServerFault", "request"]
+__all__ = ["LIMIT", "Client", "Refusal", "ServerFault"]
 
-LIMIT = 16 << 20
-"""Bytes that an answer may have, unless the caller expects more."""
-LONGEST_PAUSE = 60.0
-"""Seconds that a server may ask us to wait."""
-CONNECT = 10.0
-"""Seconds in which a server must accept a connection."""
+LIMIT = 16 << 20  # bytes of an answer
+LONGEST_PAUSE = 60.0  # seconds that a server may ask us to wait
+CONNECT = 10.0  # seconds in which a server must accept a connection
 
 
 class ServerFault(OSError):
@@ -105,11 +102,6 @@ class Client:
         return _parse(base, answer, text)
 
 
-def request(base: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> dict[str, Any]:
-    """One request; see :meth:`Client.request`."""
-    return Client(timeout=timeout).request(base, path, body)
-
-
 def _hang_up(sock: socket.socket) -> None:
     with suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # a TLS socket's own method would close it under its reader
@@ -132,31 +124,15 @@ def _parse(base: str, answer: http.client.HTTPResponse, text: bytes) -> dict[str
         content = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         content = None
+    said = text[:300].decode("utf-8", "replace")
     if answer.status == 429 or answer.status >= 500:
-        wait = _pause(answer.getheader("Retry-After", ""))
-        raise ServerFault(f"{base}: status {answer.status} {_message(content, text)}".rstrip(), wait=wait)
+        after = answer.getheader("Retry-After", "")
+        wait = min(LONGEST_PAUSE, float(after[:6])) if after.isascii() and after.isdecimal() else 0.0
+        raise ServerFault(f"{base}: status {answer.status} {said}".rstrip(), wait=wait)
     if answer.status >= 400:
-        raise Refusal(f"{base} refuses the request ({answer.status}): {_message(content, text)}")
+        raise Refusal(f"{base} refuses the request ({answer.status}): {said}")
     if answer.status >= 300:
         raise ServerFault(f"{base}: status {answer.status}: a redirect; give the final address")
     if not isinstance(content, dict):
         raise ServerFault(f"{base}: the answer is not a JSON object ({len(text)} bytes)")
     return content
-
-
-def _pause(after: str) -> float:
-    """Seconds of a Retry-After header, at most `LONGEST_PAUSE`; 0 if it is a date or not a number."""
-    if not (after.isascii() and after.isdecimal()):
-        return 0.0
-    return LONGEST_PAUSE if len(after) > 5 else min(LONGEST_PAUSE, float(after))
-
-
-def _message(content: Any, text: bytes) -> str:
-    """The server's own words about what was wrong."""
-    if isinstance(content, dict):
-        error = content.get("error", content.get("detail", content.get("message")))
-        if isinstance(error, dict):
-            error = error.get("message", error)
-        if error is not None:
-            return str(error)[:300]
-    return text[:200].decode("utf-8", "replace")

@@ -1,14 +1,13 @@
 """Samples of a Hugging Face causal LM in this process.
 
-Each prompt is read once for all its samples and settings, and each distinct prefix of the samples is computed once
-(:mod:`widen.sample.shared_prefixes`). The random numbers belong to the sample (:mod:`widen.sample.philox`), so the batch changes nothing
-but the rounding of the logits.
+Each prompt is read once for all its samples and settings, and each distinct prefix of the samples is computed once. The random numbers
+belong to the sample, so the batch changes nothing but the rounding of the logits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +21,35 @@ from ..engine import Drawn, Have, Identity, Sample, nothing
 from ..philox import key, uniforms
 from ..prompts import Prompt
 from ..shared_prefixes import continue_samples
-from .batches import PromptBatch, PromptTokens, batches
 from .cached_model import CachedModel
 
 __all__ = ["LocalEngine"]
+
+
+class PromptTokens(NamedTuple):
+    """A prompt as tokens."""
+
+    prompt: Prompt
+    ids: tuple[int, ...]
+    without: tuple[int, ...] = ()  # what the second stream of KL guidance starts from
+
+
+def batches(prompts: Sequence[PromptTokens], *, most: int, read: int = 65_536) -> Iterator[list[PromptTokens]]:
+    """At most `most` prompts of similar length at a time, and about `read` tokens; the order of the prompts does not matter.
+
+    Examples:
+      >>> some = [PromptTokens(Prompt(text=t), tuple(range(n))) for t, n in [("a", 5), ("b", 2), ("c", 5), ("d", 3)]]
+      >>> [[one.prompt.text for one in batch] for batch in batches(some, most=2)]
+      [['b', 'd'], ['a', 'c']]
+    """
+    members: list[PromptTokens] = []
+    for one in sorted(prompts, key=lambda one: (len(one.ids), one.ids, one.prompt.id)):
+        if members and (len(members) == most or (len(members) + 1) * len(one.ids) > read):
+            yield members
+            members = []
+        members.append(one)
+    if members:
+        yield members
 
 
 class LocalEngine:
@@ -96,20 +120,21 @@ class LocalEngine:
     def draw(
         self, prompts: Sequence[Prompt], settings: Sequence[Settings], *, num: int, have: Have = nothing
     ) -> Iterator[Drawn]:
-        """Samples in batches. A batch with any sample missing is drawn whole, so that its samples stay the same."""
-        for batch in batches(self._encode(prompts, settings), num=num, batch=self.batch):
+        """Samples in batches. A batch with any sample missing is drawn whole, so that its samples are the same to the last bit."""
+        blocks = [range(start, min(start + self.batch, num)) for start in range(0, num, self.batch)]
+        guided = any(setting.decoding.kl_sigma is not None for setting in settings)
+        for batch in batches(self._encode(prompts, settings), most=max(1, self.batch // num)):
             missing = [
                 (setting, block)
                 for setting in settings
-                for block in batch.blocks
-                if not all(have(setting, member.prompt.id, i) for member in batch.members for i in block)
+                for block in blocks
+                if not all(have(setting, one.prompt.id, i) for one in batch for i in block)
             ]
             if not missing:
                 continue
-            self.prefilled += len(batch.members)
-            prompted = CachedModel(self.model, [member.ids for member in batch.members])
-            guided = any(setting.decoding.kl_sigma is not None for setting in settings)
-            unprompted = CachedModel(self.model, [member.without for member in batch.members]) if guided else None
+            self.prefilled += len(batch)
+            prompted = CachedModel(self.model, [one.ids for one in batch])
+            unprompted = CachedModel(self.model, [one.without for one in batch]) if guided else None
             for setting, block in missing:
                 second = unprompted if setting.decoding.kl_sigma is not None else None
                 yield Drawn(setting, self._continue(batch, prompted, second, setting, block))
@@ -148,14 +173,14 @@ class LocalEngine:
 
     def _continue(
         self,
-        batch: PromptBatch,
+        batch: Sequence[PromptTokens],
         prompted: CachedModel,
         unprompted: CachedModel | None,
         settings: Settings,
         block: range,
     ) -> list[Sample]:
         """Draw the samples `block` of every prompt of the batch."""
-        samples = [(member, index) for member in batch.members for index in block]
+        samples = [(member, index) for member in batch for index in block]
         uniform_BL = None
         if not settings.decoding.greedy:
             keys = [key(settings.seed, member.prompt.id, settings.decoding.temperature) for member, _ in samples]
@@ -163,18 +188,16 @@ class LocalEngine:
             uniform_BL = torch.from_numpy(drawn).to(self.model.device)
         result = continue_samples(
             prompted.fork(),
-            torch.arange(len(batch.members), device=self.model.device).repeat_interleave(len(block)),
-            settings,
+            torch.arange(len(batch), device=self.model.device).repeat_interleave(len(block)),
+            settings.decoding,
             uniform_BL,
             length=settings.max_tokens,
             ends=self._ends,
             unprompted=unprompted.fork() if unprompted is not None else None,
         )
-        ids = [tokens[:n] for tokens, n in zip(result.tokens_BL.tolist(), result.length_B.tolist(), strict=True)]
-        texts = [""] * len(ids)
+        texts = [""] * len(samples)
         if self.tokenizer is not None:
-            texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
-        logqs, samplers = result.logq_B.tolist(), result.sampler_B.tolist()
+            texts = self.tokenizer.batch_decode(result.ids, skip_special_tokens=True)
         return [
             Sample(
                 prompt=member.prompt.id,
@@ -187,7 +210,7 @@ class LocalEngine:
                 sampler=sampler,
                 ids=tuple(tokens),
             )
-            for (member, index), tokens, text, logq, sampler in zip(samples, ids, texts, logqs, samplers, strict=True)
+            for (member, index), text, tokens, logq, sampler in zip(samples, texts, *result, strict=True)
         ]
 
 

@@ -1,7 +1,7 @@
 """Spreads requests over servers: each goes to the least loaded healthy one, and a server that keeps failing is dropped.
 
-A server that fails gets no requests for a pause, then a single trial request. The pause doubles with each failed trial, up to a minute. After
-`max_failures` failed trials in a row the server is dropped. Failures of requests that were under way together count once.
+A failing server gets no requests for a pause, then a single trial. The pause doubles with each failed trial, up to a minute. Failures of
+requests that were under way together count once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Pool:
 
     Args:
       urls: base URLs.
-      max_failures: failed trials in a row after which a server is dropped.
+      max_failures: failures in a row after which a server is dropped.
       back_off: seconds before the first new trial; doubled each time, at most 60.
       notice: called with a sentence when a server is dropped.
     """

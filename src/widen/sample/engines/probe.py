@@ -1,4 +1,4 @@
-"""Asks a server which settings it honours: servers ignore settings that they do not know, without a word.
+"""Asks a server which settings it honours: servers silently ignore settings that they do not know.
 
 A filter is tested at its limit. At top_k = 1, top_p -> 0 or min_p = 1 only one token is left, so hot requests with different seeds must
 agree; without the filter they do not. This shows that the server reads the filter, not that its arithmetic is right.
@@ -11,10 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..decoding import Decoding
+from ..decoding import Decoding, Settings
 from ..prompts import Prompt
-from .answer import Choice, choices, listed_models
-from .dialect import Dialect, body, unsupported
+from .completions import Choice, Dialect, body, choices, listed_models, unsupported
 from .http import Client, Refusal, ServerFault
 
 __all__ = ["Capabilities", "probe", "recognise"]
@@ -71,16 +70,11 @@ def recognise(client: Client, url: str, prompt: Prompt, *, model: str = "") -> t
 def probe(
     client: Client, url: str, prompt: Prompt, *, dialect: Dialect, model: str, needs: frozenset[str]
 ) -> Capabilities:
-    """Test one server.
-
-    Args:
-      prompt: what to continue; one of the job's own, so that it means something to the model.
-      dialect, model: from `recognise`.
-      needs: the filters to test (:func:`widen.sample.engines.dialect.needs`).
-    """
+    """Test one server on a prompt of the job and on the filters that it needs; `dialect` and `model` come from `recognise`."""
 
     def ask(decoding: Decoding, seed: int, *, n: int = 1, logprobs: bool = False) -> tuple[list[Choice], str]:
-        sent = body(dialect, prompt, decoding, max_tokens=TOKENS, n=n, seed=seed, model=model, logprobs=logprobs)
+        settings = Settings(decoding=decoding, max_tokens=TOKENS)
+        sent = body(dialect, prompt, settings, n=n, seed=seed, model=model, logprobs=logprobs)
         answer = client.request(url, "/v1/completions", sent)
         return choices(answer, url)[0], answer.get("model") or ""
 

@@ -1,7 +1,7 @@
-"""Samples from servers that speak the OpenAI completions protocol: many requests in flight, over one or many base URLs.
+"""Samples from servers that speak the OpenAI completions protocol; tested against vLLM and `transformers serve`.
 
-Tested against vLLM and `transformers serve`. At the start each server is asked what it honours. A setting that it ignores is refused; one
-that only costs reproducibility is noted in the file. The seed of a request is a function of (seed, prompt, temperature, first index).
+At the start each server is asked what it honours. A setting that it ignores is refused; one that only costs reproducibility is noted in the
+file. The seed of a request is a function of (seed, prompt, temperature, first index).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from ..decoding import Settings
 from ..engine import Drawn, Have, Identity, Sample, nothing
 from ..philox import key
 from ..prompts import Prompt
-from .answer import Choice, choices
-from .dialect import body, needs, unsupported
+from .completions import Choice, body, choices, needs, unsupported
 from .http import LIMIT, Client, Refusal, ServerFault
 from .pool import Notice, Pool
 from .probe import Capabilities, probe, recognise
@@ -69,10 +68,11 @@ class ServerEngine:
             raise ValueError("call check() first: the server must be asked for its model")
         found = list(self.capabilities.values())
         notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
-        details = {"dialect": found[0].dialect, "servers": len(found), "per_request": self._batch()}
-        return Identity(
-            engine="server", name=found[0].name, model={"name": found[0].name}, details=details, notes=notes
+        name, details = (
+            found[0].name,
+            {"dialect": found[0].dialect, "servers": len(found), "per_request": self._batch()},
         )
+        return Identity(engine="server", name=name, model={"name": name}, details=details, notes=notes)
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
         """Test every server on these settings, and refuse what it does not do."""
@@ -180,15 +180,9 @@ class ServerEngine:
 
     def _send(self, client: Client, url: str, task: _Task, indices: tuple[int, ...]) -> tuple[list[Choice], int | None]:
         found, settings, prompt = self.capabilities[url], task.settings, task.prompt
+        seed = key(settings.seed, f"{prompt.id}#{indices[0]}", settings.decoding.temperature) >> 33  # 31 bits
         sent = body(
-            found.dialect,
-            prompt,
-            settings.decoding,
-            max_tokens=settings.max_tokens,
-            n=len(indices),
-            seed=key(settings.seed, f"{prompt.id}#{indices[0]}", settings.decoding.temperature) >> 33,  # 31 bits
-            model=found.model,
-            logprobs=found.logprobs,
+            found.dialect, prompt, settings, n=len(indices), seed=seed, model=found.model, logprobs=found.logprobs
         )
         limit = LIMIT + 4096 * len(indices) * settings.max_tokens  # a token with its log-probability takes far less
         return choices(client.request(url, "/v1/completions", sent, limit=limit), url)
