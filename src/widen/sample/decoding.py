@@ -26,8 +26,7 @@ ORDERS = {
 }
 """Orders by name: `temperature_first` is Hugging Face's, `temperature_last` llama.cpp's."""
 
-WITHOUT = ("bos", "field")
-"""What the stream without the prompt starts from in KL-guided sampling."""
+WITHOUT = ("bos", "field")  # what the second stream of KL guidance starts from
 
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "temperature": (lambda x: 0 <= x < math.inf, "a number >= 0, where 0 is greedy"),
@@ -127,12 +126,7 @@ class Decoding:
 
     @property
     def in_words(self) -> str:
-        """The steps in their order, for tables and sentences.
-
-        Examples:
-          >>> Decoding.truncate_then_heat().in_words
-          'min_p=0.1 then t=2'
-        """
+        """The steps in their order, such as ``min_p=0.1 then t=2``."""
         if not self.steps or self.kl_sigma is not None:
             return self.spec
         return " then ".join(f"{'t' if name == 'temperature' else name}={_text(value)}" for name, value in self.steps)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 __all__ = ["choose", "draw"]
 
-BLOCK = 256
-"""Tokens whose weights are summed before the search: V is read once, and the search covers V / 256 sums and then 256 weights."""
+BLOCK = 256  # tokens summed before the search: it then covers V / 256 sums and 256 weights
 
 
 def draw(
@@ -28,11 +27,6 @@ def draw(
       scores_UV: float32 or float64 logits; -inf removes a token.
       uniform_B: float64, in [0, 1).
       row_B: the row of `scores_UV` that each sample draws from.
-
-    Examples:
-      >>> scores = torch.tensor([[0.5, 0.25, 0.25]]).log()
-      >>> draw(scores, torch.tensor([0.49, 0.5, 0.99], dtype=torch.float64), torch.tensor([0, 0, 0]))[0]
-      tensor([0, 1, 2])
     """
     U, V = scores_UV.shape
     top_U1 = scores_UV.amax(-1, keepdim=True)

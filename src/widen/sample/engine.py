@@ -15,8 +15,7 @@ from .prompts import Prompt
 
 __all__ = ["Drawn", "Engine", "Have", "Identity", "Sample", "nothing"]
 
-Have = Callable[[Settings, str, int], bool]
-"""Whether sample `index` of prompt `id` under these settings is already on disk."""
+Have = Callable[[Settings, str, int], bool]  # whether this sample (settings, prompt id, index) is already on disk
 
 
 def nothing(settings: Settings, prompt: str, index: int) -> bool:
@@ -36,9 +35,7 @@ class Sample:
       prompt_tokens, num_tokens: lengths; `num_tokens` counts the end token.
       logq: log-probability under the model at temperature 1, unfiltered, the end token included.
       sampler: log-probability under the distribution that was sampled from.
-      ids: the tokens.
-
-    None means unknown.
+      ids: the tokens. None is unknown, here and above.
     """
 
     prompt: str
@@ -84,14 +81,11 @@ class Engine(Protocol):
 
     def identity(self) -> Identity:
         """Which model this is; called after `check`."""
-        ...
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
         """Raise a ValueError for what this engine cannot do; called first."""
-        ...
 
     def draw(
         self, prompts: Sequence[Prompt], settings: Sequence[Settings], *, num: int, have: Have = nothing
     ) -> Iterator[Drawn]:
         """Samples 0 .. num - 1 of every prompt under every setting, in any order, except those that `have` knows."""
-        ...

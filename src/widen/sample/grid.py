@@ -19,8 +19,6 @@ def decoding_grid() -> tuple[Decoding, ...]:
       >>> grid = decoding_grid()
       >>> len(grid), sum(one.temperature_alone for one in grid)
       (77, 20)
-      >>> Decoding.truncate_then_heat(min_p=0.1, temperature=2) in grid
-      True
     """
     min_p_first = [(m, t) for m in (0.02, 0.05, 0.1, 0.2, 0.3) for t in (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)]
     min_p_last = [(m, t) for m in (0.05, 0.1, 0.2, 0.3) for t in (1.5, 2.0, 3.0)]
@@ -39,8 +37,6 @@ def parse_decodings(specs: Iterable[str | Decoding]) -> tuple[Decoding, ...]:
     Examples:
       >>> [one.name for one in parse_decodings(["t=0.5", "min_p=0.1,t=2,order=temperature_last"])]
       ['t0.5', 'min_p0.1_t2']
-      >>> len(parse_decodings(["grid", "t=7"]))
-      78
     """
     found: dict[str, Decoding] = {}
     for spec in specs:

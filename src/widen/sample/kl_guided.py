@@ -16,19 +16,13 @@ from torch import Tensor
 
 __all__ = ["MIN_TEMPERATURE", "guided_temperature"]
 
-MIN_TEMPERATURE = 1e-4
-"""The lowest temperature: there a gap of 0.01 between logits is a factor of e^100, so sampling is greedy except for ties."""
+MIN_TEMPERATURE = 1e-4  # there a gap of 0.01 between logits is a factor of e^100: greedy except for ties
 
 
 def guided_temperature(
     with_BV: Float[Tensor, "B V"], without_BV: Float[Tensor, "B V"], *, temperature: float, sigma: float
 ) -> Float[Tensor, " B"]:
     """The temperature t_l of each row's next token, at least `MIN_TEMPERATURE`, from the logits with and without the prompt.
-
-    Examples:
-      >>> same = torch.tensor([[0.0, 0.0]])
-      >>> guided_temperature(same, same, temperature=0.8, sigma=1.0)
-      tensor([0.8000])
 
     Paper note: the authors clip probabilities at 1e-7 before the logarithm; in log space this is not needed.
     """

@@ -39,15 +39,13 @@ def philox(counter_4N: NDArray[np.uint64], key_2N: NDArray[np.uint64]) -> NDArra
     return np.stack([x0, x1, x2, x3])
 
 
-def uniforms(
-    keys_B: NDArray[np.uint64], index_B: NDArray[np.int64], length: int, *, start: int = 0
-) -> NDArray[np.float64]:
-    """Uniforms in [0, 1), shape [B, length]: row b holds positions start .. start + length - 1 of sample `index_B[b]` under `keys_B[b]`.
+def uniforms(keys_B: NDArray[np.uint64], index_B: NDArray[np.int64], length: int) -> NDArray[np.float64]:
+    """Uniforms in [0, 1), shape [B, length]: row b holds the positions of sample `index_B[b]` under `keys_B[b]`.
 
     Multiples of 2^-52: the largest is 1 - 2^-52, so that u * total < total for every positive float64 total.
     """
     index = index_B.astype(np.uint64)[:, None]
-    position = np.arange(start, start + length, dtype=np.uint64)[None]
+    position = np.arange(length, dtype=np.uint64)[None]
     shape = (len(keys_B), length)
     words = [index & _LOW, index >> _HALF, position, np.zeros((1, 1), np.uint64)]
     counter = np.stack([np.broadcast_to(word, shape) for word in words])

@@ -15,28 +15,20 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .decoding import Settings
 from .engine import Identity, Sample
 from .prompts import Prompt, digest
 
-__all__ = ["SCHEMA", "Line", "Samples", "encode", "read_samples", "scan"]
+__all__ = ["SCHEMA", "Samples", "encode", "read_samples", "scan"]
 
-SCHEMA = 1
-"""Raised when the meaning of a field changes."""
+SCHEMA = 1  # raised when the meaning of a field changes
 
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + len('"}')
 _START = b'{"kind":"header"'
 _FIELDS = tuple(f.name for f in fields(Sample))
-
-
-class Line(NamedTuple):
-    """One good line, and the position of the byte after it."""
-
-    record: dict[str, Any]
-    end: int
 
 
 def encode(record: dict[str, Any]) -> bytes:
@@ -66,13 +58,13 @@ def damaged(line: bytes) -> bool:
     return line[-_TAIL : -_TAIL + len(_MARK)] == _MARK and decode(line) is None
 
 
-def scan(path: Path) -> tuple[list[Line], int]:
-    """All good lines, and the number of bytes after them (an incomplete line).
+def scan(path: Path) -> tuple[list[tuple[dict[str, Any], int]], int]:
+    """All good records, each with the position of the byte after it, and the number of bytes after them (an incomplete line).
 
     Raises ValueError if the file is not a samples file, has another schema, or is damaged before its end.
     """
     data = path.read_bytes()
-    lines: list[Line] = []
+    lines: list[tuple[dict[str, Any], int]] = []
     start, number, bad = 0, 0, 0
     while (newline := data.find(b"\n", start)) >= 0:
         number += 1
@@ -84,18 +76,18 @@ def scan(path: Path) -> tuple[list[Line], int]:
                 f"{path}, line {bad}: damaged (its check fails) with good lines after it: no crash does that; restore the file"
             )
         else:
-            lines.append(Line(record, newline + 1))
+            lines.append((record, newline + 1))
         start = newline + 1
     if not lines:
         if not data.startswith(_START[: len(data)]):
             raise ValueError(f"{path} is not a samples file: it does not begin with a header")
         return [], len(data)
-    header = lines[0].record
+    header = lines[0][0]
     if header.get("kind") != "header":
         raise ValueError(f"{path} is not a samples file: its first line is no header")
     if header.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {header.get('schema')!r}; this version of widen reads schema {SCHEMA}")
-    return lines, len(data) - lines[-1].end
+    return lines, len(data) - lines[-1][1]
 
 
 def header_record(settings: Settings, identity: Identity) -> dict[str, Any]:
@@ -150,4 +142,4 @@ def read_samples(path: str | Path) -> Samples:
             samples.append(Sample(**(known | {"ids": ids})))
         elif record["kind"] == "prompt":
             prompts[record["id"]] = Prompt(text=record["text"], id=record["id"], without=record.get("without"), ids=ids)
-    return Samples(lines[0].record, prompts, samples, torn)
+    return Samples(lines[0][0], prompts, samples, torn)

@@ -22,8 +22,7 @@ from .processors import apply_steps, pipeline
 
 __all__ = ["Continued", "Prefixes", "continue_samples"]
 
-FEW = 0.125
-"""Rows whose samples have all ended stay in the cache up to this share of it: dropping them copies the cache."""
+FEW = 0.125  # share of rows without samples that may stay in the cache: dropping rows copies it
 
 
 @runtime_checkable
@@ -35,7 +34,6 @@ class Prefixes(Protocol):
 
     def step(self, parent_U: Int[Tensor, " U"] | None, token_U: Int[Tensor, " U"]) -> None:
         """Prefix u becomes prefix `parent_U[u]` followed by `token_U[u]`; None keeps the order of the prefixes."""
-        ...
 
 
 class Continued(NamedTuple):

@@ -32,12 +32,7 @@ __all__ = ["MinPFirst", "TopNSigma", "min_p_of_rows"]
 
 
 def min_p_of_rows(scores_BV: Tensor, m_B1: Tensor) -> Tensor:
-    """Keep ``q >= m max q``, with one m per row.
-
-    Examples:
-      >>> min_p_of_rows(torch.tensor([[0.0, -1.0, -3.0]]), torch.tensor([[0.1]])).tolist()
-      [[0.0, -1.0, -inf]]
-    """
+    """Keep ``q >= m max q``, with one m per row."""
     floor_B1 = scores_BV.amax(-1, keepdim=True) + m_B1.log()
     return scores_BV.masked_fill(scores_BV < floor_B1, -torch.inf)
 

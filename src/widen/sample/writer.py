@@ -35,8 +35,7 @@ class SamplesWriter:
 
     def __init__(self, path: Path, *, settings: Settings, identity: Identity, prompts: Iterable[Prompt]) -> None:
         self.path, self.settings = path, settings
-        self.repaired = 0
-        """Bytes of an incomplete line that were cut off on opening."""
+        self.repaired = 0  # bytes of an incomplete line that were cut off on opening
         self._prompts = {prompt.id: prompt for prompt in prompts}
         self._written: set[str] = set()
         self._have: defaultdict[str, set[int]] = defaultdict(set)

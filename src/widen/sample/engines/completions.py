@@ -17,8 +17,7 @@ from .http import ServerFault
 
 __all__ = ["Choice", "Dialect", "body", "choices", "listed_models", "needs", "plugin_arguments", "unsupported"]
 
-ROUNDING = 1e-3
-"""A log-probability may exceed 0 by this much: servers compute in half precision."""
+ROUNDING = 1e-3  # a log-probability may exceed 0 by this much: servers compute in half precision
 
 Dialect = Literal["vllm", "transformers", "openai"]
 
@@ -31,12 +30,7 @@ _NAMES: dict[str, dict[str, str]] = {
 
 
 def plugin_arguments(decoding: Decoding) -> dict[str, float]:
-    """The arguments of the plug-ins in :mod:`widen.sample.vllm_plugin`; `min_p_first` is min-p before the temperature.
-
-    Examples:
-      >>> plugin_arguments(Decoding.truncate_then_heat()), plugin_arguments(Decoding(min_p=0.1))
-      ({'min_p_first': 0.1}, {})
-    """
+    """The arguments of the plug-ins in :mod:`widen.sample.vllm_plugin`; `min_p_first` is min-p before the temperature."""
     steps = dict(decoding.steps)
     found = {"top_n_sigma": steps["top_n_sigma"]} if "top_n_sigma" in steps else {}
     first = next(iter(steps), "") == "min_p" and "temperature" in steps

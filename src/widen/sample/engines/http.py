@@ -39,11 +39,7 @@ class Refusal(ValueError):
 
 
 class Client:
-    """Sends requests from any number of threads.
-
-    Args:
-      timeout: seconds in which a request must be answered completely.
-    """
+    """Sends requests from any number of threads; each must be answered completely within `timeout` seconds."""
 
     def __init__(self, *, timeout: float) -> None:
         self.timeout = timeout

@@ -35,13 +35,7 @@ class PromptTokens(NamedTuple):
 
 
 def batches(prompts: Sequence[PromptTokens], *, most: int, read: int = 65_536) -> Iterator[list[PromptTokens]]:
-    """At most `most` prompts of similar length at a time, and about `read` tokens; the order of the prompts does not matter.
-
-    Examples:
-      >>> some = [PromptTokens(Prompt(text=t), tuple(range(n))) for t, n in [("a", 5), ("b", 2), ("c", 5), ("d", 3)]]
-      >>> [[one.prompt.text for one in batch] for batch in batches(some, most=2)]
-      [['b', 'd'], ['a', 'c']]
-    """
+    """At most `most` prompts of similar length at a time, and about `read` tokens; the order of the prompts does not matter."""
     members: list[PromptTokens] = []
     for one in sorted(prompts, key=lambda one: (len(one.ids), one.ids, one.prompt.id)):
         if members and (len(members) == most or (len(members) + 1) * len(one.ids) > read):
@@ -68,20 +62,14 @@ class LocalEngine:
             raise ValueError(f"batch={batch}: must be at least 1")
         self.model, self.tokenizer, self.batch = model.eval(), tokenizer, batch
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
-        self.prefilled = 0
-        """Prompts read so far; a prompt that is read twice counts twice."""
+        self.prefilled = 0  # prompts read so far; a prompt that is read twice counts twice
         self._ends = _end_tokens(model, tokenizer)
 
     @classmethod
     def load(
         cls, path: str, *, device: str | None = None, dtype: str = "auto", batch: int | None = None
     ) -> LocalEngine:
-        """Load a folder or a name that transformers resolves.
-
-        Args:
-          device: by default a GPU if there is one.
-          batch: by default 2048 on a GPU and 256 elsewhere.
-        """
+        """Load a folder or a name that transformers resolves. Defaults: a GPU if there is one; a batch of 2048 there, 256 elsewhere."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -173,9 +161,9 @@ class LocalEngine:
 
     def _continue(
         self,
-        batch: Sequence[PromptTokens],
-        prompted: CachedModel,
-        unprompted: CachedModel | None,
+        batch: list[PromptTokens],
+        first: CachedModel,
+        second: CachedModel | None,
         settings: Settings,
         block: range,
     ) -> list[Sample]:
@@ -187,13 +175,13 @@ class LocalEngine:
             drawn = uniforms(np.array(keys, np.uint64), np.array([i for _, i in samples]), settings.max_tokens)
             uniform_BL = torch.from_numpy(drawn).to(self.model.device)
         result = continue_samples(
-            prompted.fork(),
+            first.fork(),
             torch.arange(len(batch), device=self.model.device).repeat_interleave(len(block)),
             settings.decoding,
             uniform_BL,
             length=settings.max_tokens,
             ends=self._ends,
-            unprompted=unprompted.fork() if unprompted is not None else None,
+            unprompted=second.fork() if second is not None else None,
         )
         texts = [""] * len(samples)
         if self.tokenizer is not None:

@@ -40,7 +40,6 @@ class Pool:
     """The servers of one engine; safe to use from many threads.
 
     Args:
-      urls: base URLs.
       max_failures: failures in a row after which a server is dropped.
       back_off: seconds before the first new trial; doubled each time, at most 60.
       notice: called with a sentence when a server is dropped.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..decoding import Decoding, Settings
 from ..prompts import Prompt
@@ -31,8 +30,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What one server was seen to do."""
 
     dialect: Dialect
@@ -112,21 +110,11 @@ def probe(
     notes = {
         "eta is sent; it has no limit at which its effect could be checked": "eta" in needs,
         "this server does not give the same text for the same seed: these samples cannot be drawn again": not seed,
-        "this server seeds its whole process: a seed holds only while no other request is under way": dialect
-        == "transformers",
+        "this server seeds its whole process: a seed holds only for one request at a time": dialect == "transformers",
         "this server ignores n, or copies one sample: one request per sample": not n,
         "this server gives no log-probabilities": not logprobs,
         "this server's log-probabilities are those after the filters": logprobs and not raw,
         "the order in which this server applies its filters is not known": dialect == "openai",
     }
-    return Capabilities(
-        dialect=dialect,
-        model=model,
-        name=name or model,
-        n=n,
-        logprobs=logprobs,
-        raw=raw,
-        seed=seed,
-        honoured=frozenset(honoured),
-        notes=tuple(note for note, holds in notes.items() if holds),
-    )
+    said = tuple(note for note, holds in notes.items() if holds)
+    return Capabilities(dialect, model, name or model, n, logprobs, raw, seed, frozenset(honoured), said)

@@ -26,13 +26,11 @@ from ..shared_prefixes import continue_samples
 
 __all__ = ["UNPROMPTED", "MulModEngine", "PrefixTree"]
 
-UNPROMPTED = Prompt(id="bos", ids=(BOS,))
-"""The empty prompt of the task: its first token alone."""
+UNPROMPTED = Prompt(id="bos", ids=(BOS,))  # the task's first token alone
 
 _CHARACTERS = "0123456789x="
 
-CHUNK = 4096
-"""Nodes per forward pass: a few megabytes of activations, which stay in the CPU's cache."""
+CHUNK = 4096  # nodes per forward pass: a few megabytes of activations, which stay in the CPU's cache
 
 
 class MulModEngine:
@@ -115,14 +113,6 @@ class PrefixTree:
       model: on any device; results stay there.
       ids: at least one token.
       depth: the largest number of levels below `ids`.
-
-    Examples:
-      >>> model = TinyLlama(seed=0)
-      >>> tree = PrefixTree(model, [12, 4], depth=1)
-      >>> tree.step(torch.tensor([0, 0]), torch.tensor([7, 9]))
-      >>> expected = model.logits(torch.tensor([[12, 4, 7], [12, 4, 9]]))[:, -1]
-      >>> torch.allclose(tree.logits_UV, expected, atol=1e-5)
-      True
     """
 
     def __init__(self, model: TinyLlama, ids: Sequence[int], *, depth: int) -> None:

@@ -55,7 +55,9 @@ class VllmEngine:
             for start in range(0, len(wanted), self.batch):
                 part = wanted[start : start + self.batch]
                 given = self.llm.generate(
-                    [_input(p) for p, _ in part], [self._params(setting, *at) for at in part], use_tqdm=False
+                    [p.text if p.ids is None else {"prompt_token_ids": list(p.ids)} for p, _ in part],
+                    [self._params(setting, *at) for at in part],
+                    use_tqdm=False,
                 )
                 yield Drawn(setting, [_sample(p, i, one, setting) for (p, i), one in zip(part, given, strict=True)])
 
@@ -72,10 +74,6 @@ class VllmEngine:
             logprobs=0,
             extra_args=extra or None,
         )
-
-
-def _input(prompt: Prompt) -> Any:
-    return {"prompt_token_ids": list(prompt.ids)} if prompt.ids is not None else prompt.text
 
 
 def _sample(prompt: Prompt, index: int, given: Any, settings: Settings) -> Sample:
