@@ -16,6 +16,11 @@ def test_the_default_grid_has_four_families_and_no_two_decodings_that_draw_alike
     assert families - wanted == {(), ("min_p",), ("top_p",)}  # t = 1 is not a step
 
 
+def test_a_grid_keeps_one_of_two_decodings_that_draw_alike():
+    grid = decoding_grid(temperatures=[1.0], min_p=[0.1], heats=[1.0], min_p_after=[0.1], heats_before=[1.0], top_p=[])
+    assert [one.name for one in grid] == ["t1", "t1_min_p0.1"]
+
+
 def test_every_decoding_of_the_grid_has_an_exact_score():
     q = np.log([0.5, 0.3, 0.15, 0.05])
     for one in decoding_grid():

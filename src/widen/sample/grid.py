@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .decoding import Decoding
 
@@ -12,23 +12,38 @@ TEMPERATURES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35
 """Twenty temperatures over the paper's [0.1, 5]: the default for small models."""
 
 
-def decoding_grid() -> tuple[Decoding, ...]:
-    """Four families: temperature alone, min-p before and after the temperature, and top-p before the temperature.
+def decoding_grid(
+    *,
+    temperatures: Sequence[float] = TEMPERATURES,
+    min_p: Sequence[float] = (0.02, 0.05, 0.1, 0.2, 0.3),
+    heats: Sequence[float] = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
+    min_p_after: Sequence[float] = (0.05, 0.1, 0.2, 0.3),
+    heats_before: Sequence[float] = (1.5, 2.0, 3.0),
+    top_p: Sequence[float] = (0.9, 0.95, 0.99),
+    top_p_heats: Sequence[float] = (1.0, 1.5, 2.0, 3.0, 5.0),
+) -> tuple[Decoding, ...]:
+    """Four families of decodings; of two that draw alike, the first is kept.
+
+    Args:
+      temperatures: temperature alone.
+      min_p, heats: min-p on the model's own distribution, then each temperature (:meth:`Decoding.truncate_then_heat`).
+      min_p_after, heats_before: each temperature, then min-p: the order of Transformers and vLLM.
+      top_p, top_p_heats: top-p on the model's own distribution, then each temperature.
 
     Examples:
-      >>> grid = decoding_grid()
-      >>> len(grid), sum(one.temperature_alone for one in grid)
+      >>> len(decoding_grid()), sum(one.temperature_alone for one in decoding_grid())
       (77, 20)
     """
-    min_p_first = [(m, t) for m in (0.02, 0.05, 0.1, 0.2, 0.3) for t in (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)]
-    min_p_last = [(m, t) for m in (0.05, 0.1, 0.2, 0.3) for t in (1.5, 2.0, 3.0)]
-    top_p_first = [(p, t) for p in (0.9, 0.95, 0.99) for t in (1.0, 1.5, 2.0, 3.0, 5.0)]
-    return (
-        *(Decoding(temperature=t) for t in TEMPERATURES),
-        *(Decoding.truncate_then_heat(min_p=m, temperature=t) for m, t in min_p_first),
-        *(Decoding(min_p=m, temperature=t) for m, t in min_p_last),
-        *(Decoding(top_p=p, temperature=t, order="temperature_last") for p, t in top_p_first),
-    )
+    families = [
+        *(Decoding(temperature=t) for t in temperatures),
+        *(Decoding.truncate_then_heat(min_p=m, temperature=t) for m in min_p for t in heats),
+        *(Decoding(min_p=m, temperature=t) for m in min_p_after for t in heats_before),
+        *(Decoding(top_p=p, temperature=t, order="temperature_last") for p in top_p for t in top_p_heats),
+    ]
+    found: dict[str, Decoding] = {}
+    for one in families:
+        found.setdefault(one.name, one)
+    return tuple(found.values())
 
 
 def parse_decodings(specs: Iterable[str | Decoding]) -> tuple[Decoding, ...]:
