@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 __all__ = ["CachedModel"]
 
@@ -59,7 +61,44 @@ class CachedModel:
         mask = None if bool(self._mask_US.all()) else self._mask_US
         optional = {"attention_mask": mask, "position_ids": positions, "logits_to_keep": 1}
         taken = {name: value for name, value in optional.items() if name in self._known}
-        out = self.model(input_ids=ids, past_key_values=self._cache, use_cache=True, **taken)
+        with _grouped_attention(self.model):
+            out = self.model(input_ids=ids, past_key_values=self._cache, use_cache=True, **taken)
         self._cache = getattr(out, "past_key_values", None)
         logits: Tensor = out.logits[:, -1].float()
         return logits
+
+
+@contextmanager
+def _grouped_attention(model: Any) -> Iterator[None]:
+    """Let a model with torch's attention decode without copies of its key-value heads; its own setting is restored afterwards."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    config = model.config
+    ours = config._attn_implementation == "sdpa" and getattr(model, "_supports_attention_backend", False)
+    if ours:
+        AttentionInterface.register("widen_grouped", _attend)
+        AttentionMaskInterface.register("widen_grouped", sdpa_mask)
+        config._attn_implementation = "widen_grouped"
+    try:
+        yield
+    finally:
+        if ours:
+            config._attn_implementation = "sdpa"
+
+
+def _attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> Any:
+    """Under a padding mask transformers repeats the key-value heads for the query heads, which copies the cache at every step. For one new
+    token, the query heads of a key-value head can take the place of query positions instead.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    (B, H, L, E), K = query.shape, key.shape[1]
+    special = any(options.get(name) is not None for name in ("position_bias", "softcap", "s_aux"))
+    if L > 1 or K == H or attention_mask is None or special:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    grouped = query.reshape(B, K, H // K, E)
+    out = F.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=options.get("scaling"))
+    return out.reshape(B, 1, H, out.shape[-1]), None
