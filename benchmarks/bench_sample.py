@@ -1,18 +1,21 @@
-"""Sampling: our local engine against `generate` of transformers at the same batch, and the small Llama's hundred thousand sequences.
+"""Sampling: `LocalEngine` against `generate(num_return_sequences=...)` of transformers, by forward tokens and wall time.
 
-    python benchmarks/bench_sample.py                    SmolLM2-135M's shape (random weights) on this CPU, a few rows
-    python benchmarks/bench_sample.py --device cuda      64 prompts x 100 samples x 160 tokens in bfloat16, one batch
-    python benchmarks/bench_sample.py --model PATH       a real model
+    python benchmarks/bench_sample.py                    a small Llama on this CPU: 8 prompts x 32 samples x 64 tokens
+    python benchmarks/bench_sample.py --device cuda      SmolLM2-135M's shape in bfloat16: 64 prompts x 100 samples x 160 tokens
+    python benchmarks/bench_sample.py --model PATH       a real model at its own entropy
 
-Both draw the same number of samples of the same padded prompts at temperature 1, in turns, in one process. "no ends": every sample has
-all its tokens. "ends": one token of the vocabulary in a hundred ends a sample, so they have 1 to `tokens` of them.
+Weights are random. The head is scaled so that the next-token entropy has a given mean: the lower it is, the longer samples share their
+tokens. "flat" is the unscaled model, whose samples share nothing. "ends" is "flat" with 1 % of the vocabulary as end tokens. Both engines
+draw the same number of samples of the same prompts at temperature 1, in turns, in one process. "forward tokens" counts the tokens that
+the model was run on, prompts included. "ids" is a digest of the samples of `LocalEngine`: two versions that draw the same samples have the
+same digest. To compare with another version, run this file with its `src` on PYTHONPATH.
 """
 
 import argparse
+import hashlib
 import platform
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -20,24 +23,18 @@ import numpy as np
 import torch
 import transformers
 
-from widen.data import MulMod
-from widen.models import TinyLlama
-from widen.sample import UNPROMPTED, Decoding, LocalEngine, MulModEngine, Prompt, Settings, collect
+from widen.sample import Decoding, LocalEngine, Prompt, Settings
 
-SMOLLM2 = {
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "max_position_embeddings": 2048,
-    "tie_word_embeddings": True,
-}
+FIELDS = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+)  # fmt: skip
+SHAPES = {"cpu": (8192, 256, 704, 6, 8, 4), "cuda": (49152, 576, 1536, 30, 9, 3)}
+SIZES = {"cpu": (8, 32, 64), "cuda": (64, 100, 160)}
+ENTROPIES = {"entropy 0.02": 0.02, "entropy 0.2": 0.2, "flat": None, "ends": None}
 
 
 class Ids:
-    """No text in this benchmark: prompts are ids, and texts are their numbers."""
+    """Prompts are ids, and texts are their numbers."""
 
     bos_token_id, eos_token_id = 1, None
 
@@ -51,134 +48,109 @@ def make_model(options):
         model = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype)
     else:
         torch.manual_seed(0)
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMOLLM2)).to(dtype)
+        shape = dict(zip(FIELDS, SHAPES[options.device], strict=True))
+        config = transformers.LlamaConfig(**shape, max_position_embeddings=2048, initializer_range=0.05)
+        model = transformers.LlamaForCausalLM(config).to(dtype)
     return model.to(options.device).eval()
 
 
-def make_prompts(options, vocab):
+def make_prompts(count, vocab):
     rng = np.random.default_rng(0)
-    lengths = rng.integers(30, 91, options.prompts)  # MathQA questions have about as many tokens
+    lengths = rng.integers(30, 91, count)
     return [Prompt(id=str(i), ids=tuple(rng.integers(3, vocab, n).tolist())) for i, n in enumerate(lengths)]
 
 
-def timed(device, work):
-    if device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
-    tokens = work()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    gigabytes = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else float("nan")
-    return time.perf_counter() - start, tokens, gigabytes
+@torch.inference_mode()
+def scale_head(model, entropy):
+    """Scale the head so that the next-token entropy on random tokens has this mean; returns the scale."""
+    ids = torch.randint(3, model.config.vocab_size, (8, 64), generator=torch.Generator().manual_seed(0))
+    logits = model(input_ids=ids.to(model.device)).logits.float()
+    low, high = 0.0, 12.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        found = torch.distributions.Categorical(logits=logits * 2**middle).entropy().mean()
+        low, high = (middle, high) if found > entropy else (low, middle)
+    model.lm_head.weight.mul_(2**low)
+    return 2**low
 
 
-def ours(model, prompts, options, tokens):
-    engine = LocalEngine(model, Ids(), batch=options.prompts * options.samples)
+def widen(model, prompts, samples, tokens):
+    engine = LocalEngine(model, Ids(), batch=len(prompts) * samples)
     settings = [Settings(decoding=Decoding(), max_tokens=tokens)]
-    return sum(s.num_tokens for d in engine.draw(prompts, settings, num=options.samples) for s in d.samples)
+    drawn = [s for d in engine.draw(prompts, settings, num=samples) for s in d.samples]
+    ids = repr(sorted((s.prompt, s.index, s.ids) for s in drawn))
+    return sum(s.num_tokens for s in drawn), hashlib.sha256(ids.encode()).hexdigest()[:8]
 
 
 @torch.inference_mode()
-def theirs(model, prompts, options, tokens):
+def generate(model, prompts, samples, tokens):
     width, ends = max(len(p.ids) for p in prompts), model.generation_config.eos_token_id or []
     ids = torch.tensor([[0] * (width - len(p.ids)) + list(p.ids) for p in prompts], device=model.device)
     mask = torch.tensor([[0] * (width - len(p.ids)) + [1] * len(p.ids) for p in prompts], device=model.device)
     settings = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "pad_token_id": 0}
-    out = model.generate(
-        ids, attention_mask=mask, num_return_sequences=options.samples, max_new_tokens=tokens, **settings
-    )
+    out = model.generate(ids, attention_mask=mask, num_return_sequences=samples, max_new_tokens=tokens, **settings)
     new = out[:, width:]
-    if not ends:
-        return new.numel()
-    ended = torch.isin(new, torch.tensor(ends, device=new.device)).cumsum(1)
-    return int((ended == 0).sum() + (ended.clamp(max=1).sum(1) > 0).sum())
+    ended = torch.isin(new, torch.tensor(ends, dtype=torch.long, device=new.device)).cumsum(1)
+    return int((ended == 0).sum() + (ended[:, -1] > 0).sum()), ""
 
 
-def compare(model, prompts, options, began):
-    """Rows of (scenario, who, seconds of each run, tokens, gigabytes)."""
-    vocab = model.config.vocab_size
-    ends = np.random.default_rng(1).choice(vocab, vocab // 100, replace=False).tolist()
-    rows = []
-    for scenario, tokens_that_end in (("no ends", None), ("ends", ends)):
-        model.generation_config.eos_token_id = tokens_that_end
-        for who in (ours, theirs):
-            timed(options.device, lambda who=who: who(model, prompts, options, 3))  # warm-up: kernels, memory
-        found = {ours: [], theirs: []}
-        for repeat in range(options.repeats):
-            for who in (ours, theirs):
-                expected = max((run[0] for run in found[who]), default=0.0)
-                limit = options.seconds * (
-                    0.5 if tokens_that_end is None else 1.0
-                )  # half of the time for each scenario
-                if repeat and time.perf_counter() - began + expected > limit:
-                    continue
-                found[who].append(timed(options.device, lambda who=who: who(model, prompts, options, options.tokens)))
-        for who, runs in found.items():
-            seconds = [run[0] for run in runs]
-            rows.append((scenario, {ours: "widen", theirs: "generate"}[who], seconds, runs[0][1], runs[0][2]))
-    return rows
+def timed(who, model, *arguments):
+    """Seconds, CPU seconds, forward tokens, peak GiB, and what `who` returns."""
+    seen = []
+    hook = model.register_forward_pre_hook(lambda _, a, k: seen.append(k["input_ids"].numel()), with_kwargs=True)
+    cuda = model.device.type == "cuda"
+    if cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    start, cpu = time.perf_counter(), time.process_time()
+    found = who(model, *arguments)
+    if cuda:
+        torch.cuda.synchronize()
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    hook.remove()
+    return seconds, cpu, sum(seen), torch.cuda.max_memory_allocated() / 2**30 if cuda else float("nan"), *found
 
 
-def profile(model, prompts, options):
-    """Where our time goes: the operations that take longest, over 24 tokens."""
-    kinds = [torch.profiler.ProfilerActivity.CPU] + (
-        [torch.profiler.ProfilerActivity.CUDA] if options.device == "cuda" else []
-    )
-    model.generation_config.eos_token_id = None
-    with torch.profiler.profile(activities=kinds) as found:
-        timed(options.device, lambda: ours(model, prompts, options, 24))
-    key = "self_cuda_time_total" if options.device == "cuda" else "self_cpu_time_total"
-    print(found.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=60))
+def compare(model, options, engines):
+    """Rows of (case, engine, runs)."""
+    prompts = make_prompts(options.prompts, model.config.vocab_size)
+    ends = np.random.default_rng(1).choice(model.config.vocab_size, model.config.vocab_size // 100, replace=False)
+    for case, entropy in {"the model": None}.items() if options.model else ((c, ENTROPIES[c]) for c in options.cases):
+        scale = scale_head(model, entropy) if entropy is not None else 1.0
+        model.generation_config.eos_token_id = ends.tolist() if case == "ends" else None
+        found = {who: [] for who in engines}
+        for who in engines:
+            timed(who, model, prompts, options.samples, 3)  # warm-up
+        for _ in range(options.repeats):
+            for who, runs in found.items():
+                runs.append(timed(who, model, prompts, options.samples, options.tokens))
+        model.lm_head.weight.data.div_(scale)
+        yield from ((case, who.__name__, runs) for who, runs in found.items())
 
 
-def integers():
-    """A hundred thousand sequences of the small Llama into a file; untrained, so that nearly all of them differ: the slowest case."""
-    engine = MulModEngine(TinyLlama(seed=0), MulMod())
-    settings = [Settings(decoding=Decoding())]
-    with tempfile.TemporaryDirectory() as folder:
-        return timed("cpu", lambda: len(collect(engine, [UNPROMPTED], settings, num=100_000, folder=folder)))[0]
-
-
-def report(options, rows, small):
-    machine = (
-        torch.cuda.get_device_name()
-        if options.device == "cuda"
-        else f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
-    )
-    name = options.model or "SmolLM2-135M's shape, random weights"
+def report(options, rows):
+    cuda = options.device == "cuda"
+    machine = torch.cuda.get_device_name() if cuda else f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
     lines = [
         "# Sampling",
         "",
         f"Command: `python benchmarks/bench_sample.py {' '.join(sys.argv[1:])}`. Machine: {machine}. torch {torch.__version__}, "
         f"transformers {transformers.__version__}, Python {platform.python_version()}. Date: {time.strftime('%Y-%m-%d')}.",
         "",
-        f"{name}: {options.prompts} prompts x {options.samples} samples x up to {options.tokens} tokens, one batch of "
-        f"{options.prompts * options.samples} rows, temperature 1, no filters. Runs alternate in one process after a warm-up.",
+        f"{options.model or 'Random Llama'}: {options.prompts} prompts x {options.samples} samples x up to {options.tokens} tokens, "
+        f"one batch, temperature 1. CPU s is the processor time of the process.",
         "",
-        "| | who | median s | runs | tokens | tokens/s | peak GiB | times faster |",
-        "|---|---|---|---|---|---|---|---|",
+        "| case | engine | median s | runs | CPU s | sample tokens | forward tokens | tokens/s | peak GiB | ids |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    medians = {(scenario, who): statistics.median(seconds) for scenario, who, seconds, _, _ in rows}
-    for scenario, who, seconds, tokens, gigabytes in rows:
-        median, ratio = medians[scenario, who], medians[scenario, "generate"] / medians[scenario, who]
+    for case, who, runs in rows:
+        seconds = [run[0] for run in runs]
+        median = statistics.median(seconds)
+        _, _, forward, gigabytes, tokens, digest = runs[-1]
+        cpu = statistics.median(run[1] for run in runs)
         spread = ", ".join(f"{s:.2f}" for s in seconds)
-        cells = [
-            scenario,
-            who,
-            f"{median:.2f}",
-            spread,
-            f"{tokens:,}",
-            f"{tokens / median:,.0f}",
-            f"{gigabytes:.1f}",
-            f"{ratio:.2f}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    if small is not None:
-        lines += [
-            "",
-            f"The small Llama (untrained, the slowest case): 100,000 sequences of 8 tokens into a file in {small:.1f} s.",
-        ]
+        cells = [case, who, f"{median:.2f}", spread, f"{cpu:.2f}", f"{tokens:,}", f"{forward:,}"]
+        lines.append("| " + " | ".join([*cells, f"{tokens / median:,.0f}", f"{gigabytes:.1f}", digest]) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -189,39 +161,22 @@ def main():
     parser.add_argument("--prompts", type=int)
     parser.add_argument("--samples", type=int)
     parser.add_argument("--tokens", type=int)
-    parser.add_argument("--profile", action="store_true", help="only show where our time goes")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument(
-        "--seconds", type=float, default=70.0, help="no new repeat once it would end after this (default 70)"
-    )
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--cases", nargs="+", default=list(ENTROPIES), choices=list(ENTROPIES))
+    parser.add_argument("--widen-only", action="store_true", help="do not run generate")
+    parser.add_argument("--out", type=Path, help="folder for the table (default: print only)")
     options = parser.parse_args()
-    began = time.perf_counter()
-    small = (
-        {"prompts": 8, "samples": 8, "tokens": 24}
-        if options.device == "cpu"
-        else {"prompts": 64, "samples": 100, "tokens": 160}
-    )
-    for name, value in small.items():
+    for name, value in zip(("prompts", "samples", "tokens"), SIZES[options.device], strict=True):
         if getattr(options, name) is None:
             setattr(options, name, value)
     transformers.logging.set_verbosity_error()
-    model = make_model(options)
-    prompts = make_prompts(options, model.config.vocab_size)
-    if options.profile:
-        profile(model, prompts, options)
-    else:
-        rows = compare(model, prompts, options, began)
-        save(options, report(options, rows, integers() if options.device == "cpu" else None))
-
-
-def save(options, text):
-    name = (
-        "cpu" if options.device == "cpu" else torch.cuda.get_device_name().lower().replace(" ", "_").replace("/", "_")
-    )
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"sample_{name}.md").write_text(text)
+    engines = (widen,) if options.widen_only else (widen, generate)
+    text = report(options, list(compare(make_model(options), options, engines)))
     print(text)
+    if options.out:
+        name = "cpu" if options.device == "cpu" else torch.cuda.get_device_name().lower().replace(" ", "_")
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / f"sample_{name}.md").write_text(text)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from widen.data import MulMod
 from widen.metrics.exact_points import curve_lams, exact_points
 from widen.models import LlamaShape, TinyLlama, log_likelihood
 from widen.sample.decoding import Decoding, Settings
-from widen.sample.mulmod import UNPROMPTED, MulModEngine
+from widen.sample.engines.small import UNPROMPTED, MulModEngine
 from widen.theory import tempered
 
 TASK = MulMod(modulus=3, low=1, high=3, under_representation=None)  # 9 sequences of 5 target tokens: a x b = c

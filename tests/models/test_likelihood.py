@@ -11,7 +11,7 @@ from widen.data.mulmod import BOS, MulMod
 from widen.models.likelihood import decoded_log_likelihood, decoded_log_probabilities
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.sample.decoding import Decoding, Settings
-from widen.sample.mulmod import UNPROMPTED, MulModEngine
+from widen.sample.engines.small import UNPROMPTED, MulModEngine
 from widen.sample.processors import apply_steps, pipeline
 from widen.theory import decoded_log, exact_log_likelihood
 

@@ -110,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
             given["choices"][0]["finish_reason"] = "abort"
             self.answer(200, given)
         elif mode == "slow":
-            time.sleep(6)
+            time.sleep(2.5)
             self.answer(200, given)
         elif mode == "400":
             self.answer(400, {"error": {"message": "prompt too long"}})

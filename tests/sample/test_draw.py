@@ -25,7 +25,7 @@ def test_draw_is_the_inverse_of_the_cumulative_distribution(seed, vocab):
     scores[:, rng.random(vocab) < 0.3] = -np.inf
     scores[:, rng.integers(vocab)] = 0.0
     u = rng.random(8)
-    token, logq = draw(torch.from_numpy(scores), torch.from_numpy(u))
+    token, logq = draw(torch.from_numpy(scores), torch.from_numpy(u), torch.arange(8))
     for row in range(8):
         expected, expected_logq, margin = brute(scores[row], u[row])
         if margin > 1e-6:  # nearer than that the float32 sums of the blocks may decide otherwise
@@ -38,7 +38,7 @@ def test_draw_is_the_inverse_of_the_cumulative_distribution(seed, vocab):
 def test_a_token_of_probability_zero_is_never_drawn_even_at_the_ends(u):
     scores = torch.full((1, 1000), -torch.inf)
     scores[0, [300, 700]] = torch.tensor([0.0, 0.0])
-    token, _ = draw(scores, torch.tensor([u], dtype=torch.float64))
+    token, _ = draw(scores, torch.tensor([u], dtype=torch.float64), torch.tensor([0]))
     assert int(token) == (300 if u < 0.5 else 700)
 
 
@@ -46,7 +46,7 @@ def test_the_last_uniform_stays_inside_where_float32_sums_round_up():
     """u * total may exceed what the weights of the last block really sum to; the last token that has any weight takes it."""
     scores = torch.randn(400, 200, generator=torch.Generator().manual_seed(0))
     scores[:, 150:] = -torch.inf
-    token, _ = draw(scores, torch.full((400,), 1 - 2.0**-52, dtype=torch.float64))
+    token, _ = draw(scores, torch.full((400,), 1 - 2.0**-52, dtype=torch.float64), torch.arange(400))
     assert set(token.tolist()) == {149}
 
 
@@ -57,20 +57,20 @@ def test_every_token_of_a_long_tail_is_hit_by_its_own_uniform():
     scores[0, 0] = np.log(vocab)  # token 0 has half the mass, the others share the rest
     tokens = np.random.default_rng(0).integers(1, vocab, 60)
     u = (1 + (tokens - 0.5) / vocab) / (1 + (vocab - 1) / vocab)
-    assert draw(scores.expand(60, -1), torch.from_numpy(u))[0].tolist() == tokens.tolist()
+    assert draw(scores, torch.from_numpy(u), torch.zeros(60, dtype=torch.long))[0].tolist() == tokens.tolist()
 
 
 def test_greedy_takes_the_first_of_the_likeliest_and_reports_the_models_own_probability():
     logits = torch.tensor([[0.0, 2.0, 2.0], [3.0, 0.0, 0.0]])
-    chosen = choose(logits, None, None)
-    assert chosen.token_B.tolist() == [1, 0]
-    assert chosen.logq_B.tolist() == pytest.approx(logits.log_softmax(-1)[[0, 1], [1, 0]].tolist(), abs=1e-6)
-    assert chosen.sampler_B.tolist() == [0, 0]
+    token, logq, sampler = choose(logits, None, None, torch.tensor([0, 1, 1]))
+    assert token.tolist() == [1, 0, 0]
+    assert logq.tolist() == pytest.approx(logits.log_softmax(-1)[[0, 1, 1], [1, 0, 0]].tolist(), abs=1e-6)
+    assert sampler.tolist() == [0, 0, 0]
 
 
 def test_both_log_probabilities_are_reported():
     logits, scores = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[-torch.inf, 2.0, 4.0]])
-    chosen = choose(logits, scores, torch.tensor([0.999], dtype=torch.float64))
-    assert int(chosen.token_B) == 2
-    assert float(chosen.logq_B) == pytest.approx(float(logits.log_softmax(-1)[0, 2]))
-    assert float(chosen.sampler_B) == pytest.approx(float(scores.log_softmax(-1)[0, 2]))
+    token, logq, sampler = choose(logits, scores, torch.tensor([0.999], dtype=torch.float64), torch.tensor([0]))
+    assert int(token) == 2
+    assert float(logq) == pytest.approx(float(logits.log_softmax(-1)[0, 2]))
+    assert float(sampler) == pytest.approx(float(scores.log_softmax(-1)[0, 2]))

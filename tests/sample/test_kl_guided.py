@@ -8,8 +8,8 @@ import torch
 from small_models import Words, llama, next_logits, softmax
 
 from widen.sample.decoding import Decoding, Settings
+from widen.sample.engines.local import LocalEngine
 from widen.sample.kl_guided import MIN_TEMPERATURE, guided_temperature
-from widen.sample.local import LocalEngine
 from widen.sample.philox import key, uniforms
 from widen.sample.prompts import Prompt
 

@@ -10,9 +10,8 @@ from small_models import chi_square, softmax
 from widen.data.mulmod import BOS, MulMod
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.sample.decoding import Decoding, Settings
-from widen.sample.mulmod import UNPROMPTED, MulModEngine
+from widen.sample.engines.small import UNPROMPTED, MulModEngine, PrefixTree
 from widen.sample.philox import key, uniforms
-from widen.sample.prefix_tree import PrefixTree
 from widen.sample.prompts import Prompt
 
 TASK = MulMod(modulus=7, low=1, high=9, under_representation=None)  # a x b = c in single digits: 5 tokens
@@ -50,7 +49,7 @@ def test_the_tree_gives_the_models_logits():
     for _ in range(6):
         parent = np.sort(rng.integers(len(rows), size=2 * len(rows)))
         token = rng.integers(13, size=len(parent))
-        tree.grow(torch.from_numpy(parent), torch.from_numpy(token))
+        tree.step(torch.from_numpy(parent), torch.from_numpy(token))
         rows = np.hstack([rows[parent], token[:, None]])
         expected = tiny.logits(torch.from_numpy(rows))[:, -1]
         assert torch.allclose(tree.logits_UV, expected, atol=1e-12)

@@ -28,8 +28,8 @@ def test_a_number_depends_on_its_own_address_only():
     table = uniforms(keys, np.array([0, 1, 2, 3, 4, 2**40]), 7)
     for row, (k, index) in enumerate(zip(keys, [0, 1, 2, 3, 4, 2**40], strict=True)):
         for position in range(7):
-            alone = uniforms(np.array([k], np.uint64), np.array([index]), 1, start=position)
-            assert alone[0, 0] == table[row, position]
+            alone = uniforms(np.array([k], np.uint64), np.array([index]), position + 1)
+            assert alone[0, position] == table[row, position]
     assert len(np.unique(table)) == table.size
 
 

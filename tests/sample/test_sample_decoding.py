@@ -26,7 +26,7 @@ some = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(some)
 def test_a_spec_string_gives_the_value_back(values):
     decoding = Decoding(**values)

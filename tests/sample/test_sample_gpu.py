@@ -7,7 +7,7 @@ import torch
 from small_models import Words, llama
 
 from widen.sample.decoding import Decoding, Settings
-from widen.sample.local import LocalEngine
+from widen.sample.engines.local import LocalEngine
 from widen.sample.prompts import Prompt
 
 pytestmark = pytest.mark.gpu
@@ -55,47 +55,6 @@ def test_on_a_gpu_an_infinite_sigma_is_plain_sampling():
     assert all(
         found[guided, prompt, i].ids == found[plain, prompt, i].ids for name, prompt, i in found if name == plain
     )
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_on_a_gpu_graph_kernel_and_torchs_attention_draw_nearly_the_same(dtype, monkeypatch):
-    """A sample differs only where a uniform falls within the rounding of a boundary: few of them in float32, some in bfloat16."""
-    graph = drawn("cuda", dtype)
-    monkeypatch.setattr("widen.sample.step_graph.LEAST_STEPS", 10**9)
-    monkeypatch.setattr("widen.sample.attention.PROGRAMS", 1)
-    kernel = drawn("cuda", dtype)
-    monkeypatch.setattr("widen.sample.attention.PROGRAMS", 10**9)
-    torchs = drawn("cuda", dtype)
-    for one, other, least in (
-        (graph, kernel, 0.9),
-        (kernel, torchs, {torch.float32: 0.99, torch.bfloat16: 0.6}[dtype]),
-    ):
-        same = [at for at, sample in one.items() if sample.ids == other[at].ids]
-        assert len(same) >= least * len(one)
-        assert all(one[at].logq == pytest.approx(other[at].logq, rel=0.05, abs=0.05) for at in same)
-
-
-def test_on_a_gpu_steps_are_captured_and_captured_again_as_rows_leave(monkeypatch):
-    from widen.sample import step_graph
-
-    made = []
-    capture = step_graph.StepGraph._capture
-    monkeypatch.setattr(step_graph.StepGraph, "_capture", lambda self: (made.append(len(self.token_B1)), capture(self)))
-    drawn("cuda", torch.float32)
-    assert len(made) > len(SPECS)
-    assert len(set(made)) > 1
-
-
-def test_a_model_that_no_graph_can_hold_says_so_and_is_sampled_all_the_same(monkeypatch, caplog):
-    expected = drawn("cuda", torch.float32)
-
-    def refuse(self):
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr("widen.sample.step_graph.StepGraph._capture", refuse)
-    found = drawn("cuda", torch.float32)
-    assert "without a CUDA graph" in caplog.text
-    assert sum(found[at].ids == expected[at].ids for at in expected) >= 0.9 * len(expected)
 
 
 def test_on_a_gpu_nothing_of_a_batch_stays_in_memory():

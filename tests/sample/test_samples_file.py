@@ -61,14 +61,15 @@ def test_what_is_written_is_what_is_read(tmp_path):
     assert [r["id"] for r in records if r["kind"] == "prompt"] == ["a", "b"]  # each once
 
 
-def test_cut_at_every_byte_it_resumes_without_losing_or_doubling_a_sample(tmp_path, monkeypatch):
+def test_cut_at_any_byte_it_resumes_without_losing_or_doubling_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(
         writer_module.os, "fsync", lambda fd: None
     )  # a thousand files: the disk itself is not what is tested
     whole = write(tmp_path / "whole.jsonl", SAMPLES[:3]).read_bytes()
     ends = [i + 1 for i, byte in enumerate(whole) if byte == 10]
     path = tmp_path / "cut.jsonl"
-    for cut in range(len(whole) + 1):
+    near = {end + offset for end in (0, *ends) for offset in range(-12, 13)}
+    for cut in sorted({*range(0, len(whole) + 1, 9), *near} & {*range(len(whole) + 1)}):
         path.write_bytes(whole[:cut])
         with open_writer(path) as writer:
             assert writer.repaired == cut - max([0, *(e for e in ends if e <= cut)])

@@ -14,10 +14,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from widen.sample.decoding import Decoding, Settings
+from widen.sample.engines.server import ServerEngine
 from widen.sample.fill import collect
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
-from widen.sample.server import ServerEngine
 
 PROMPTS = [Prompt(text="w3 w4"), Prompt(text="w7")]
 
@@ -94,7 +94,7 @@ def test_transformers_serve_samples_once_it_is_told_how(served, tmp_path):
 def test_its_greedy_text_is_the_models(served, tmp_path):
     from small_models import Words
 
-    from widen.sample.local import LocalEngine
+    from widen.sample.engines.local import LocalEngine
 
     url, model = served
     greedy = [Settings(decoding=Decoding(temperature=0.0), max_tokens=5)]

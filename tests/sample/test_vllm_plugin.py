@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from widen.models.likelihood import decoded_log_probabilities
-from widen.sample import Decoding, Prompt, vllm_plugin
+from widen.sample import Decoding, Prompt, Settings, vllm_plugin
+from widen.sample.engines.completions import body, needs, unsupported
 from widen.sample.processors import top_n_sigma
-from widen.sample.server_dialect import body, needs, unsupported
 
 
 class Direction(Enum):
@@ -74,14 +74,14 @@ def test_rows_follow_the_batch_as_vllm_moves_them(processor):
     made = processor(None, torch.device("cpu"), False)
     made.update_state(update(added=[added(0, 1.0), added(1), added(2, 3.0)]))
     made.update_state(update(moved=[(0, 1, Direction.SWAP)]))
-    assert made.rows.n == {1: 1.0, 2: 3.0}
+    assert made.values == {1: 1.0, 2: 3.0}
     made.update_state(update(moved=[(2, 1, Direction.UNIDIRECTIONAL)]))  # over the other, which is gone with that
-    assert made.rows.n == {1: 3.0}
+    assert made.values == {1: 3.0}
     made.update_state(update(removed=[1], moved=[(1, 0, Direction.UNIDIRECTIONAL)]))
-    assert made.rows.n == {}
+    assert made.values == {}
     made.update_state(update(added=[added(1, 2.0)]))
     made.update_state(update(added=[added(1)]))  # a new request takes the place of the old one
-    assert made.rows.n == {}
+    assert made.values == {}
 
 
 @pytest.mark.parametrize("n", [0, -1, "1", True, float("inf"), float("nan")])
@@ -119,7 +119,8 @@ def test_truncate_then_heat_is_asked_of_the_plugin_and_other_orders_of_vllm_itse
     def sent(spec):
         decoding = Decoding.parse(spec)
         assert unsupported("vllm", decoding) == ""
-        found = body("vllm", Prompt(text="a"), decoding, max_tokens=1, n=1, seed=0, model="", logprobs=False)
+        settings = Settings(decoding=decoding, max_tokens=1)
+        found = body("vllm", Prompt(text="a"), settings, n=1, seed=0, model="", logprobs=False)
         return {key: found[key] for key in ("temperature", "min_p", "top_p", "vllm_xargs") if key in found}
 
     assert sent("t=2,min_p=0.1,order=temperature_last") == {"temperature": 2.0, "vllm_xargs": {"min_p_first": 0.1}}

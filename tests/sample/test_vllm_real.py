@@ -22,12 +22,12 @@ from small_models import Words, chi_square, exact_law, softmax
 from test_transformers_serve import free_port, save_model, wait_for
 
 from widen.sample.decoding import Decoding, Settings
+from widen.sample.engines.local import LocalEngine
+from widen.sample.engines.server import ServerEngine
+from widen.sample.engines.vllm import PROCESSORS
 from widen.sample.fill import collect, difference
-from widen.sample.local import LocalEngine
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
-from widen.sample.server import ServerEngine
-from widen.sample.vllm_engine import PROCESSORS
 
 pytestmark = pytest.mark.slow
 SOURCE = Path(__file__).parent.parent.parent / "src"
@@ -123,11 +123,11 @@ def test_its_greedy_text_is_the_local_engines(served, tmp_path):
 
 
 def test_a_bad_value_of_ours_is_a_refusal(served, tmp_path):
-    from widen.sample.server_http import Refusal, request
+    from widen.sample.engines.http import Client, Refusal
 
     sent = {"model": "tiny", "prompt": "w3", "max_tokens": 1, "vllm_xargs": {"top_n_sigma": -1}}
     with pytest.raises(Refusal, match="must be a number above 0"):
-        request(served[0], "/v1/completions", sent, timeout=30)
+        Client(timeout=30).request(served[0], "/v1/completions", sent)
 
 
 def test_vllm_in_process_draws_what_the_server_draws(served, tmp_path):

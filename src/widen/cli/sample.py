@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from widen.disk.lock import hold
 
 if TYPE_CHECKING:
-    from widen.sample import Engine, Progress, Prompt, Settings
+    from widen.sample import Engine, Prompt, SamplingProgress, Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def main(options: argparse.Namespace) -> int:
         if prompts is None and unprompted is None:
             raise ValueError(f"{model} needs --prompts FILE: what it is to continue")
         files: list[Path] = []
-        last: list[Progress] = []
+        last: list[SamplingProgress] = []
         try:
             with hold(folder.parent), _bar(model, last, console) as progress:
                 files = collect(
@@ -214,7 +214,7 @@ def _open_local(model: str, options: argparse.Namespace) -> Engine:
 
 
 @contextmanager
-def _bar(model: str, last: list[Progress], console: object) -> Iterator[Callable[[Progress], None]]:
+def _bar(model: str, last: list[SamplingProgress], console: object) -> Iterator[Callable[[SamplingProgress], None]]:
     """A bar with samples, rate and time left; what was on disk before does not count towards the rate."""
     import time
 
@@ -226,7 +226,7 @@ def _bar(model: str, last: list[Progress], console: object) -> Iterator[Callable
         task = shown.add_task(model, total=None, rate="")
         start = time.monotonic()
 
-        def update(now: Progress) -> None:
+        def update(now: SamplingProgress) -> None:
             last.append(now)
             del last[:-1]
             passed = max(1e-9, time.monotonic() - start)

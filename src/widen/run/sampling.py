@@ -13,10 +13,19 @@ from typing import Any
 import torch
 
 from widen.disk.inside import tree_inside
-from widen.sample import Engine, LocalEngine, Prompt, Samples, ServerEngine, Settings, collect, read_samples
-from widen.sample import Progress as Drawing
-from widen.sample.server_answer import listed_models
-from widen.sample.server_http import Refusal, request
+from widen.sample import (
+    Engine,
+    LocalEngine,
+    Prompt,
+    Samples,
+    SamplingProgress,
+    ServerEngine,
+    Settings,
+    collect,
+    read_samples,
+)
+from widen.sample.engines.completions import listed_models
+from widen.sample.engines.http import Client, Refusal
 
 from .experiment import Experiment
 from .folder import RunFolder, StageProgress
@@ -109,7 +118,7 @@ def weights_of(experiment: Experiment, folder: RunFolder) -> Path | str:
 def served(url: str) -> set[str] | None:
     """Names of the models that a server lists; None if it lists none."""
     try:
-        answer = request(url.rstrip("/").removesuffix("/v1"), "/v1/models", timeout=60.0)
+        answer = Client(timeout=60.0).request(url.rstrip("/").removesuffix("/v1"), "/v1/models")
     except Refusal:
         return None
     return {str(model.get("id")) for model in listed_models(answer, url)} or None
@@ -129,7 +138,7 @@ def sample(
     if not left:
         return True
 
-    def at(now: Drawing) -> None:
+    def at(now: SamplingProgress) -> None:
         if progress is not None:
             progress(f"sample {experiment.name}, seed {experiment.seed}", now.done, now.total)
 

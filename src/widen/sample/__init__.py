@@ -1,7 +1,6 @@
 """Prompts -> samples: every decoding method, any engine, files that survive a crash.
 
-Start with ``decoding.py`` (a method as a value) and ``engine.py`` (what an engine is). ``local.py``, ``mulmod.py``, ``server.py`` and
-``vllm_engine.py`` are engines; ``fill.py`` fills files from one, and ``samples_file.py`` reads them.
+Start with ``decoding.py`` (a method as a value) and ``engine.py`` (what an engine is).
 """
 
 from __future__ import annotations
@@ -9,46 +8,30 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from .decoding import Decoding, Settings
-    from .engine import Drawn, Engine, Identity, Sample
-    from .fill import Difference, Progress, collect, difference
-    from .grid import decoding_grid, parse_decodings
-    from .kl_guided import guided_temperature
-    from .local import LocalEngine
-    from .mulmod import UNPROMPTED, MulModEngine
-    from .processors import logits_processors, top_n_sigma
-    from .prompts import Prompt, read_prompts
-    from .samples_file import Samples, read_samples
-    from .server import ServerEngine
-    from .vllm_engine import VllmEngine
-    from .writer import SamplesWriter
+from .decoding import Decoding, Settings
+from .engine import Drawn, Engine, Identity, Sample
+from .fill import Difference, SamplingProgress, collect, difference
+from .grid import decoding_grid, parse_decodings
+from .prompts import Prompt, read_prompts
+from .samples_file import Samples, read_samples
+from .writer import SamplesWriter
 
-_HOME = {
-    "UNPROMPTED": "mulmod",
-    "Decoding": "decoding",
-    "Difference": "fill",
-    "Drawn": "engine",
-    "Engine": "engine",
-    "Identity": "engine",
-    "LocalEngine": "local",
-    "MulModEngine": "mulmod",
-    "Progress": "fill",
-    "Prompt": "prompts",
-    "Sample": "engine",
-    "Samples": "samples_file",
-    "SamplesWriter": "writer",
-    "ServerEngine": "server",
-    "Settings": "decoding",
-    "VllmEngine": "vllm_engine",
-    "collect": "fill",
-    "decoding_grid": "grid",
-    "difference": "fill",
+if TYPE_CHECKING:
+    from .engines.local import LocalEngine
+    from .engines.server import ServerEngine
+    from .engines.small import UNPROMPTED, MulModEngine
+    from .engines.vllm import VllmEngine
+    from .kl_guided import guided_temperature
+    from .processors import logits_processors, top_n_sigma
+
+_HOME = {  # imported on first use, because these need torch
+    "LocalEngine": "engines.local",
+    "MulModEngine": "engines.small",
+    "ServerEngine": "engines.server",
+    "UNPROMPTED": "engines.small",
+    "VllmEngine": "engines.vllm",
     "guided_temperature": "kl_guided",
     "logits_processors": "processors",
-    "parse_decodings": "grid",
-    "read_prompts": "prompts",
-    "read_samples": "samples_file",
     "top_n_sigma": "processors",
 }
 
@@ -61,11 +44,11 @@ __all__ = [
     "Identity",
     "LocalEngine",
     "MulModEngine",
-    "Progress",
     "Prompt",
     "Sample",
     "Samples",
     "SamplesWriter",
+    "SamplingProgress",
     "ServerEngine",
     "Settings",
     "VllmEngine",

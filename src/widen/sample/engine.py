@@ -1,7 +1,7 @@
-"""What every engine is: something that continues prompts. Local models, servers and vLLM stand behind these few names.
+"""The interface of every engine: local models, the small Llama, servers and vLLM.
 
-An engine gets all prompts and all settings at once, so that it can batch as it likes and read each prompt once for all of them. It
-hands out what it has drawn in small batches, and is told what is already on disk, so that nothing is drawn twice.
+An engine gets all prompts and settings at once, so that it can choose its batches and read each prompt once. It yields samples in small
+batches, and skips those that are already on disk.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from .prompts import Prompt
 
 __all__ = ["Drawn", "Engine", "Have", "Identity", "Sample", "nothing"]
 
-Have = Callable[[Settings, str, int], bool]
-"""Whether sample `index` of prompt `id` under these settings is already on disk."""
+Have = Callable[[Settings, str, int], bool]  # whether this sample (settings, prompt id, index) is already on disk
 
 
 def nothing(settings: Settings, prompt: str, index: int) -> bool:
@@ -33,10 +32,10 @@ class Sample:
       index: which of the prompt's samples, from 0.
       text: the continuation, without special tokens.
       finish: ``stop`` (the model ended it) or ``length`` (`max_tokens` did).
-      prompt_tokens, num_tokens: lengths; `num_tokens` counts the end token. None where a server does not say.
-      logq: log-probability under the model at temperature 1, unfiltered, the end token included. None where unknown.
-      sampler: log-probability under what was sampled from: tempered, filtered, guided. None where unknown.
-      ids: the tokens, where the engine knows them.
+      prompt_tokens, num_tokens: lengths; `num_tokens` counts the end token.
+      logq: log-probability under the model at temperature 1, unfiltered, the end token included.
+      sampler: log-probability under the distribution that was sampled from.
+      ids: the tokens. None is unknown, here and above.
     """
 
     prompt: str
@@ -51,7 +50,7 @@ class Sample:
 
 
 class Drawn(NamedTuple):
-    """Samples of one setting, ready to be written."""
+    """Samples of one setting."""
 
     settings: Settings
     samples: list[Sample]
@@ -59,14 +58,14 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which model an engine samples. Two samples share a file only if `model` agrees.
+    """Which model an engine samples. Samples share a file only if `model` is equal.
 
     Args:
       engine: local, mulmod, server, vllm.
       name: of the model, for people.
-      model: what tells this model from another: a fingerprint of the weights where they can be seen, a name where not.
-      details: batch, device, versions: worth keeping, free to differ.
-      notes: sentences for whoever reads the file: what is not reproducible, what was not honoured.
+      model: a fingerprint of the weights, or the name if the weights cannot be read.
+      details: batch, device, versions; these may differ within a file.
+      notes: sentences for readers of the file, such as what cannot be reproduced.
     """
 
     engine: str
@@ -81,15 +80,12 @@ class Engine(Protocol):
     """Continues prompts."""
 
     def identity(self) -> Identity:
-        """Which model this is; for a server, after asking it."""
-        ...
+        """Which model this is; called after `check`."""
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
-        """Refuse, with a ValueError, what this engine cannot do: before the first sample, not after an hour. Called before the rest."""
-        ...
+        """Raise a ValueError for what this engine cannot do; called first."""
 
     def draw(
         self, prompts: Sequence[Prompt], settings: Sequence[Settings], *, num: int, have: Have = nothing
     ) -> Iterator[Drawn]:
-        """Samples 0 .. num - 1 of every prompt under every setting, but for those that `have` knows; in any order."""
-        ...
+        """Samples 0 .. num - 1 of every prompt under every setting, in any order, except those that `have` knows."""

@@ -1,8 +1,4 @@
-"""Many decodings at once: one grid that every model of a comparison is scored on.
-
-A comparison is fair if every method gets the same decodings. `decoding_grid` is the default set; `parse_decodings` reads lists of specs,
-in which the word ``grid`` stands for it.
-"""
+"""One grid of decodings for every model of a comparison: a method that was tried with more settings has an advantage."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from .decoding import Decoding
 __all__ = ["TEMPERATURES", "decoding_grid", "parse_decodings"]
 
 TEMPERATURES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0)
-"""Twenty temperatures over the paper's [0.1, 5]: where small models are scored unless an experiment says otherwise."""
+"""Twenty temperatures over the paper's [0.1, 5]: the default for small models."""
 
 
 def decoding_grid(
@@ -30,16 +26,13 @@ def decoding_grid(
 
     Args:
       temperatures: temperature alone.
-      min_p, heats: min-p on the model's own law, then each heat (:meth:`Decoding.truncate_then_heat`). A heat of 1 is min-p alone.
-      min_p_after, heats_before: each heat, then min-p on the heated law: the order of Transformers and vLLM.
-      top_p, top_p_heats: top-p on the model's own law, then each heat.
+      min_p, heats: min-p on the model's own distribution, then each temperature (:meth:`Decoding.truncate_then_heat`).
+      min_p_after, heats_before: each temperature, then min-p: the order of Transformers and vLLM.
+      top_p, top_p_heats: top-p on the model's own distribution, then each temperature.
 
     Examples:
-      >>> grid = decoding_grid()
-      >>> len(grid), sum(one.temperature_alone for one in grid)
+      >>> len(decoding_grid()), sum(one.temperature_alone for one in decoding_grid())
       (77, 20)
-      >>> Decoding.truncate_then_heat(min_p=0.1, temperature=2) in grid
-      True
     """
     families = [
         *(Decoding(temperature=t) for t in temperatures),
@@ -59,12 +52,9 @@ def parse_decodings(specs: Iterable[str | Decoding]) -> tuple[Decoding, ...]:
     Examples:
       >>> [one.name for one in parse_decodings(["t=0.5", "min_p=0.1,t=2,order=temperature_last"])]
       ['t0.5', 'min_p0.1_t2']
-      >>> len(parse_decodings(["grid", "t=7"]))
-      78
     """
     found: dict[str, Decoding] = {}
-    given = list(specs)
-    for spec in given:
+    for spec in specs:
         for one in decoding_grid() if spec == "grid" else (Decoding.parse(spec),):
             if one.name in found:
                 raise ValueError(f"decodings: {found[one.name].spec!r} and {one.spec!r} draw alike; give one of them")

@@ -2,9 +2,8 @@ r"""KL-guided temperature sampling (Chang et al., 2023; in the paper's compariso
 
 .. math::  t_l = T \cdot 2^{-KL(p_{with} \| p_{without}) / \sigma}
 
-with p_with the next-token law given the prompt and p_without the law of the same continuation without it, both at temperature 1. Where
-the prompt matters, KL is large and the temperature falls; where it does not, sampling stays at T. sigma is a half-life in nats:
-a KL of sigma halves the temperature. sigma = inf is plain sampling, token for token.
+p_with is the next-token distribution given the prompt, p_without that of the same continuation without it, both at temperature 1. Where
+the prompt matters, KL is large and the temperature falls. A KL of sigma nats halves the temperature; sigma = inf is plain sampling.
 
 Shapes: B sequences, V vocabulary.
 """
@@ -17,34 +16,17 @@ from torch import Tensor
 
 __all__ = ["MIN_TEMPERATURE", "guided_temperature"]
 
-MIN_TEMPERATURE = 1e-4
-"""The temperature does not fall below this: at it a gap of 0.01 between logits is already e^100, so it is greedy but for ties."""
+MIN_TEMPERATURE = 1e-4  # there a gap of 0.01 between logits is a factor of e^100: greedy except for ties
 
 
 def guided_temperature(
     with_BV: Float[Tensor, "B V"], without_BV: Float[Tensor, "B V"], *, temperature: float, sigma: float
 ) -> Float[Tensor, " B"]:
-    """The temperature of each row's next token.
+    """The temperature t_l of each row's next token, at least `MIN_TEMPERATURE`, from the logits with and without the prompt.
 
-    Args:
-      with_BV, without_BV: logits of the two streams, before any filter or temperature.
-      temperature: T.
-      sigma: the half-life, above 0.
-
-    Returns:
-      t_l, at least `MIN_TEMPERATURE`.
-
-    Examples:
-      >>> same, other = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-      >>> guided_temperature(same, same, temperature=0.8, sigma=1.0)
-      tensor([0.8000])
-      >>> bool(guided_temperature(other, same, temperature=0.8, sigma=0.1) < 0.5)
-      True
-
-    Paper note: the authors clip probabilities at 1e-7 before the logarithm and cut KL at 0; in log space neither is needed
-    (KL is clamped at 0 only against rounding).
+    Paper note: the authors clip probabilities at 1e-7 before the logarithm; in log space this is not needed.
     """
-    if sigma == torch.inf:  # 0 / inf is 0, but a KL of inf over inf is nothing
+    if sigma == torch.inf:  # a KL of inf over inf would be nan
         return with_BV.new_full((with_BV.shape[0],), temperature)
     logp, logr = with_BV.log_softmax(-1), without_BV.log_softmax(-1)
     kl_B = (logp.exp() * (logp - logr)).nan_to_num(nan=0.0).sum(-1).clamp(min=0)  # a token at -inf in both has p = 0

@@ -1,8 +1,7 @@
-"""Random numbers that depend on nothing but their address: Philox 4x32-10 (Salmon et al., 2011), vectorised.
+"""Counter-based random numbers: Philox 4x32-10 (Salmon et al., 2011), vectorised.
 
-A sample's uniform at a position is a function of (seed, prompt, temperature, index, position). So it is the same whatever the batch,
-the order of the prompts, the other samples, the filters, the device or the moment of a restart. It does not depend on the filters or on
-KL guidance on purpose: two methods at one temperature see the same numbers, and differ only where the methods do.
+A sample's uniform at a position is a function of (seed, prompt, temperature, index, position). The batch, the order of the prompts, the
+device and restarts do not change it. Nor do filters and KL guidance: two methods at one temperature see the same numbers.
 
 Shapes: B samples, L positions.
 """
@@ -23,13 +22,8 @@ _HALF = np.uint64(32)
 
 
 def key(seed: int, prompt: str, temperature: float) -> int:
-    """The 64-bit key of one prompt's stream.
-
-    Examples:
-      >>> key(0, "a", 1.0) != key(0, "a", 0.5) != key(0, "b", 0.5)
-      True
-    """
-    # Lengths are part of the text: ("1", "2a") and ("12", "a") must not meet.
+    """The 64-bit key of one prompt's stream."""
+    # The length keeps ("1", "2a") and ("12", "a") apart.
     text = f"widen:{seed}:{float(temperature)!r}:{len(prompt)}:{prompt}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
@@ -45,15 +39,13 @@ def philox(counter_4N: NDArray[np.uint64], key_2N: NDArray[np.uint64]) -> NDArra
     return np.stack([x0, x1, x2, x3])
 
 
-def uniforms(
-    keys_B: NDArray[np.uint64], index_B: NDArray[np.int64], length: int, *, start: int = 0
-) -> NDArray[np.float64]:
-    """Uniforms in [0, 1), shape [B, length]: row b holds positions start .. start + length - 1 of sample `index_B[b]` under `keys_B[b]`.
+def uniforms(keys_B: NDArray[np.uint64], index_B: NDArray[np.int64], length: int) -> NDArray[np.float64]:
+    """Uniforms in [0, 1), shape [B, length]: row b holds the positions of sample `index_B[b]` under `keys_B[b]`.
 
     Multiples of 2^-52: the largest is 1 - 2^-52, so that u * total < total for every positive float64 total.
     """
     index = index_B.astype(np.uint64)[:, None]
-    position = np.arange(start, start + length, dtype=np.uint64)[None]
+    position = np.arange(length, dtype=np.uint64)[None]
     shape = (len(keys_B), length)
     words = [index & _LOW, index >> _HALF, position, np.zeros((1, 1), np.uint64)]
     counter = np.stack([np.broadcast_to(word, shape) for word in words])

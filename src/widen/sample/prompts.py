@@ -1,7 +1,7 @@
-"""What is continued: prompts with an identity that outlives their order in a file.
+"""Prompts and their files.
 
-A prompt's id keys its random numbers and its records. Where none is given it is a digest of the text, so that shuffling a file, or
-adding lines to it, changes no sample.
+A prompt's id keys its random numbers and its records. By default it is a digest of the text, so that shuffling a file or adding lines to
+it changes no sample.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Prompt:
 
     Args:
       text: what is continued; "" continues the model's first token (unconditional sampling).
-      id: its name in the records; a digest of the content unless given.
-      without: the same prompt with the evidence taken out, for KL guidance with ``without=field``.
-      ids: token ids instead of a text, for models without a tokenizer.
+      id: its name in the records; by default a digest of the content.
+      without: the same prompt without the evidence, for KL guidance with ``without=field``.
+      ids: token ids instead of a text.
 
     Examples:
       >>> Prompt(text="Once upon a time").id
@@ -44,7 +44,7 @@ class Prompt:
 
 
 def digest(prompt: Prompt) -> str:
-    """Of the content, not the name: two records of one id must agree on it."""
+    """A digest of the content, without the id."""
     content = json.dumps([prompt.text, prompt.without, list(prompt.ids) if prompt.ids is not None else None])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -64,13 +64,12 @@ def unique(prompts: Iterable[Prompt]) -> list[Prompt]:
 
 
 def read_prompts(path: str | Path) -> list[Prompt]:
-    """Prompts of a file: ``.jsonl`` holds objects with `prompt` (or `text`) and optionally `id` and `without`; else each line is one.
-
-    A line that cannot be read is named by its number.
+    """Prompts of a file. In ``.jsonl``, lines are objects with `prompt` (or `text`, or `ids`) and optionally `id` and `without`; in other
+    files each line is a prompt. Errors name the line.
     """
     path = Path(path)
-    prompts: list[Prompt] = []
-    lines_of: dict[str, int] = {}
+    prompts: dict[str, Prompt] = {}
+    lines: dict[str, int] = {}
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -82,19 +81,18 @@ def read_prompts(path: str | Path) -> list[Prompt]:
             prompt = _from_json(json.loads(line)) if path.suffix == ".jsonl" else Prompt(text=line)
         except (json.JSONDecodeError, ValueError) as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
-        if prompt.id in lines_of:
+        if prompt.id in prompts:
             raise ValueError(
-                f"{path}, line {number}: the same prompt or id as line {lines_of[prompt.id]}; give it an id of its own, or drop it"
+                f"{path}, line {number}: the same prompt or id as line {lines[prompt.id]}; give it an id of its own, or drop it"
             )
-        lines_of[prompt.id] = number
-        prompts.append(prompt)
+        prompts[prompt.id], lines[prompt.id] = prompt, number
     if not prompts:
         raise ValueError(f"{path} holds no prompts")
-    return prompts
+    return list(prompts.values())
 
 
 def _from_json(data: Any) -> Prompt:
-    """One line's object; what it says and we do not know is left alone, for it is a line of somebody's data set."""
+    """The prompt of one line's object; other fields are ignored."""
     if not isinstance(data, dict):
         raise ValueError(f'expected an object such as {{"prompt": "..."}}, got {type(data).__name__}')
     text, ids = data.get("prompt", data.get("text")), data.get("ids")

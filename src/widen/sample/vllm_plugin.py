@@ -3,22 +3,21 @@
     vllm serve MODEL --logits-processors widen.sample.vllm_plugin:TopNSigma widen.sample.vllm_plugin:MinPFirst
 
 `TopNSigma` keeps logits within n standard deviations of the largest. vLLM applies it after the temperature and min-p, before top-k and
-top-p. `MinPFirst` is min-p on the model's own law: vLLM applies it before the temperature, so that a request can truncate and then heat.
-vLLM's own min-p comes after the temperature.
+top-p. `MinPFirst` is min-p on the model's own distribution: vLLM applies it before the temperature, so that a request can truncate and then
+heat. vLLM's own min-p comes after the temperature.
 
 A request asks with ``vllm_xargs={"top_n_sigma": 1.0}`` or ``vllm_xargs={"min_p_first": 0.1}``; in Python, with
-``SamplingParams(extra_args=...)``. Other requests are not changed. KL guidance is not here: it needs a second stream of the model.
+``SamplingParams(extra_args=...)``. Other requests are not changed.
 
-The classes are made on first use, because their parent is in vLLM. `Rows` is plain torch.
+The classes are made on first use, because their parent class is in vLLM.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,94 +28,27 @@ if TYPE_CHECKING:
     MinPFirst: type[Any]
     TopNSigma: type[Any]
 
-__all__ = ["MinPFirst", "Rows", "TopNSigma", "min_p_of_rows"]
+__all__ = ["MinPFirst", "TopNSigma", "min_p_of_rows"]
 
 
 def min_p_of_rows(scores_BV: Tensor, m_B1: Tensor) -> Tensor:
-    """Keep ``q >= m max q``, with one m per row.
-
-    Examples:
-      >>> min_p_of_rows(torch.tensor([[0.0, -1.0, -3.0]]), torch.tensor([[0.1]])).tolist()
-      [[0.0, -1.0, -inf]]
-    """
+    """Keep ``q >= m max q``, with one m per row."""
     floor_B1 = scores_BV.amax(-1, keepdim=True) + m_B1.log()
     return scores_BV.masked_fill(scores_BV < floor_B1, -torch.inf)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Filter:
-    """One filter.
-
-    Args:
-      key: of ``extra_args``.
-      apply: maps logits [B, V] and values [B, 1] to logits.
-      before_temperature: vLLM applies processors before the temperature if they say that they may change the argmax, else after it.
-      legal, text: which values are legal, and the sentence that says so.
-    """
-
-    key: str
-    apply: Callable[[Tensor, Tensor], Tensor]
-    before_temperature: bool
-    legal: Callable[[float], bool]
-    text: str
-
-    def check(self, extra_args: dict[str, Any] | None) -> None:
-        """Refuse an illegal value; vLLM turns this into status 400."""
-        value = (extra_args or {}).get(self.key)
-        if value is not None and not (
-            isinstance(value, (int, float)) and not isinstance(value, bool) and self.legal(value)
-        ):
-            raise ValueError(f"{self.key}={value!r}: must be {self.text}")
+class _Filter(NamedTuple):
+    key: str  # of `extra_args`
+    apply: Callable[[Tensor, Tensor], Tensor]  # logits [B, V], values [B, 1] -> logits
+    argmax_invariant: bool  # vLLM applies a processor before the temperature if it may change the argmax, else after it
+    most: float
+    legal: str
 
 
 _FILTERS = {
-    "TopNSigma": _Filter(
-        key="top_n_sigma",
-        apply=top_n_sigma,
-        before_temperature=False,
-        legal=lambda n: 0 < n < math.inf,
-        text="a number above 0",
-    ),
-    "MinPFirst": _Filter(
-        key="min_p_first",
-        apply=min_p_of_rows,
-        before_temperature=True,
-        legal=lambda m: 0 < m <= 1,
-        text="a number above 0 and at most 1",
-    ),
+    "TopNSigma": _Filter("top_n_sigma", top_n_sigma, True, math.nextafter(math.inf, 0), "a number above 0"),
+    "MinPFirst": _Filter("min_p_first", min_p_of_rows, False, 1.0, "a number above 0 and at most 1"),
 }
-
-
-class Rows:
-    """Which rows of vLLM's batch asked for a filter, kept up to date while vLLM moves rows."""
-
-    def __init__(self, one: _Filter) -> None:
-        self.filter = one
-        self.n: dict[int, float] = {}
-
-    def update(self, removed: Any, added: Any, moved: Any) -> None:
-        """Apply one change of the batch, in the order that vLLM asks for."""
-        for row in removed:
-            self.n.pop(row, None)
-        for row, params, _, _ in added:
-            self.n.pop(row, None)  # a new request may take the place of an old one
-            n = (params.extra_args or {}).get(self.filter.key)
-            if n is not None:
-                self.n[row] = float(n)
-        for one, other, direction in moved:
-            here, there = self.n.pop(one, None), self.n.pop(other, None)
-            if here is not None:
-                self.n[other] = here
-            if there is not None and direction.name == "SWAP":
-                self.n[one] = there
-
-    def apply(self, logits: Tensor) -> Tensor:
-        """Filter the rows that asked, in place."""
-        if self.n:
-            rows = torch.tensor(list(self.n), device=logits.device)
-            n = torch.tensor(list(self.n.values()), device=logits.device, dtype=logits.dtype)[:, None]
-            logits[rows] = self.filter.apply(logits[rows], n)
-        return logits
 
 
 def _processor(parent: type[Any], name: str) -> type[Any]:
@@ -127,20 +59,43 @@ def _processor(parent: type[Any], name: str) -> type[Any]:
 
         @classmethod
         def validate_params(cls, sampling_params: Any) -> None:
-            one.check(sampling_params.extra_args)
+            """Refuse an illegal value; vLLM turns this into status 400."""
+            value = (sampling_params.extra_args or {}).get(one.key)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value is not None and not (number and 0 < value <= one.most):
+                raise ValueError(f"{one.key}={value!r}: must be {one.legal}")
 
         def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
-            self.rows = Rows(one)
+            self.values: dict[int, float] = {}  # of the rows of vLLM's batch that asked for this filter
 
         def is_argmax_invariant(self) -> bool:
-            return not one.before_temperature
+            return one.argmax_invariant
 
         def update_state(self, batch_update: Any) -> None:
-            if batch_update is not None:
-                self.rows.update(batch_update.removed, batch_update.added, batch_update.moved)
+            """Follow the rows, in the order that vLLM prescribes: removed, added, moved."""
+            if batch_update is None:
+                return
+            for row in batch_update.removed:
+                self.values.pop(row, None)
+            for row, params, _, _ in batch_update.added:
+                self.values.pop(row, None)  # a new request may replace an old one
+                value = (params.extra_args or {}).get(one.key)
+                if value is not None:
+                    self.values[row] = float(value)
+            for source, target, direction in batch_update.moved:
+                here, there = self.values.pop(source, None), self.values.pop(target, None)
+                if here is not None:
+                    self.values[target] = here
+                if there is not None and direction.name == "SWAP":
+                    self.values[source] = there
 
         def apply(self, logits: Tensor) -> Tensor:
-            return self.rows.apply(logits)
+            """Filter the rows that asked, in place."""
+            if self.values:
+                rows = torch.tensor(list(self.values), device=logits.device)
+                value_B1 = torch.tensor(list(self.values.values()), device=logits.device, dtype=logits.dtype)[:, None]
+                logits[rows] = one.apply(logits[rows], value_B1)
+            return logits
 
     Processor.__module__ = __name__
     Processor.__name__ = Processor.__qualname__ = name

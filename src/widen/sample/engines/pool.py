@@ -1,8 +1,7 @@
-"""Many servers, one queue: each request goes to the least loaded one that is well; one that stays ill is dropped with a sentence.
+"""Spreads requests over servers: each goes to the least loaded healthy one, and a server that keeps failing is dropped.
 
-A server that fails gets no requests for a while, twice as long each time and at most a minute, and then a single request to show whether
-it is back. After `max_failures` such trials in a row it is dropped, and the other servers do its work. Failures of requests that were
-under way together count once: sixty-four requests that die with one server are one death.
+A failing server gets no requests for a pause, then a single trial. The pause doubles with each failed trial, up to a minute. Failures of
+requests that were under way together count once.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from .server_http import ServerFault
+from .http import ServerFault
 
 __all__ = ["AllServersDown", "Pool"]
 
@@ -26,7 +25,7 @@ class AllServersDown(OSError):
 
 @dataclass
 class Server:
-    """One base URL and how it is doing."""
+    """One base URL and its state."""
 
     url: str
     in_flight: int = 0
@@ -38,11 +37,10 @@ class Server:
 
 
 class Pool:
-    """The servers of one sampler; safe to use from many threads.
+    """The servers of one engine; safe to use from many threads.
 
     Args:
-      urls: base URLs.
-      max_failures: trials in a row after which a server is dropped.
+      max_failures: failures in a row after which a server is dropped.
       back_off: seconds before the first new trial; doubled each time, at most 60.
       notice: called with a sentence when a server is dropped.
     """
@@ -64,34 +62,31 @@ class Pool:
         """Servers that have not been dropped."""
         return [server for server in self.servers if not server.dropped]
 
-    def start(self) -> None:
-        """Undo `stop`."""
-        with self._changed:
-            self._stopped = False
+    def down(self) -> AllServersDown:
+        """The error that says why each server was dropped."""
+        return AllServersDown("; ".join(f"{s.url} was dropped ({s.dropped})" for s in self.servers))
 
-    def stop(self) -> None:
-        """Wake all who wait for a server; they get `AllServersDown`."""
+    def run(self, on: bool) -> None:
+        """Hand out servers, or wake all who wait for one with `AllServersDown`."""
         with self._changed:
-            self._stopped = True
+            self._stopped = not on
             self._changed.notify_all()
 
     @contextmanager
     def lease(self) -> Iterator[Server]:
-        """A server to send one request to. Raise ServerFault inside, and it counts against the server."""
+        """A server to send one request to. A ServerFault raised inside counts against the server."""
         server, begun = self._take(), time.monotonic()
+        fault: ServerFault | None = None
         try:
             yield server
-        except ServerFault as fault:
+        except ServerFault as error:
+            fault = error
+            raise
+        finally:
             self._give_back(server, fault, begun)
-            raise
-        except BaseException:
-            self._give_back(server, None, begun)
-            raise
-        else:
-            self._give_back(server, None, begun)
 
     def drop(self, server: Server, reason: str) -> None:
-        """Send this one nothing more."""
+        """Send this server nothing more."""
         with self._changed:
             if server.dropped:
                 return
@@ -108,9 +103,9 @@ class Pool:
                 if self._stopped:
                     raise AllServersDown("stopped")
                 if not self.alive:
-                    raise AllServersDown("; ".join(f"{s.url} was dropped ({s.dropped})" for s in self.servers))
+                    raise self.down()
                 now = time.monotonic()
-                # An ill server gets one request at a time, and only after its pause.
+                # A failing server gets one request at a time, and only after its pause.
                 ready = [s for s in self.alive if s.failures == 0 or (s.retry_at <= now and s.in_flight == 0)]
                 if ready:
                     server = min(ready, key=lambda s: (s.in_flight, s.served))
@@ -121,7 +116,6 @@ class Pool:
                 self._changed.wait(max(0.01, wake - now))
 
     def _give_back(self, server: Server, fault: ServerFault | None, begun: float) -> None:
-        gone = ""
         with self._changed:
             server.in_flight -= 1
             if fault is None:
@@ -131,8 +125,6 @@ class Pool:
                 server.last_failure = time.monotonic()
                 pause = min(60.0, self.back_off * 2 ** (server.failures - 1))
                 server.retry_at = server.last_failure + max(pause, fault.wait)
-                if server.failures >= self.max_failures:
-                    gone = f"{server.failures} failures in a row, the last: {fault}"
             self._changed.notify_all()
-        if gone:
-            self.drop(server, gone)
+        if fault is not None and server.failures >= self.max_failures:
+            self.drop(server, f"{server.failures} failures in a row, the last: {fault}")

