@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.judge.compare import same_answer, same_output, same_token
+from widen.judge.inside.compare import same_answer, same_output, same_token
 from widen.judge.inside.examiner import as_number
 
 TOLERANCE = 1e-6

@@ -11,38 +11,39 @@ from collections import deque
 from contextlib import suppress
 
 import pytest
-from sandbox_shared import LIMITS, MIB, assertions, contest, descendants, gone, is_root, processes_allowed, shared
+from sandbox_shared import LIMITS, MIB, assertions, contest, descendants, gone, is_root, only, processes_allowed, shared
 
-from widen.judge import Limits, Sandbox, SandboxUnavailable, interpreter, profile, seccomp, selftest
-from widen.judge.attacks import attacks, said
+from widen.judge import Limits, Sandbox, SandboxUnavailable, interpreter, profile, seccomp
 from widen.judge.cgroup import memory_group
+from widen.judge.selftest import ATTACKS, attack, stopped
 from widen.judge.worker import Job, Worker
 
 pytestmark = pytest.mark.sandbox
-PACKAGES = ("numpy", "scipy")
-AIMED = {
-    attack.name: attack
-    for attack in attacks(LIMITS, host_pid=os.getpid(), port=9, abstract_name="nobody", packages=("numpy", "scipy"))
-}
 
 
-def run(source, sandbox=None, **more):
-    (only,) = (sandbox or shared()).stream(deque([Job(source, {"rounds": 1}, inputs=("",), **more)]))
-    return only[1]
+def run(source, sandbox=None):
+    """The outcome of one program without tests: what it printed is in the detail."""
+    exam = {"outputs": ["nothing prints this"], "tolerance": 0.0, "ignore_case": False}
+    ((_, outcome),) = (sandbox or shared()).stream(deque([Job(source, exam, inputs=("",))]))
+    return outcome
 
 
-@pytest.mark.parametrize("name", sorted(set(AIMED) - {"infinite loop"}))  # a second each: the self-test's own will do
+def said(outcome):
+    return outcome.report["detail"]
+
+
+@pytest.mark.parametrize("name", sorted(ATTACKS))
 def test_the_attack_is_stopped(name):
-    ((_, outcome),) = shared().stream(deque([AIMED[name].job()]))
-    assert AIMED[name].stopped(outcome), (said(outcome), outcome)
+    ((_, outcome),) = shared().stream(deque([attack(name, shared())]))
+    assert stopped(outcome), outcome
 
 
 def test_the_self_test_ran_every_attack_before_the_sandbox_served():
-    assert set(AIMED) <= set(shared().protections.attacks_stopped)
+    assert set(ATTACKS) == set(shared().protections.attacks_stopped)
 
 
 def test_a_secret_of_the_caller_is_nowhere_inside(monkeypatch):
-    weakened(monkeypatch)
+    only(monkeypatch)
     monkeypatch.setenv("WIDEN_TEST_SECRET", "hush-4711")
     look = "import os, glob\nprint(dict(os.environ), [open(p,'rb').read() for p in glob.glob('/proc/*/environ')])"
     with Sandbox(limits=LIMITS, workers=1) as sandbox:
@@ -56,13 +57,8 @@ def test_a_secret_of_the_caller_is_nowhere_inside(monkeypatch):
                 assert b"hush-4711" not in environ.read()
 
 
-@pytest.mark.slow  # two seconds of processor time, by its nature
-def test_a_loop_that_ignores_the_first_signal_is_killed_all_the_same():
-    outcome = run(
-        "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
-        cpu_seconds=1,
-        wall_seconds=30.0,
-    )
+def test_an_endless_loop_is_killed_even_if_it_ignores_the_first_signal():
+    outcome = run("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass")
     assert outcome.ending["exit"] == -9
     assert not outcome.ending["timed_out"]
 
@@ -98,7 +94,7 @@ def test_a_thread_bomb_is_stopped():
 
 
 def test_nothing_is_shared_with_the_next_program_not_even_a_flag_on_a_pipe(monkeypatch):
-    weakened(monkeypatch)
+    only(monkeypatch)
     hostile = """
 import fcntl, os
 def f(x):
@@ -117,7 +113,7 @@ def f(x):
 
 
 def test_words_left_in_a_pipe_do_not_speak_for_the_next_program(monkeypatch):
-    weakened(monkeypatch)
+    only(monkeypatch)
     flood = """
 import os, struct
 def f(x):
@@ -145,21 +141,18 @@ print("done")
 """
     many = processes_allowed()
     outcome = run(source, many)
-    assert said(outcome) == "done\n"
+    assert "printed 'done\\n'" in said(outcome)
     assert not outcome.ending["timed_out"]
     assert outcome.ending["seconds"] < 5.0
     assert outcome.ending["swept"] >= 1
     assert len(descendants(many._pool[0].process.pid)) <= 2  # pid 1 and its examiner
 
 
-@pytest.mark.parametrize("name", ["fork bomb", "memory bomb of children", "daemon"])
+@pytest.mark.parametrize("name", ["fork bomb", "memory bomb of children"])
 def test_with_processes_allowed_the_budget_is_shared(name):
     many = processes_allowed()
-    aimed = {
-        attack.name: attack
-        for attack in attacks(many.limits, host_pid=1, port=9, abstract_name="nobody", packages=("numpy", "scipy"))
-    }
-    assert aimed[name].stopped(run(aimed[name].job().source, many))
+    ((_, outcome),) = many.stream(deque([attack(name, many)]))
+    assert stopped(outcome), outcome
 
 
 def test_a_program_may_start_processes_where_they_are_allowed():
@@ -170,11 +163,6 @@ def f():
     return os.waitpid(pid, 0)[1] >> 8
 """
     assert assertions(source, "assert f() == 7", sandbox=processes_allowed()).passed
-
-
-def weakened(monkeypatch, *names):
-    """A self-test of the named attacks only, so that each missing wall costs a moment."""
-    monkeypatch.setattr(selftest, "attacks", lambda *a, **k: [x for x in attacks(*a, **k) if x.name in names])
 
 
 def allow_everything(*args, **kwargs):
@@ -188,7 +176,7 @@ def open_it(limits=LIMITS):
 
 @pytest.mark.parametrize("name", ["fork bomb", "trace others", "network", "run another program", "kill others"])
 def test_without_seccomp_the_sandbox_refuses_to_serve(monkeypatch, name):
-    weakened(monkeypatch, name)
+    only(monkeypatch, name)
     monkeypatch.setattr(seccomp, "program_filter", allow_everything)
     monkeypatch.setattr(seccomp, "zygote_filter", allow_everything)
     with pytest.raises(SandboxUnavailable, match=name):
@@ -199,7 +187,7 @@ def test_without_seccomp_the_sandbox_refuses_to_serve(monkeypatch, name):
     ("name", "bound"), [("memory bomb", "memory_bytes"), ("fill /tmp", "tmp_bytes"), ("a file a name", "tmp_files")]
 )
 def test_without_a_limit_the_sandbox_refuses_to_serve(monkeypatch, name, bound):
-    weakened(monkeypatch, name)
+    only(monkeypatch, name)
     honest = Limits.bounds
     monkeypatch.setattr(
         Limits, "bounds", lambda self: {**honest(self), bound: 16 * honest(self)[bound], "file_bytes": 1 << 30}
@@ -209,26 +197,17 @@ def test_without_a_limit_the_sandbox_refuses_to_serve(monkeypatch, name, bound):
 
 
 def test_a_leaking_environment_is_noticed(monkeypatch):
-    weakened(monkeypatch, "environment")
+    only(monkeypatch, "environment")
     monkeypatch.setitem(profile._ENVIRONMENT, "TOKEN", "hush")
     with pytest.raises(SandboxUnavailable, match="environment"):
         open_it()
 
 
 def test_a_readable_host_is_noticed(monkeypatch):
-    weakened(monkeypatch, "read secrets")
+    only(monkeypatch, "read secrets")
     honest = interpreter._base_binds
     monkeypatch.setattr(interpreter, "_base_binds", lambda *a: [*honest(*a), ("/etc/passwd", "/etc/passwd")])
     with pytest.raises(SandboxUnavailable, match="read secrets"):
-        open_it()
-
-
-def test_a_judge_that_trusts_the_program_is_noticed(monkeypatch):
-    weakened(monkeypatch)
-    monkeypatch.setitem(
-        selftest._FORGERIES, "forged verdict: a right answer", ("def f(x):\n    return 2", "assert f(1) == 2")
-    )
-    with pytest.raises(SandboxUnavailable, match="a right answer"):
         open_it()
 
 
@@ -248,7 +227,7 @@ def test_an_old_bubblewrap_is_refused(monkeypatch, tmp_path):
 
 
 def test_no_process_is_left_behind(monkeypatch):
-    weakened(monkeypatch)
+    only(monkeypatch, "environment", "read secrets")
     with Sandbox(limits=LIMITS, workers=2) as sandbox:
         below = set()
         for worker in sandbox._pool:
@@ -271,16 +250,17 @@ def test_memory_of_all_together_is_capped_where_a_cgroup_is_ours():
     try:
         if worker.group is None:
             pytest.skip("no memory cgroup is ours here")
-        worker.submit(Job("held = b'x' * (600 << 20)\nprint(len(held))", {"rounds": 1}, inputs=("",)))
+        exam = {"outputs": ["629145600"], "tolerance": 0.0, "ignore_case": False}
+        worker.submit(Job("held = b'x' * (600 << 20)\nprint(len(held))", exam, inputs=("",)))
         deadline = time.monotonic() + 30
-        ended, alive = [], True
-        while not ended and alive and time.monotonic() < deadline:
+        outcome, alive = None, True
+        while outcome is None and alive and time.monotonic() < deadline:
             time.sleep(0.02)
             worker.flush()
-            ended, alive = worker.collect()
-        outcome = ended[0][1] if ended else worker.lose()
+            outcome, alive = worker.collect()
+        outcome = outcome or worker.lose()
         assert outcome.out_of_memory
-        assert b"629145600" not in b"".join(outcome.findings)
+        assert not stopped(outcome)
     finally:
         worker.close()
 
@@ -320,7 +300,7 @@ def test_root_becomes_a_user_that_nobody_has():
 
 
 def test_the_system_interpreter_serves_too(monkeypatch):
-    weakened(monkeypatch, "fork bomb", "write outside")
+    only(monkeypatch, "fork bomb", "write outside")
     with Sandbox(limits=LIMITS, python="/usr/bin/python3", packages=(), workers=1) as sandbox:
         verdict = assertions("import sys\ndef f():\n    return sys.prefix", "assert f() == '/usr'", sandbox=sandbox)
     assert verdict.passed, verdict

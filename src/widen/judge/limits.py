@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 _MIB = 1 << 20
 
@@ -76,7 +75,3 @@ class Limits:
             "stack_bytes": min(64 * _MIB, memory // 2),
             "thread_stack_bytes": max(1 << 16, min(8 * _MIB, memory // 4 // self.threads) & ~4095),
         }
-
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain numbers."""
-        return asdict(self)

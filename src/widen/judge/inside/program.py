@@ -14,6 +14,7 @@ import os
 import sys
 import types
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from . import wire
@@ -22,12 +23,10 @@ STDOUT = 1
 _DETAIL = 400
 
 
-def serve(channel: wire.Channel, source: str, name: str = "program") -> None:
+def serve(channel: wire.Channel, source: str) -> None:
     """Run the program once, then answer the examiner's requests until the pipe closes."""
-    module = _module(name)
-    failure = _attempt(
-        lambda: exec(compile(source, "<program>", "exec", dont_inherit=True), module.__dict__), may_exit=False
-    )
+    module = _module("program")
+    failure = _attempt(lambda: exec(_compiled(source), module.__dict__), may_exit=False)
     if failure is not None:
         channel.send(["failed", failure])
         return
@@ -46,17 +45,17 @@ def converse(channel: wire.Channel, source: str, inputs: list[str], stdin: int) 
 
     `stdin` is the descriptor of an anonymous file, so input(), sys.stdin.buffer, open(0) and os.read(0) all work.
     """
-    code: list[types.CodeType] = []
-    failure = _attempt(lambda: code.append(compile(source, "<program>", "exec", dont_inherit=True)))
     for text in inputs:
         channel.receive()
-        if failure is None:
-            channel.send(["done", _run_once(code[0], text.encode("utf-8", "surrogatepass"), stdin)])
-        else:
-            channel.send(["done", failure])
+        channel.send(["done", _run_once(source, text.encode("utf-8", "surrogatepass"), stdin)])
 
 
-def _run_once(code: types.CodeType, text: bytes, stdin: int) -> list[str] | None:
+@lru_cache(maxsize=1)
+def _compiled(source: str) -> types.CodeType:
+    return compile(source, "<program>", "exec", dont_inherit=True)
+
+
+def _run_once(source: str, text: bytes, stdin: int) -> list[str] | None:
     os.ftruncate(stdin, 0)
     os.lseek(stdin, 0, os.SEEK_SET)
     while text:
@@ -68,7 +67,7 @@ def _run_once(code: types.CodeType, text: bytes, stdin: int) -> list[str] | None
     for name, stream in (("stdin", theirs), ("__stdin__", theirs), ("stdout", ours), ("__stdout__", ours)):
         setattr(sys, name, stream)
     module = _module("__main__")
-    failure = _attempt(lambda: exec(code, module.__dict__))
+    failure = _attempt(lambda: exec(_compiled(source), module.__dict__))
     return failure or _attempt(lambda: _finish(ours))
 
 
@@ -144,7 +143,7 @@ class Objects:
         except wire.Closed:
             raise
         except BaseException as error:
-            return ["raised", _describe(error), self._class_handle(type(error))]
+            return ["raised", _describe(error), self._handle(type(error))["x"][0]]
 
     def _operate(self, verb: str, rest: list[Any]) -> list[Any]:
         target, raw_args, raw_kwargs = rest
@@ -163,7 +162,7 @@ class Objects:
         return wire.encode(value, self._handle)
 
     def decode(self, data: Any) -> Any:
-        """Decode the examiner's arguments: plain values, handles of our objects, functions of the test."""
+        """Decode an argument: a plain value, a handle of our object, or a function of the test."""
         return wire.decode(data, self._resolve)
 
     def _handle(self, value: Any) -> dict[str, Any]:
@@ -176,9 +175,6 @@ class Objects:
         if isinstance(value, type) and issubclass(value, BaseException):
             return {"x": [number, value.__name__, [base.__name__ for base in value.__mro__]]}
         return {"h": [number, type(value).__name__]}
-
-    def _class_handle(self, kind: type) -> int:
-        return int(self._handle(kind)["x"][0])
 
     def _resolve(self, tag: str, body: Any) -> Any:
         if tag == "h":
@@ -202,52 +198,20 @@ class Objects:
             self.channel.send(self.answer({}, reply))
 
 
-_MUTABLE = frozenset([list, dict, set, bytearray])
-
-
-def _operations() -> dict[str, Callable[..., Any]]:
-    named: dict[str, Callable[..., Any]] = {name: getattr(operator, name) for name in OPERATOR_NAMES}
-    named |= {f"r{name}": _swapped(getattr(operator, name)) for name in ARITHMETIC}
-    named |= {"attr": getattr, "iter": iter, "next": next, "hash": hash, "int": int, "dir": dir}
-    for function in (
-        setattr,
-        delattr,
-        len,
-        str,
-        repr,
-        bool,
-        float,
-        complex,
-        bytes,
-        abs,
-        round,
-        reversed,
-        isinstance,
-        format,
-    ):
-        named[function.__name__] = function
-    return named
-
-
 def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda a, b: function(b, a)
 
 
-ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-)
+_MUTABLE = frozenset([list, dict, set, bytearray])
+_BITWISE = ("and_", "or_", "xor", "lshift", "rshift")
+ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", *_BITWISE)
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-OPERATOR_NAMES = (*ARITHMETIC, *COMPARISONS, "neg", "pos", "invert", "index", "getitem", "setitem", "delitem")
-OPERATIONS = _operations()
+_OTHERS = ("neg", "pos", "invert", "index", "getitem", "setitem", "delitem")
+_CASTS = (str, repr, bool, int, float, complex, bytes, format, hash, dir)
+_BUILTINS = (*_CASTS, setattr, delattr, len, abs, round, reversed, isinstance, iter, next)
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in (*ARITHMETIC, *COMPARISONS, *_OTHERS)},
+    **{f"r{name}": _swapped(getattr(operator, name)) for name in ARITHMETIC},
+    **{function.__name__: function for function in _BUILTINS},
+    "attr": getattr,
+}

@@ -54,11 +54,10 @@ class Link:
         def read(found: Any, changed: Any) -> dict[str, Any]:
             return {name: self.decode(found[name]) for name in wanted if name in _exactly(dict, found)}
 
-        found: dict[str, Any] = self._ask(["names", wanted], read)
-        return found
+        return dict(self._ask(["names", wanted], read))
 
     def operate(self, verb: str, *args: Any) -> Any:
-        """Apply `verb` to `args` in the program."""
+        """Apply an operator to `args` in the program."""
         return self.call(verb, -1, args, {})
 
     def call(self, verb: str, target: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -68,11 +67,8 @@ class Link:
             value = self.decode(result)
             new_values = {_exactly(int, position): self.decode(data) for position, data in _exactly(list, changed)}
             for position, new in new_values.items():
-                if (
-                    not 0 <= position < len(args)
-                    or type(new) not in _MUTABLE
-                    or not isinstance(args[position], type(new))
-                ):
+                fits = 0 <= position < len(args) and type(new) in _MUTABLE and isinstance(args[position], type(new))
+                if not fits:
                     raise wire.WireError("a change of an argument that cannot change so")
             for position, new in new_values.items():
                 _overwrite(args[position], new)
@@ -222,16 +218,6 @@ def _forward(verb: str, cast: Callable[[Any], Any] = lambda value: value) -> Cal
     return method
 
 
-def _comparison(name: str) -> Callable[[Remote, Any], Any]:
-    def method(self: Remote, other: Any) -> Any:
-        if isinstance(other, Remote):
-            return bool(self.remote_link.operate(name, self, other))
-        plain = self.remote_link.plain(self.remote_number)
-        return NotImplemented if isinstance(plain, Remote) else getattr(operator, name)(plain, other)
-
-    return method
-
-
 def _overwrite(target: Any, value: Any) -> None:
     """Give a mutable argument the content that the program left in its copy."""
     if isinstance(target, (list, bytearray)):
@@ -241,19 +227,21 @@ def _overwrite(target: Any, value: Any) -> None:
         target.update(value)
 
 
-def _arithmetic(name: str, *, reflected: bool) -> Callable[[Remote, Any], Any]:
+def _operator(name: str, *, reflected: bool = False) -> Callable[[Remote, Any], Any]:
     """Compute in the program if both operands are its objects; otherwise here, on plain values.
 
     `abs(f(x) - 3.5) < 1e-6` would otherwise hand 3.5 to the program and believe the difference that it returns.
     """
+    compute = getattr(operator, name)
 
     def method(self: Remote, other: Any) -> Any:
         if isinstance(other, Remote):
-            return self.remote_link.operate(f"r{name}" if reflected else name, self, other)
+            answer = self.remote_link.operate(f"r{name}" if reflected else name, self, other)
+            return bool(answer) if name in COMPARISONS else answer
         plain = self.remote_link.plain(self.remote_number)
         if isinstance(plain, Remote):
             return NotImplemented
-        return getattr(operator, name)(other, plain) if reflected else getattr(operator, name)(plain, other)
+        return compute(other, plain) if reflected else compute(plain, other)
 
     return method
 
@@ -265,10 +253,10 @@ def _install() -> None:
     for verb in (*casts, *same):
         setattr(Remote, f"__{verb}__", _forward(verb, casts.get(verb, lambda value: value)))
     for verb in ARITHMETIC:
-        setattr(Remote, f"__{verb.rstrip('_')}__", _arithmetic(verb, reflected=False))
-        setattr(Remote, f"__r{verb.rstrip('_')}__", _arithmetic(verb, reflected=True))
+        setattr(Remote, f"__{verb.rstrip('_')}__", _operator(verb))
+        setattr(Remote, f"__r{verb.rstrip('_')}__", _operator(verb, reflected=True))
     for name in COMPARISONS:
-        setattr(Remote, f"__{name}__", _comparison(name))
+        setattr(Remote, f"__{name}__", _operator(name))
 
 
 _install()
