@@ -194,4 +194,4 @@ def ended(outcome: Outcome, limits: Limits) -> tuple[str, str]:
     if code < 0:
         names = {int(known): known.name for known in signal.Signals}  # real-time signals have no name
         return "error", f"killed by {names.get(-code, f'signal {-code}')}"
-    return "error", f"the program exited before its tests were done (exit status {code})"
+    return "error", f"the process exited early (exit status {code})"

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ _BOOT = "from inside.zygote import main; main()"
 class Job:
     """One run: a program, the exam for its examiner, and the program's inputs if it is run once per input.
 
-    `wall_seconds` and `cpu_seconds` replace those of the limits.
+    `files` are texts that the program finds in its working folder, by name. `wall_seconds` and `cpu_seconds` replace those of the limits.
     """
 
     source: str
@@ -43,6 +43,7 @@ class Job:
     inputs: tuple[str, ...] | None = None
     wall_seconds: float | None = None
     cpu_seconds: int | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
     tag: Any = None
 
 
@@ -125,9 +126,8 @@ class Worker:
 
     def submit(self, job: Job) -> None:
         """Start a job; raise ValueError if it cannot be sent."""
-        body = json.dumps(
-            {"source": job.source} if job.inputs is None else {"source": job.source, "inputs": job.inputs}
-        )
+        inputs = {} if job.inputs is None else {"inputs": job.inputs}
+        body = json.dumps({"source": job.source, "files": dict(job.files), **inputs})
         if len(body) > _JOB_BYTES:
             raise ValueError(f"source and inputs take {len(body)} bytes; at most {_JOB_BYTES} can be sent")
         largest = max((len(text.encode("utf-8", "surrogatepass")) for text in job.inputs or ()), default=0)

@@ -88,6 +88,8 @@ def examine(channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int
         if "outputs" in exam:
             _listen(channel, stdout, exam, limit, seen)
         else:
+            if "seconds" in exam:
+                channel.deadline = time.monotonic() + exam["seconds"]
             _loaded(channel)
             if "value" in exam:
                 _check_value(channel, exam)
@@ -304,5 +306,5 @@ def _check_pairs(link: Link, exam: dict[str, Any], seen: dict[str, Any]) -> None
             results.append([wrong.args[0], None, None, wrong.args[1]])
         except Exception as error:
             kind = error.kind if isinstance(error, ProgramFailure) else type(error).__name__
-            text = str(error)[:_DETAIL]
+            text = str(error.args[0] if error.args else "")[:_DETAIL]
             results.append(["error", None, None, text if text.startswith(kind) else f"{kind}: {text}"])

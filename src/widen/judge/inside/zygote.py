@@ -244,6 +244,9 @@ def _child(body: Callable[[], None]) -> NoReturn:
 def _be_program(setup: Setup, current: Examiner, cpu_seconds: int) -> None:
     job = wire.read_frame(setup.jobs)
     os.chdir("/tmp")  # in the child: the zygote's own working folder would keep an old /tmp alive
+    for name, text in job.get("files", {}).items():
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(text)
     nowhere = os.open("/dev/null", os.O_RDWR)
     wanted, stdout = [current.to_program[0], current.to_examiner[1]], nowhere
     if "inputs" in job:
