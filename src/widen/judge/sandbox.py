@@ -72,13 +72,12 @@ class Sandbox:
         self.protections: Protections | None = None
 
     def __enter__(self) -> Sandbox:
-        from .selftest import attack_ourselves, many_open_files
+        from .selftest import attack_ourselves
 
         self._bwrap = profile.find_bubblewrap()
         self._interpreter = find_interpreter(self._python, self._packages)
         try:
-            with many_open_files():
-                self._fill()
+            self._fill()
             stopped = attack_ourselves(self)
         except BaseException:
             self.close()

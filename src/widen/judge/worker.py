@@ -18,7 +18,7 @@ from typing import Any
 
 from . import profile, seccomp
 from .cgroup import MemoryGroup, memory_group
-from .inside.wire import FRAME_LIMIT, LENGTH
+from .inside.wire import FRAME_LIMIT, JOB_LIMIT, LENGTH
 from .inside.zygote import COMMAND, FEED_SECONDS, GRACE_SECONDS
 from .interpreter import SITE, Interpreter
 from .limits import Limits
@@ -27,7 +27,6 @@ _START_SECONDS = 60.0
 _SLACK_SECONDS = 5.0
 _GOODBYE_SECONDS = 1.0
 _OVERHEAD_BYTES = 192 << 20  # zygote, examiner's interpreter, kernel memory
-_JOB_BYTES = 64 << 20  # largest job
 _BOOT = "from inside.zygote import main; main()"
 
 
@@ -128,8 +127,8 @@ class Worker:
         """Start a job; raise ValueError if it cannot be sent."""
         inputs = {} if job.inputs is None else {"inputs": job.inputs}
         body = json.dumps({"source": job.source, "files": dict(job.files), **inputs})
-        if len(body) > _JOB_BYTES:
-            raise ValueError(f"source and inputs take {len(body)} bytes; at most {_JOB_BYTES} can be sent")
+        if len(body) > JOB_LIMIT:
+            raise ValueError(f"source and inputs take {len(body)} bytes; at most {JOB_LIMIT} can be sent")
         largest = max((len(text.encode("utf-8", "surrogatepass")) for text in job.inputs or ()), default=0)
         if largest > self.limits.tmp_bytes:
             raise ValueError(f"an input of {largest} bytes exceeds tmp_bytes={self.limits.tmp_bytes}")

@@ -54,7 +54,7 @@ def attend(
     report = wire.Channel(-1, findings)
     while len(announced := os.read(begin, _BEGIN.size)) == _BEGIN.size:
         alive = os.pidfd_open(*_BEGIN.unpack(announced))
-        exam = wire.read_frame(exams)
+        exam = wire.Channel(exams, -1).receive(wire.JOB_LIMIT)
         channel = wire.Channel(reader, writer, alive=alive)
         try:
             channel.receive()  # "here": the program's process has read its job

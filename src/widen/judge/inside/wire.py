@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import Any
 
 FRAME_LIMIT = 16 << 20
+JOB_LIMIT = 64 << 20  # of what the judge sends
 LENGTH = struct.Struct(">I")
 _DIRECT = frozenset([type(None), bool, str, float])
 _SMALL = 1 << 62  # larger integers travel as hexadecimal: decimal conversion is quadratic and stops at 4,300 digits
@@ -40,19 +41,19 @@ class Late(Closed):
 
 
 class Channel:
-    """Frames over two pipes.
+    """Frames over two pipes, each a length followed by JSON.
 
     `alive` is a pidfd of the peer: its death ends every wait, even if another process holds the pipe open. `deadline`
-    is the moment on the monotonic clock after which waiting for the peer raises Late.
+    is the moment on the monotonic clock after which waiting for the peer raises Late. Nothing is read in advance: on the
+    judge's pipes the next frame belongs to another process.
     """
 
     def __init__(self, reader: int, writer: int, *, alive: int | None = None) -> None:
         self.reader, self.writer, self.alive = reader, writer, alive
         self.deadline: float | None = None
-        self._buffer = b""
 
     def send(self, message: Any) -> None:
-        """Write one JSON message."""
+        """Write one message."""
         payload = json.dumps(message).encode()
         if len(payload) > FRAME_LIMIT:
             raise WireError(f"a message of {len(payload)} bytes is over the limit of {FRAME_LIMIT}")
@@ -64,6 +65,29 @@ class Channel:
                 self._wait(self.writer, select.POLLOUT)
             except BrokenPipeError:
                 raise Closed from None
+
+    def receive(self, limit: int = FRAME_LIMIT) -> Any:
+        """Read one message; hostile bytes raise WireError."""
+        (length,) = LENGTH.unpack(self._read(LENGTH.size))
+        if length > limit:
+            raise WireError(f"a frame of {length} bytes is over the limit of {limit}")
+        payload = self._read(length)
+        try:
+            return json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            raise WireError(f"not a message: {type(error).__name__}") from None
+
+    def _read(self, count: int) -> bytes:
+        chunks = []
+        while count:
+            if self.alive is not None:
+                self._wait(self.reader, select.POLLIN)
+            chunk = os.read(self.reader, count)
+            if not chunk:
+                raise Closed
+            chunks.append(chunk)
+            count -= len(chunk)
+        return b"".join(chunks)
 
     def _wait(self, fd: int, event: int) -> None:
         """Wait for the peer; raise Closed if it dies, Late if it takes too long."""
@@ -77,52 +101,6 @@ class Channel:
             raise Late
         if fd not in ready:
             raise Closed
-
-    def receive(self) -> Any:
-        """Read one JSON message; hostile bytes raise WireError."""
-        (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
-        if length > FRAME_LIMIT:
-            raise WireError(f"a frame of {length} bytes is over the limit of {FRAME_LIMIT}")
-        payload = self._exactly(length)
-        try:
-            return json.loads(payload)
-        except (ValueError, RecursionError) as error:
-            raise WireError(f"not a message: {type(error).__name__}") from None
-
-    def _exactly(self, count: int) -> bytes:
-        chunks = [self._buffer]
-        have = len(self._buffer)
-        while have < count:
-            chunk = self._read(max(65536, count - have))
-            chunks.append(chunk)
-            have += len(chunk)
-        whole = b"".join(chunks)
-        self._buffer = whole[count:]
-        return whole[:count]
-
-    def _read(self, count: int) -> bytes:
-        if self.alive is not None:
-            self._wait(self.reader, select.POLLIN)
-        chunk = os.read(self.reader, count)
-        if not chunk:
-            raise Closed
-        return chunk
-
-
-def read_frame(fd: int) -> Any:
-    """Read one JSON frame and not a byte more: on the judge's pipes the next frame belongs to another process."""
-    (length,) = LENGTH.unpack(_exactly(fd, LENGTH.size))
-    return json.loads(_exactly(fd, length))
-
-
-def _exactly(fd: int, count: int) -> bytes:
-    whole = b""
-    while len(whole) < count:
-        chunk = os.read(fd, count - len(whole))
-        if not chunk:
-            raise Closed
-        whole += chunk
-    return whole
 
 
 def wait_readable(*fds: int) -> list[int]:

@@ -91,7 +91,7 @@ def main() -> NoReturn:
 
 
 def _read_setup() -> Setup:
-    raw = wire.read_frame(0)
+    raw = wire.Channel(0, -1).receive()
     sys.path[:] = [path for path in sys.path if path not in ("", os.environ.get("PYTHONPATH"))] + raw["path"]
     os.environ.pop("PYTHONPATH", None)
     sys.argv[:] = ["program"]
@@ -242,7 +242,7 @@ def _child(body: Callable[[], None]) -> NoReturn:
 
 
 def _be_program(setup: Setup, current: Examiner, cpu_seconds: int) -> None:
-    job = wire.read_frame(setup.jobs)
+    job = wire.Channel(setup.jobs, -1).receive(wire.JOB_LIMIT)
     os.chdir("/tmp")  # in the child: the zygote's own working folder would keep an old /tmp alive
     for name, text in job.get("files", {}).items():
         with open(name, "w", encoding="utf-8") as file:
