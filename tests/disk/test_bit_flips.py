@@ -24,7 +24,7 @@ from widen.sample.prompts import Prompt
 from widen.sample.writer import SamplesWriter
 from widen.train.log import Log
 
-FLIPS = 40
+FLIPS = 16
 
 
 def flips(path: Path, seed: int = 0):

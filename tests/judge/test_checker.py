@@ -47,11 +47,11 @@ def test_scores_keys_and_failures_come_in_order(tmp_path, monkeypatch):
     failed = {i: (one.status, one.detail) for i, one in enumerate(found) if one.status != "scored"}
     assert failed == {
         3: ("error", "KeyError: 'no such thing' (line 9)"),
-        4: ("wrong type", "returned 2"),
-        5: ("wrong type", "returned None"),
+        4: ("wrong type", "returned 2; a bool, or a number from 0 to 1, is legal"),
+        5: ("wrong type", "returned None; a bool, or a number from 0 to 1, is legal"),
         6: ("timeout", "over 0.5 s"),
         8: ("error", "the process exited early (exit status 3)"),
-        9: ("wrong type", "key returned 7"),
+        9: ("wrong type", "key returned 7; a text of at most 10000 letters is legal"),
     }
 
 

@@ -87,7 +87,7 @@ conversations = (
     | st.builds(lambda some: framed(*map(encoded, some)), st.lists(messages, max_size=3))
     | damaged()
 )
-many = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def passed(conversation, judge, program):

@@ -141,14 +141,13 @@ def test_wrong_programs_are_called_by_their_names(source, status, words):
 @sandbox
 def test_a_timeout_is_a_timeout_whoever_takes_the_time(monkeypatch):
     only(monkeypatch)
-    with Sandbox(limits=Limits(wall_seconds=0.3), workers=2) as quick:
+    with Sandbox(limits=Limits(wall_seconds=0.15), workers=2) as quick:
         programs = [
             Program(problem="p", source=f"def f(x):\n    {body}", tests=("assert f(1) == 2",))
             for body in ("while True: pass", "import time; time.sleep(60)")
         ]
-        programs.append(Program(problem="p", source="while True: pass", tests=("assert f(1) == 2",)))
         verdicts = judge_programs(Assertions(), programs, sandbox=quick)
-        assert [v.status for v in verdicts] == ["timeout"] * 3
+        assert [v.status for v in verdicts] == ["timeout"] * 2
         assert "wall-clock" in verdicts[1].detail
         # A test that goes on for ever is as bad as a program that does, and the sandbox is there again afterwards.
         assert assertions("def f(x): return x", "while True: f(1)", sandbox=quick).status == "timeout"
@@ -274,7 +273,7 @@ def test_verdicts_come_in_the_order_of_the_programs_and_equal_programs_run_once(
 @sandbox
 def test_a_hundred_programs_later_the_sandbox_is_as_good_as_new():
     programs = [
-        Program(problem="p", source=f"def f(x): return x + {i}", tests=(f"assert f(1) == {i + 1}",)) for i in range(260)
+        Program(problem="p", source=f"def f(x): return x + {i}", tests=(f"assert f(1) == {i + 1}",)) for i in range(150)
     ]
     assert all(v.passed for v in judge_programs(Assertions(), programs, sandbox=shared()))
 

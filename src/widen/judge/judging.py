@@ -33,16 +33,14 @@ def judge_programs(
 ) -> list[Verdict]:
     """Judge programs in a sandbox.
 
-    Special cases:
-        Programs with the same text and tests are run once. With `verdicts_path`, a program that already has a verdict
-        in the file is not run again. If the judge cannot handle what a program did, that program's verdict is `error`;
-        the others are still judged.
+    Programs with the same text and tests are run once. If the judge cannot handle what a program did, that program's
+    verdict is `error`, and the others are still judged.
 
     Args:
         judge: how to test programs.
         programs: what to test.
         sandbox: an open sandbox.
-        verdicts_path: a JSON-lines file; every verdict is appended to it at once.
+        verdicts_path: a JSON-lines file; every verdict is appended at once, and a program in it is not run again.
         progress: called with (programs judged, all programs) after each verdict.
 
     Returns:

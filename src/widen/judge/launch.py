@@ -1,4 +1,4 @@
-"""A script that starts bubblewrap for one worker. It does what needs the caller's rights:
+"""A script that starts bubblewrap for one worker, and does what needs the caller's rights:
 
 1. Join the memory cgroup, if there is one.
 2. As root only: bind the files into a private mount namespace, below a folder that any user may enter, and become an

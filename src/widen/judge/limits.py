@@ -44,14 +44,11 @@ class Limits:
     def __post_init__(self) -> None:
         least = {"wall_seconds": 0.01, "cpu_seconds": 1, "memory_bytes": 64 * _MIB, "output_bytes": 1}
         least |= {"tmp_bytes": 4096, "tmp_files": 2, "processes": 1, "threads": 1, "open_files": 16}
+        most = {"wall_seconds": 3600, "cpu_seconds": 3600, "output_bytes": 8 * _MIB}
         for name, smallest in least.items():
             value = getattr(self, name)
-            if not value >= smallest:
-                raise ValueError(f"{name}={value!r}: at least {smallest}")
-        if self.output_bytes > 8 * _MIB:
-            raise ValueError(f"output_bytes={self.output_bytes}: at most {8 * _MIB}")
-        if self.wall_seconds > 3600 or self.cpu_seconds > 3600:
-            raise ValueError(f"wall_seconds={self.wall_seconds!r}, cpu_seconds={self.cpu_seconds!r}: at most 3600")
+            if not smallest <= value <= most.get(name, value):
+                raise ValueError(f"{name}={value!r}: from {smallest} to {most.get(name, 'any number')}")
         if self.memory_bytes // self.processes < 64 * _MIB:
             raise ValueError(
                 f"memory_bytes={self.memory_bytes} over processes={self.processes}: each needs at least {64 * _MIB}"

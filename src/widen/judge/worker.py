@@ -127,12 +127,14 @@ class Worker:
         """Start a job; raise ValueError if it cannot be sent."""
         inputs = {} if job.inputs is None else {"inputs": job.inputs}
         body = json.dumps({"source": job.source, "files": dict(job.files), **inputs})
-        if len(body) > JOB_LIMIT:
-            raise ValueError(f"source and inputs take {len(body)} bytes; at most {JOB_LIMIT} can be sent")
+        exam = json.dumps(job.exam)
+        if (size := max(len(body), len(exam))) > JOB_LIMIT:
+            raise ValueError(
+                f"a program with its inputs, or its tests, take {size} bytes; at most {JOB_LIMIT} can be sent"
+            )
         largest = max((len(text.encode("utf-8", "surrogatepass")) for text in job.inputs or ()), default=0)
         if largest > self.limits.tmp_bytes:
             raise ValueError(f"an input of {largest} bytes exceeds tmp_bytes={self.limits.tmp_bytes}")
-        exam = json.dumps(job.exam)
         wanted = sum(1 << bit for bit, name in enumerate(self._importable) if name in job.source)
         wall_ms = round(1000 * (job.wall_seconds or self.limits.wall_seconds))
         self.job, self.since = job, time.monotonic()

@@ -28,7 +28,7 @@ from .remote import HARMLESS, Link, ProgramFailure
 
 # Names that a test never takes from the program, even if the program defines its own `abs` or `math`.
 PROTECTED = frozenset(dir(builtins)) | HARMLESS
-_KIND, _DETAIL = 100, 600  # longest texts in a report
+_KIND, _DETAIL, _KEY = 100, 600, 10_000  # longest texts in a report
 _BEGIN = struct.Struct(">I")
 # Words to the zygote. First: the program has read its job. Last: this examiner is fit for the next program, should be
 # replaced, or lost step with the judge's pipes.
@@ -44,12 +44,7 @@ def attend(
 ) -> None:
     """Examine one program after the other; the zygote announces each by its process id.
 
-    Args:
-        reader, writer: pipes from and to the program.
-        stdout: what the program prints.
-        begin, done: pipes from and to the zygote.
-        exams, findings: pipes from and to the judge.
-        limit: most bytes that a program may print for one input.
+    The pipes come in pairs, from and to the program, the zygote, the judge. `limit` bounds the output for one input.
     """
     report = wire.Channel(-1, findings)
     while len(announced := os.read(begin, _BEGIN.size)) == _BEGIN.size:
@@ -61,11 +56,8 @@ def attend(
             os.write(done, STARTED)
             seen = examine(channel, stdout, exam, limit)
             report.send(seen)
-            fit = seen["status"] in ("passed", "failed", "raised") and seen["kind"] not in (
-                "MemoryError",
-                "RecursionError",
-            )
-            word = FIT if fit else WORN
+            exhausted = seen["kind"] in ("MemoryError", "RecursionError")
+            word = FIT if seen["status"] in ("passed", "failed", "raised") and not exhausted else WORN
         except wire.Closed:
             word = LOST
         os.close(alive)
@@ -289,10 +281,14 @@ def _check_pairs(link: Link, exam: dict[str, Any], seen: dict[str, Any]) -> None
             if type(score).__module__ == "numpy":
                 score = score.tolist()
             if type(score) not in (bool, int, float) or not 0 <= score <= 1:
-                raise Wrong("wrong type", f"returned {_shown(score)[:_DETAIL]}")
+                raise Wrong(
+                    "wrong type", f"returned {_shown(score)[:_DETAIL]}; a bool, or a number from 0 to 1, is legal"
+                )
             key = found["key"](answer) if "key" in found else None
-            if key is not None and type(key) is not str:
-                raise Wrong("wrong type", f"key returned {_shown(key)[:_DETAIL]}")
+            if "key" in found and (type(key) is not str or len(key) > _KEY):
+                raise Wrong(
+                    "wrong type", f"key returned {_shown(key)[:_DETAIL]}; a text of at most {_KEY} letters is legal"
+                )
             results.append(["scored", float(score), key, ""])
         except wire.Late:
             results.append(["timeout", None, None, f"over {exam['seconds']:g} s"])

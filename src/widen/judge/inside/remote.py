@@ -26,9 +26,7 @@ _MUTABLE = (list, dict, set, bytearray)
 _COMPLEX = {"UnicodeDecodeError", "UnicodeEncodeError", "UnicodeTranslateError", "ExceptionGroup"}
 # A library may trust the special attributes of an object: numpy reads memory at the address that
 # `__array_interface__` names. The program may therefore answer for these only.
-_SPECIAL = frozenset(
-    ["__annotations__", "__dict__", "__enter__", "__exit__", "__name__", "__qualname__", "__wrapped__"]
-)
+_SPECIAL = ("__annotations__", "__dict__", "__enter__", "__exit__", "__name__", "__qualname__", "__wrapped__")
 
 
 class ProgramFailure(Exception):
@@ -207,7 +205,7 @@ class Remote:
     def __enter__(self) -> Any:
         return self.__getattr__("__enter__")()
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.__getattr__("__exit__")(None, None, None)
 
 

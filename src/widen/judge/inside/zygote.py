@@ -33,7 +33,7 @@ COMMAND = struct.Struct(">BHI")  # packages wanted (bits), CPU seconds, wall mil
 GRACE_SECONDS = 1.0  # for the examiner to write its report once the program is dead
 FEED_SECONDS = 30.0  # for a busy judge to write a large job; not counted as the program's time
 _OWN_FILES = 64  # descriptors that the zygote needs; it uses about 20
-_TERM = 256  # programs per examiner
+_TERM = 64  # programs per examiner
 _PRELOADED = "bisect collections copy functools heapq itertools json math operator random re string time typing"
 _tried: set[str] = set()
 
