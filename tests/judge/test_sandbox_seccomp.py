@@ -101,7 +101,7 @@ def test_a_program_may_do_nothing_that_the_zygote_may_not(arch):
 
 
 def test_a_large_filter_jumps_far():
-    rules = {2 * number: seccomp.Argument(0, (number,)) for number in range(300)}
+    rules = {2 * number: seccomp.argument(0, (number,)) for number in range(300)}
     program = seccomp.assemble("x86_64", rules)
     for number in range(300):
         assert verdict(program, "x86_64", 2 * number, number) == seccomp.ALLOW

@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import platform
 import struct
-from dataclasses import dataclass
 from itertools import pairwise
 
 # System calls as name:x86_64:aarch64; a dash means "does not exist".
@@ -59,6 +58,7 @@ ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
 _X32 = 0x40000000
 
 Instruction = tuple[int, int, int, int]
+Rule = int | tuple[Instruction, ...]
 
 _CLONE_THREAD, _CLONE_NAMESPACES = 0x00010000, 0x7E020080
 _CLONE_NEWNS = 0x00020000
@@ -83,40 +83,23 @@ def numbers(arch: str, *tables: str) -> dict[str, int]:
     return {row[0]: int(row[_COLUMN[arch]]) for row in rows if row[_COLUMN[arch]] != "-"}
 
 
-@dataclass(frozen=True)
-class Argument:
-    """Allowed if argument `index`, after `& mask`, is one of `values`; refused with `error` otherwise."""
+def argument(index: int, values: tuple[int, ...], mask: int = 0xFFFFFFFF) -> tuple[Instruction, ...]:
+    """Allow a call if argument `index`, after `& mask`, is one of `values`; refuse it with EPERM otherwise.
 
-    index: int
-    values: tuple[int, ...]
-    mask: int = 0xFFFFFFFF
-    error: int = errno.EPERM
-
-    def code(self) -> list[Instruction]:
-        """Load, mask and compare the low 32 bits: every argument checked here is an int or flags below 2^32."""
-        body: list[Instruction] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * self.index)]
-        if self.mask != 0xFFFFFFFF:
-            body.append((_AND, 0, 0, self.mask))
-        for left, value in zip(range(len(self.values), 0, -1), self.values, strict=True):
-            body.append((_EQUAL, left, 0, value))
-        return [*body, (_RETURN, 0, 0, REFUSE | self.error), (_RETURN, 0, 0, ALLOW)]
-
-
-Rule = Argument | int
+    Only the low 32 bits are compared: every argument checked here is an int or flags below 2^32.
+    """
+    equal = [(_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values)]
+    load = [(_LOAD, 0, 0, _ARGUMENTS + 8 * index), (_AND, 0, 0, mask)]
+    return (*load, *equal, (_RETURN, 0, 0, REFUSE | errno.EPERM), (_RETURN, 0, 0, ALLOW))
 
 
 def program_filter(arch: str, *, processes: bool) -> bytes:
-    """Build the filter of a judged program; `processes` allows fork and exec, never a namespace.
-
-    Examples:
-        >>> len(program_filter("x86_64", processes=False)) % 8
-        0
-    """
+    """Build the filter of a judged program; `processes` allows fork and exec, never a namespace."""
     rules = _program_rules(arch)
     number = numbers(arch, CHECKED)
     if processes:
         rules |= dict.fromkeys(numbers(arch, PROCESSES).values(), ALLOW)
-        rules[number["clone"]] = Argument(0, (0,), mask=_CLONE_NAMESPACES)
+        rules[number["clone"]] = argument(0, (0,), mask=_CLONE_NAMESPACES)
     return assemble(arch, rules)
 
 
@@ -128,12 +111,12 @@ def examiner_filter(arch: str) -> bytes:
 def _program_rules(arch: str) -> dict[int, Rule]:
     rules: dict[int, Rule] = dict.fromkeys(numbers(arch, PROGRAM).values(), ALLOW)
     number = numbers(arch, CHECKED)
-    rules[number["fcntl"]] = Argument(1, _FCNTL)
-    rules[number["ioctl"]] = Argument(1, _IOCTL)
-    rules[number["prctl"]] = Argument(0, _PRCTL_NAME)
-    rules[number["prlimit64"]] = Argument(0, (0,))  # its own limits only: the zygote runs as the same user
+    rules[number["fcntl"]] = argument(1, _FCNTL)
+    rules[number["ioctl"]] = argument(1, _IOCTL)
+    rules[number["prctl"]] = argument(0, _PRCTL_NAME)
+    rules[number["prlimit64"]] = argument(0, (0,))  # its own limits only: the zygote runs as the same user
     rules[number["clone3"]] = REFUSE | errno.ENOSYS  # a filter cannot see its flags; the C library falls back to clone
-    rules[number["clone"]] = Argument(0, (_CLONE_THREAD,), mask=_CLONE_THREAD)
+    rules[number["clone"]] = argument(0, (_CLONE_THREAD,), mask=_CLONE_THREAD)
     return rules
 
 
@@ -141,10 +124,10 @@ def zygote_filter(arch: str) -> bytes:
     """Build the filter for everything in the sandbox: programs, processes, a mount namespace, confinement."""
     number = numbers(arch, PROGRAM, CHECKED, PROCESSES, ZYGOTE)
     rules: dict[int, Rule] = dict.fromkeys(number.values(), ALLOW)
-    rules[number["clone"]] = Argument(0, (0,), mask=_CLONE_NAMESPACES)
+    rules[number["clone"]] = argument(0, (0,), mask=_CLONE_NAMESPACES)
     rules[number["clone3"]] = REFUSE | errno.ENOSYS
-    rules[number["unshare"]] = Argument(0, (_CLONE_NEWNS,))
-    rules[number["ioctl"]] = Argument(1, _IOCTL)
+    rules[number["unshare"]] = argument(0, (_CLONE_NEWNS,))
+    rules[number["ioctl"]] = argument(1, _IOCTL)
     return assemble(arch, rules)
 
 
@@ -171,7 +154,7 @@ def _search(bounds: list[tuple[int, Rule]]) -> list[Instruction]:
     """Build a binary search: fall through below the middle bound, otherwise jump over the left half."""
     if len(bounds) == 1:
         rule = bounds[0][1]
-        return rule.code() if isinstance(rule, Argument) else [(_RETURN, 0, 0, rule)]
+        return [(_RETURN, 0, 0, rule)] if isinstance(rule, int) else list(rule)
     middle = len(bounds) // 2
     left, right = _search(bounds[:middle]), _search(bounds[middle:])
     if len(left) < 256:

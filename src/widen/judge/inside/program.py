@@ -8,18 +8,16 @@ program that takes over this process gains nothing: it could choose its answers 
 from __future__ import annotations
 
 import atexit
-import io
 import operator
 import os
 import sys
 import types
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TextIO
 
 from . import wire
 
-STDOUT = 1
 _DETAIL = 400
 
 
@@ -62,8 +60,8 @@ def _run_once(source: str, text: bytes, stdin: int) -> list[str] | None:
         text = text[os.write(stdin, text) :]
     os.lseek(stdin, 0, os.SEEK_SET)
     os.dup2(stdin, 0)
-    theirs = _text(io.BufferedReader(io.FileIO(0, closefd=False)))
-    ours = _text(io.BufferedWriter(io.FileIO(STDOUT, "w", closefd=False)))
+    theirs = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115 - the program's own
+    ours = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     for name, stream in (("stdin", theirs), ("__stdin__", theirs), ("stdout", ours), ("__stdout__", ours)):
         setattr(sys, name, stream)
     module = _module("__main__")
@@ -71,11 +69,7 @@ def _run_once(source: str, text: bytes, stdin: int) -> list[str] | None:
     return failure or _attempt(lambda: _finish(ours))
 
 
-def _text(raw: io.BufferedReader | io.BufferedWriter) -> io.TextIOWrapper:
-    return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
-
-
-def _finish(stdout: io.TextIOWrapper) -> None:
+def _finish(stdout: TextIO) -> None:
     """Do what the interpreter does at exit, in its order: join threads, call exit functions, flush."""
     threading: Any = sys.modules.get("threading")  # not imported here: every fork would copy it
     for thread in threading.enumerate() if threading is not None else ():
@@ -198,10 +192,6 @@ class Objects:
             self.channel.send(self.answer({}, reply))
 
 
-def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: function(b, a)
-
-
 _MUTABLE = frozenset([list, dict, set, bytearray])
 _BITWISE = ("and_", "or_", "xor", "lshift", "rshift")
 ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", *_BITWISE)
@@ -211,7 +201,6 @@ _CASTS = (str, repr, bool, int, float, complex, bytes, format, hash, dir)
 _BUILTINS = (*_CASTS, setattr, delattr, len, abs, round, reversed, isinstance, iter, next)
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in (*ARITHMETIC, *COMPARISONS, *_OTHERS)},
-    **{f"r{name}": _swapped(getattr(operator, name)) for name in ARITHMETIC},
     **{function.__name__: function for function in _BUILTINS},
     "attr": getattr,
 }

@@ -147,18 +147,16 @@ class Link:
         if tag == "h":
             return Remote(self, number)
         if tag == "x":
-            return self._exception_class(number, _exactly(str, body[1]), _exactly(list, body[2]))
+            # A local class for the program's exception class, so that `except Name:` in a test works.
+            if number not in self.exceptions:
+                name, bases = _exactly(str, body[1]), _exactly(list, body[2])
+                base = next(filter(None, map(_builtin_exception, bases)), Exception)
+                self.exceptions[number] = base if base.__name__ == name else type(name, (base,), {})
+            return self.exceptions[number]
         if tag == "module":
             # The examiner's own copy of a harmless module; any other module stays in the program.
             return (sys.modules.get(body[1]) if body[1] in HARMLESS else None) or Remote(self, number)
         raise wire.WireError("a value of unknown kind")
-
-    def _exception_class(self, number: int, name: str, bases: list[Any]) -> type[Exception]:
-        """Return a local class for the program's exception class, so that `except Name:` in a test works."""
-        if number not in self.exceptions:
-            base = next(filter(None, map(_builtin_exception, bases)), Exception)
-            self.exceptions[number] = base if base.__name__ == name else type(name, (base,), {})
-        return self.exceptions[number]
 
 
 def _exactly(kind: type[Any], value: Any) -> Any:
@@ -189,15 +187,6 @@ class Remote:
         if name.startswith("__") and name not in _SPECIAL:
             raise AttributeError(f"{name!r} of a program's object is not available to tests")
         return self.remote_link.operate("attr", self, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.remote_link.operate("setattr", self, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        self.remote_link.operate("delattr", self, name)
-
-    def __iter__(self) -> Any:
-        return self.remote_link.operate("iter", self)
 
     def __instancecheck__(self, other: Any) -> bool:
         return isinstance(other, Remote) and bool(self.remote_link.operate("isinstance", other, self))
@@ -234,7 +223,7 @@ def _operator(name: str, *, reflected: bool = False) -> Callable[[Remote, Any], 
 
     def method(self: Remote, other: Any) -> Any:
         if isinstance(other, Remote):
-            answer = self.remote_link.operate(f"r{name}" if reflected else name, self, other)
+            answer = self.remote_link.operate(name, self, other)  # Python tries the left operand first: never reflected
             return bool(answer) if name in COMPARISONS else answer
         plain = self.remote_link.plain(self.remote_number)
         if isinstance(plain, Remote):
@@ -248,7 +237,7 @@ def _install() -> None:
     casts: dict[str, Callable[[Any], Any]] = {"len": int, "str": str, "repr": str, "hash": int, "bool": bool}
     casts |= {"int": int, "float": float, "complex": complex, "bytes": bytes, "index": int, "format": str, "dir": list}
     same = ("next", "abs", "round", "reversed", "neg", "pos", "invert", "getitem", "setitem", "delitem")
-    for verb in (*casts, *same):
+    for verb in (*casts, *same, "iter", "setattr", "delattr"):
         setattr(Remote, f"__{verb}__", _forward(verb, casts.get(verb, lambda value: value)))
     for verb in ARITHMETIC:
         setattr(Remote, f"__{verb.rstrip('_')}__", _operator(verb))

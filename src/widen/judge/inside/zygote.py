@@ -38,20 +38,7 @@ _PRELOADED = "bisect collections copy functools heapq itertools json math operat
 _tried: set[str] = set()
 
 
-class Setup(NamedTuple):  # not a dataclass: that module imports `inspect`, which every fork would copy
-    """What the judge sends once, at the start."""
-
-    bounds: dict[str, int]
-    program_filter: confine.Filter
-    examiner_filter: confine.Filter
-    packages: tuple[str, ...]
-    alone: bool  # a program is a single process: killing that process ends the program
-    jobs: int
-    exams: int
-    findings: int
-
-
-class Examiner(NamedTuple):
+class Examiner(NamedTuple):  # not a dataclass: that module imports `inspect`, which every fork would copy
     """The current examiner and the pipes (reader, writer) between it, the program and the zygote."""
 
     pid: int
@@ -66,7 +53,7 @@ def main() -> NoReturn:
     """Set up, report "ready", then serve commands until the judge closes the pipe."""
     setup = _read_setup()
     confine.become_zygote()
-    confine.fresh_tmp(setup.bounds, replace=False)
+    confine.fresh_tmp(setup["bounds"], replace=False)
     _tidy()
     status = wire.Channel(0, 1)
     status.send({"ready": True})
@@ -83,16 +70,17 @@ def main() -> NoReturn:
         status.send(ending)
         if ending["examiner"] != 0:
             os._exit(3)  # a report may be cut off, a job half read: the judge starts a fresh sandbox
-        confine.fresh_tmp(setup.bounds, replace=True)
+        confine.fresh_tmp(setup["bounds"], replace=True)
         used += 1
         if not healthy or used == _TERM:
             _dismiss(current)
             current, used = _hire(setup), 0
 
 
-def _read_setup() -> Setup:
-    raw = wire.Channel(0, -1).receive()
-    sys.path[:] = [path for path in sys.path if path not in ("", os.environ.get("PYTHONPATH"))] + raw["path"]
+def _read_setup() -> dict[str, Any]:
+    """Read what `Worker` sends at the start."""
+    setup: dict[str, Any] = wire.Channel(0, -1).receive()
+    sys.path[:] = [path for path in sys.path if path not in ("", os.environ.get("PYTHONPATH"))] + setup["path"]
     os.environ.pop("PYTHONPATH", None)
     sys.argv[:] = ["program"]
     for name in _PRELOADED.split():
@@ -100,21 +88,17 @@ def _read_setup() -> Setup:
     quitter = import_module("_sitebuiltins").Quitter
     for name in ("exit", "quit"):  # what `site` would have added
         setattr(builtins, name, quitter(name, "Ctrl-D"))
-    bounds = raw["bounds"]
+    bounds = setup["bounds"]
     # Descriptors arrive under whatever numbers the judge had. Move them to 3, 4, 5, close all others, and forbid large
     # numbers: from here on, closing up to the limit closes everything.
-    pipes = _keep([raw["jobs"], raw["exams"], raw["findings"]], [0, 1, 2])
+    pipes = ("jobs", "exams", "findings")
+    setup.update(zip(pipes, _keep([setup[name] for name in pipes], [0, 1, 2])))  # noqa: B905 - Python 3.9
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(_OWN_FILES, bounds["open_files"]),) * 2)
     _thread.stack_size(bounds["thread_stack_bytes"])
-    programs, examiners = (bytes.fromhex(raw[name]) for name in ("program_filter", "examiner_filter"))
-    return Setup(
-        bounds,
-        confine.Filter(len(programs) // 8, programs),
-        confine.Filter(len(examiners) // 8, examiners),
-        tuple(raw["packages"]),
-        raw["alone"],
-        *pipes,
-    )
+    for name in ("program_filter", "examiner_filter"):
+        code = bytes.fromhex(setup[name])
+        setup[name] = confine.Filter(len(code) // 8, code)
+    return setup
 
 
 def _tidy() -> None:
@@ -125,11 +109,11 @@ def _tidy() -> None:
     gc.disable()
 
 
-def _hire(setup: Setup) -> Examiner:
+def _hire(setup: dict[str, Any]) -> Examiner:
     to_program, to_examiner, output, begin, done = (os.pipe() for _ in range(5))
     pid = confine.fork()
     if pid == 0:
-        ends = [to_examiner[0], to_program[1], output[0], begin[0], done[1], setup.exams, setup.findings]
+        ends = [to_examiner[0], to_program[1], output[0], begin[0], done[1], setup["exams"], setup["findings"]]
         _child(lambda: _be_examiner(setup, ends))
     os.close(begin[0])
     os.close(done[1])  # only the examiner holds it: its death reads as an end of file
@@ -144,14 +128,16 @@ def _dismiss(current: Examiner) -> None:
         os.close(fd)
 
 
-def _run(setup: Setup, current: Examiner, cpu_seconds: int, wall_seconds: float) -> tuple[dict[str, Any], bool]:
+def _run(
+    setup: dict[str, Any], current: Examiner, cpu_seconds: int, wall_seconds: float
+) -> tuple[dict[str, Any], bool]:
     """Run one program; return how it ended and whether the examiner and its pipes are fit for the next one."""
     pid = confine.fork()
     if pid == 0:
         _child(lambda: _be_program(setup, current, cpu_seconds))
     os.write(current.begin, struct.pack(">I", pid))
     word, timed_out, seconds = _wait(pid, current, wall_seconds)
-    code, usage, swept = _sweep(pid, setup.alone)
+    code, usage, swept = _sweep(pid, setup["alone"])
     ending = {
         "exit": code,
         "cpu": usage.ru_utime + usage.ru_stime,
@@ -160,12 +146,12 @@ def _run(setup: Setup, current: Examiner, cpu_seconds: int, wall_seconds: float)
         "examiner": 1 if word in (b"", examiner.LOST) else 0,
         "swept": swept,
     }
-    return ending, setup.alone and word == examiner.FIT and _empty(current)
+    return ending, bool(setup["alone"]) and word == examiner.FIT and _empty(current)
 
 
-def _preload(setup: Setup, wanted: int) -> bool:
+def _preload(setup: dict[str, Any], wanted: int) -> bool:
     """Import a heavy package when the first program asks for it, so that every later child inherits it."""
-    names = [name for bit, name in enumerate(setup.packages) if wanted >> bit & 1 and name not in _tried]
+    names = [name for bit, name in enumerate(setup["packages"]) if wanted >> bit & 1 and name not in _tried]
     for name in names:
         _tried.add(name)
         with suppress(Exception):  # the program imports it again and sees the error
@@ -241,8 +227,8 @@ def _child(body: Callable[[], None]) -> NoReturn:
         os._exit(code)
 
 
-def _be_program(setup: Setup, current: Examiner, cpu_seconds: int) -> None:
-    job = wire.Channel(setup.jobs, -1).receive(wire.JOB_LIMIT)
+def _be_program(setup: dict[str, Any], current: Examiner, cpu_seconds: int) -> None:
+    job = wire.Channel(setup["jobs"], -1).receive(wire.JOB_LIMIT)
     os.chdir("/tmp")  # in the child: the zygote's own working folder would keep an old /tmp alive
     for name, text in job.get("files", {}).items():
         with open(name, "w", encoding="utf-8") as file:
@@ -254,7 +240,7 @@ def _be_program(setup: Setup, current: Examiner, cpu_seconds: int) -> None:
     kept = _keep(wanted, [nowhere, stdout, nowhere])
     for fd in (*kept[:2], 1):
         fcntl.fcntl(fd, fcntl.F_SETFL, 0)  # the previous program may have set a flag on a shared pipe
-    confine.confine(setup.bounds, cpu_seconds=cpu_seconds, allowed=setup.program_filter)
+    confine.confine(setup["bounds"], cpu_seconds=cpu_seconds, allowed=setup["program_filter"])
     channel = wire.Channel(kept[0], kept[1])
     channel.send(["here"])  # the job is read completely: the next child will find the next job
     gc.enable()
@@ -268,12 +254,12 @@ def _be_program(setup: Setup, current: Examiner, cpu_seconds: int) -> None:
         program.serve(channel, job["source"])
 
 
-def _be_examiner(setup: Setup, ends: list[int]) -> None:
+def _be_examiner(setup: dict[str, Any], ends: list[int]) -> None:
     gc.enable()
     kept = _keep(ends, [os.open("/dev/null", os.O_RDWR)] * 3)
     os.set_blocking(kept[1], False)
-    confine.confine(setup.bounds, cpu_seconds=3600, allowed=setup.examiner_filter)
-    examiner.attend(*kept, limit=setup.bounds["output_bytes"])
+    confine.confine(setup["bounds"], cpu_seconds=3600, allowed=setup["examiner_filter"])
+    examiner.attend(*kept, limit=setup["bounds"]["output_bytes"])
 
 
 def _keep(keep: list[int], standard: list[int]) -> list[int]:
