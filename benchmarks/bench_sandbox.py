@@ -8,7 +8,6 @@ Measured, interleaved in one run, two workers each:
     evaluation; from a lean process, its best case. Where the package is missing, the same method written out here (a
     Manager and a Process a program); the table says which.
     request/reply   our judge, one program at a time handed to each worker
-    pipelined       our judge as it comes (`queue=4`)
     20 tests        one program with 20 assertions: time a test, on one worker
 """
 
@@ -124,17 +123,15 @@ def measure(rounds: int, count: int) -> tuple[dict[str, list[float]], str, objec
     columns: dict[str, list[float]] = {
         "human-eval, /s": [],
         "request/reply, /s": [],
-        "pipelined, /s": [],
         "20 tests, ms a test": [],
         "load average": [],
     }
     whose = ""
-    with Sandbox(workers=2, queue=1) as one, Sandbox(workers=2) as many, Sandbox(workers=1) as single:
+    with Sandbox(workers=2) as many, Sandbox(workers=1) as single:
         for number in range(rounds):
             rate, whose = human_eval(max(40, count // 4))
             columns["human-eval, /s"].append(rate)
-            columns["request/reply, /s"].append(ours(one, count, number))
-            columns["pipelined, /s"].append(ours(many, count, number))
+            columns["request/reply, /s"].append(ours(many, count, number))
             columns["20 tests, ms a test"].append(twenty_tests(single, count // 4, number))
             columns["load average"].append(os.getloadavg()[0])
         return columns, whose, many.protections
@@ -144,7 +141,7 @@ def table(columns: dict[str, list[float]], whose: str, protections) -> str:
     middle = {name: statistics.median(values) for name, values in columns.items()}
     ratios = {
         name: [a / b for a, b in zip(columns[f"{name}, /s"], columns["human-eval, /s"], strict=True)]
-        for name in ("request/reply", "pipelined")
+        for name in ("request/reply",)
     }
     lines = ["| what | median | least | most |", "|---|---|---|---|"]
     lines += [

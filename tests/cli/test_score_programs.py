@@ -5,6 +5,7 @@ import json
 import pytest
 
 from widen.cli.__main__ import main
+from widen.judge import selftest
 from widen.metrics.passes import pass_at_k
 from widen.run.questions import task_questions
 from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings, read_samples
@@ -47,8 +48,9 @@ def write_samples(path, programs, names=None):
 
 
 @pytest.fixture
-def place(tmp_path):
-    """Problems, and a run with four programs of each."""
+def place(tmp_path, monkeypatch):
+    """Problems, and a run with four programs of each. Sandboxes open without their self-test."""
+    monkeypatch.setattr(selftest, "ATTACKS", {})
     (tmp_path / "problems.jsonl").write_text("".join(json.dumps(p) + "\n" for p in PROBLEMS))
     write_samples(tmp_path / "runs" / "lm" / "samples" / "t0.7-x.jsonl", DRAWN)
     return tmp_path

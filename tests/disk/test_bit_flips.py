@@ -24,7 +24,7 @@ from widen.sample.prompts import Prompt
 from widen.sample.writer import SamplesWriter
 from widen.train.log import Log
 
-FLIPS = 40
+FLIPS = 16
 
 
 def flips(path: Path, seed: int = 0):
@@ -173,13 +173,13 @@ def test_every_error_of_a_damaged_log_names_it(tmp_path):
 
 def test_verdicts(tmp_path):
     path = tmp_path / "mbpp.jsonl"
-    with VerdictFile(path) as file:
+    with VerdictFile(path, Verdict) as file:
         for number in range(5):
             file.add(f"key{number}", Verdict(status="passed", tests_passed=number, tests=9, seconds=0.25))
 
     def read():
         try:
-            with VerdictFile(path) as file:
+            with VerdictFile(path, Verdict) as file:
                 known = dict(file.known)
         except RuntimeWarning as warning:
             raise ValueError(warning) from None

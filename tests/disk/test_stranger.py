@@ -6,7 +6,7 @@ import pytest
 
 from widen.cli.__main__ import main
 from widen.disk.inside import inside, tree_inside
-from widen.judge.verdict import VerdictFile
+from widen.judge.verdict import Verdict, VerdictFile
 from widen.models import checkpoint
 from widen.models.convert import save_pretrained
 from widen.models.tiny_llama import LlamaShape, TinyLlama
@@ -122,7 +122,7 @@ def test_nothing_is_written_through_a_link(run, tmp_path):
         lambda: write_report([tmp_path / "other"], run.path / "report.html", figures=False),
         lambda: run.write(run.path / "scores" / "b.json", {}),
         lambda: write_samples(run.path / "samples" / "t=2.jsonl"),
-        lambda: VerdictFile(run.path / "verdicts.jsonl").__enter__(),
+        lambda: VerdictFile(run.path / "verdicts.jsonl", Verdict).__enter__(),
         lambda: list(files_of(run.path)),
     ):
         with pytest.raises(ValueError, match=r"symbolic link|leads out"):

@@ -1,12 +1,11 @@
 """The judges on small programs: what passes, what fails, and what it is called."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sandbox_shared import LIMITS, assertions, contest, shared
+from sandbox_shared import LIMITS, assertions, contest, only, shared
 
 from widen.judge import (
     STATUSES,
@@ -20,7 +19,6 @@ from widen.judge import (
     Verdict,
     counts,
     judge_programs,
-    selftest,
 )
 from widen.metrics.passes import pass_at_k
 
@@ -142,15 +140,14 @@ def test_wrong_programs_are_called_by_their_names(source, status, words):
 
 @sandbox
 def test_a_timeout_is_a_timeout_whoever_takes_the_time(monkeypatch):
-    monkeypatch.setattr(selftest, "attacks", lambda *args, **kwargs: [])
-    with Sandbox(limits=Limits(wall_seconds=0.3), workers=2) as quick:
+    only(monkeypatch)
+    with Sandbox(limits=Limits(wall_seconds=0.15), workers=2) as quick:
         programs = [
             Program(problem="p", source=f"def f(x):\n    {body}", tests=("assert f(1) == 2",))
             for body in ("while True: pass", "import time; time.sleep(60)")
         ]
-        programs.append(Program(problem="p", source="while True: pass", tests=("assert f(1) == 2",)))
         verdicts = judge_programs(Assertions(), programs, sandbox=quick)
-        assert [v.status for v in verdicts] == ["timeout"] * 3
+        assert [v.status for v in verdicts] == ["timeout"] * 2
         assert "wall-clock" in verdicts[1].detail
         # A test that goes on for ever is as bad as a program that does, and the sandbox is there again afterwards.
         assert assertions("def f(x): return x", "while True: f(1)", sandbox=quick).status == "timeout"
@@ -276,17 +273,17 @@ def test_verdicts_come_in_the_order_of_the_programs_and_equal_programs_run_once(
 @sandbox
 def test_a_hundred_programs_later_the_sandbox_is_as_good_as_new():
     programs = [
-        Program(problem="p", source=f"def f(x): return x + {i}", tests=(f"assert f(1) == {i + 1}",)) for i in range(270)
+        Program(problem="p", source=f"def f(x): return x + {i}", tests=(f"assert f(1) == {i + 1}",)) for i in range(150)
     ]
     assert all(v.passed for v in judge_programs(Assertions(), programs, sandbox=shared()))
 
 
 @sandbox
 def test_the_key_of_a_verdict_knows_limits_interpreter_and_tests():
-    from widen.judge.judging import program_key
+    from widen.judge.judging import judge_settings, program_key
 
     program = Program(problem="p", source="x", tests=("assert x",))
-    settings = {**Assertions().settings(), **shared().settings()}
+    settings = judge_settings(Assertions(), shared())
     other = [
         replace(program, source="y"),
         replace(program, tests=("assert y",)),
@@ -339,16 +336,13 @@ def test_limits_out_of_range_are_refused_by_name(wrong):
         Limits(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"queue": 0}, {"packages": tuple("abcdefgh")}])
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"packages": tuple("abcdefgh")}])
 def test_a_pool_out_of_range_is_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Sandbox(**wrong)
 
 
-def test_a_verdict_goes_to_json_and_back():
-    verdict = Verdict(status="failed", detail="d", tests_passed=1, tests=3, seconds=0.5, apart=True)
-    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
-    assert not verdict.passed
+def test_a_status_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="status='fine'"):
         Verdict(status="fine", tests_passed=0, tests=0, seconds=0.0)
     assert len(set(STATUSES)) == 7
@@ -359,6 +353,6 @@ def test_the_page_on_programs_says_what_happens(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "metrics" / "programs.md").read_text()
     (block,) = re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(selftest, "attacks", lambda *args, **kwargs: [])
+    only(monkeypatch)
     exec(compile(block, "programs.md", "exec"), {})
     assert len((tmp_path / "verdicts.jsonl").read_text().splitlines()) == 2

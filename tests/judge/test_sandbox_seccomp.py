@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from widen.judge import seccomp, syscalls
+from widen.judge import seccomp
+from widen.judge.seccomp import CHECKED, PROCESSES, PROGRAM, ZYGOTE, numbers
 
 ARCHES = ("x86_64", "aarch64")
 EPERM, ENOSYS = seccomp.REFUSE | errno.EPERM, seccomp.REFUSE | errno.ENOSYS
@@ -19,7 +20,7 @@ EPERM, ENOSYS = seccomp.REFUSE | errno.EPERM, seccomp.REFUSE | errno.ENOSYS
 def verdict(program: bytes, arch: str, number: int, *args: int) -> int:
     """What the kernel would return: load word, AND, jumps, return are the only instructions in use."""
     words = [*args, *[0] * (6 - len(args))]
-    data = struct.pack("<IIQ6Q", number, syscalls.AUDIT_ARCH[arch], 0, *words)
+    data = struct.pack("<IIQ6Q", number, seccomp.AUDIT_ARCH[arch], 0, *words)
     code = list(struct.iter_unpack("<HBBI", program))
     accumulator, at = 0, 0
     while True:
@@ -45,8 +46,8 @@ def verdict(program: bytes, arch: str, number: int, *args: int) -> int:
 @pytest.mark.parametrize("processes", [False, True])
 def test_exactly_the_named_calls_pass(arch, processes):
     program = seccomp.program_filter(arch, processes=processes)
-    allowed = set(syscalls.program(arch).values()) | (set(syscalls.processes(arch).values()) if processes else set())
-    checked = set(syscalls.checked(arch).values())
+    allowed = set(numbers(arch, PROGRAM).values()) | (set(numbers(arch, PROCESSES).values()) if processes else set())
+    checked = set(numbers(arch, CHECKED).values())
     for number in set(range(600)) - checked:
         assert (verdict(program, arch, number) == seccomp.ALLOW) == (number in allowed), number
         assert verdict(program, arch, number) in (seccomp.ALLOW, EPERM)
@@ -54,7 +55,7 @@ def test_exactly_the_named_calls_pass(arch, processes):
 
 @pytest.mark.parametrize("arch", ARCHES)
 def test_arguments_decide_where_the_call_alone_does_not(arch):
-    number = syscalls.checked(arch)
+    number = numbers(arch, CHECKED)
     program = seccomp.program_filter(arch, processes=False)
     thread, fork, new_user = 0x003D0F00, 0x01200011, 0x10000000
     assert verdict(program, arch, number["clone"], thread) == seccomp.ALLOW
@@ -73,8 +74,8 @@ def test_arguments_decide_where_the_call_alone_does_not(arch):
     assert verdict(many, arch, number["clone"], fork | new_user) == EPERM
     zygote = seccomp.zygote_filter(arch)
     assert verdict(zygote, arch, number["clone"], fork | new_user) == EPERM
-    assert verdict(zygote, arch, syscalls.zygote(arch)["unshare"], 0x20000) == seccomp.ALLOW
-    assert verdict(zygote, arch, syscalls.zygote(arch)["unshare"], new_user) == EPERM
+    assert verdict(zygote, arch, numbers(arch, ZYGOTE)["unshare"], 0x20000) == seccomp.ALLOW
+    assert verdict(zygote, arch, numbers(arch, ZYGOTE)["unshare"], new_user) == EPERM
 
 
 @pytest.mark.parametrize("arch", ARCHES)
@@ -100,7 +101,7 @@ def test_a_program_may_do_nothing_that_the_zygote_may_not(arch):
 
 
 def test_a_large_filter_jumps_far():
-    rules = {2 * number: seccomp.Argument(0, (number,)) for number in range(300)}
+    rules = {2 * number: seccomp.argument(0, (number,)) for number in range(300)}
     program = seccomp.assemble("x86_64", rules)
     for number in range(300):
         assert verdict(program, "x86_64", 2 * number, number) == seccomp.ALLOW
@@ -114,12 +115,11 @@ def test_numbers_are_the_kernels():
     if not header.exists():
         pytest.skip("needs the kernel's headers: apt-get install linux-libc-dev")
     kernel = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)", header.read_text())}
-    for table in (syscalls.program, syscalls.checked, syscalls.processes, syscalls.zygote):
-        for name, number in table("x86_64").items():
-            assert kernel[name] == number
+    for name, number in numbers("x86_64", PROGRAM, CHECKED, PROCESSES, ZYGOTE).items():
+        assert kernel[name] == number
 
 
 def test_an_unknown_machine_is_refused(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "vax")
     with pytest.raises(ValueError, match="vax"):
-        syscalls.machine()
+        seccomp.machine()

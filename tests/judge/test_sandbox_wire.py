@@ -49,7 +49,7 @@ def there_and_back(value):
     return wire.decode(json.loads(json.dumps(wire.encode(value, refuse))), refuse)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(values)
 def test_a_plain_value_comes_back_with_its_type(value):
     back = there_and_back(value)
@@ -187,4 +187,4 @@ def test_frames_that_arrive_together_are_read_apart():
 
 def test_a_message_too_long_to_be_received_is_not_sent():
     with pytest.raises(wire.WireError, match="over the limit"):
-        wire.Channel(-1, -1).send_bytes(bytes(wire.FRAME_LIMIT + 1))
+        wire.Channel(-1, -1).send("x" * wire.FRAME_LIMIT)

@@ -5,6 +5,7 @@
   widen score runs/*/ --decodings grid                             77 decodings: temperatures, and truncation before or after heat
   widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv, files of widen sample)
   widen score reference.txt runs/NAME --embedder PATH              all samples of a run; widen report shows the scores
+  widen score --checker own.py:check runs/NAME                     answers that a function of yours checks, run in a sandbox
   widen score --task mbpp test.jsonl runs/NAME                     programs drawn by widen sample --task mbpp --prompts test.jsonl
 
 For a run: exact under every decoding, without sampling; recall is the expected share of right answers seen in N samples.
@@ -49,11 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     runs.add_argument("--num-samples", type=int, metavar="N", help="N of the sampled recall (default: the config's)")
     runs.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    from .score_checker import add_arguments as add_checker_arguments
     from .score_programs import add_arguments as add_program_arguments
     from .score_texts import add_arguments as add_text_arguments
 
     add_text_arguments(parser.add_argument_group("texts"))
     add_program_arguments(parser.add_argument_group("programs"))
+    add_checker_arguments(parser.add_argument_group("a checker of your own"))
 
 
 def main(options: argparse.Namespace) -> int:
@@ -70,13 +73,21 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _score(options: argparse.Namespace) -> int:
+    if options.checker is not None:
+        if options.task is not None:
+            raise ValueError("--checker and --task: give one of them")
+        from .score_checker import main as checked
+
+        return checked(options)
+    if options.checker_file:
+        raise ValueError("--checker-file is for --checker FILE.py:FUNCTION")
     if options.task is not None:
         from .score_programs import main as programs
 
         return programs(options)
     for flag in ("ks", "fenced", "wall_seconds"):
         if getattr(options, flag):
-            raise ValueError(f"--{flag.replace('_', '-')} is for programs: name their task with --task")
+            raise ValueError(f"--{flag.replace('_', '-')} is for programs (--task) and checkers (--checker)")
     if all(path.is_dir() for path in options.paths):
         return _runs(options)
     if len(options.paths) < 2 or options.paths[0].is_dir():

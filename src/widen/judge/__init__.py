@@ -12,6 +12,7 @@ expected answer, and nothing that it writes is a verdict. This package imports n
 
 from __future__ import annotations
 
+from .checker import Checked, run_checker
 from .judges import Assertions, Exchange, Judge, MathQAPython, Program, StdinStdout
 from .judging import counts, judge_programs
 from .limits import Limits
@@ -22,6 +23,7 @@ from .verdict import STATUSES, Count, Verdict, VerdictFile
 __all__ = [
     "STATUSES",
     "Assertions",
+    "Checked",
     "Count",
     "Exchange",
     "Judge",
@@ -36,4 +38,5 @@ __all__ = [
     "VerdictFile",
     "counts",
     "judge_programs",
+    "run_checker",
 ]

@@ -9,17 +9,19 @@ from __future__ import annotations
 import itertools
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _COUNT = itertools.count()
 
 
+@dataclass(frozen=True)
 class MemoryGroup:
     """One cgroup; `close` removes it."""
 
-    def __init__(self, folder: Path, limit_file: str, events_file: str) -> None:
-        self.folder, self.limit_file, self.events_file = folder, limit_file, events_file
+    folder: Path
+    events_file: str
 
     def kills(self) -> int:
         """Return how many processes of this group the kernel has killed because memory ran out."""
@@ -37,7 +39,18 @@ class MemoryGroup:
 
 def memory_group(limit_bytes: int) -> MemoryGroup | None:
     """Create a group with this limit below our own; return None if that is not allowed."""
-    for parent, limit_file, events_file in _candidates():
+    try:
+        own = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return None
+    for _, controllers, path in own:
+        if "memory" in controllers.split(","):
+            parent, limit_file, events_file = _ROOT / "memory", "memory.limit_in_bytes", "memory.oom_control"
+        elif controllers == "":
+            parent, limit_file, events_file = _ROOT, "memory.max", "memory.events"
+        else:
+            continue
+        parent /= path.lstrip("/")
         _remove_orphans(parent)
         folder = parent / f"widen-{os.getpid()}-{next(_COUNT)}"
         try:
@@ -46,7 +59,7 @@ def memory_group(limit_bytes: int) -> MemoryGroup | None:
             continue
         try:
             (folder / limit_file).write_text(str(limit_bytes))
-            return MemoryGroup(folder, limit_file, events_file)
+            return MemoryGroup(folder, events_file)
         except OSError:  # no memory controller in this tree
             folder.rmdir()
     return None
@@ -58,19 +71,3 @@ def _remove_orphans(parent: Path) -> None:
         if not Path("/proc", folder.name.split("-")[1]).exists():
             with suppress(OSError):
                 folder.rmdir()
-
-
-def _candidates() -> list[tuple[Path, str, str]]:
-    """Return our own group in the tree of either version."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            found.append((_ROOT / "memory" / path.lstrip("/"), "memory.limit_in_bytes", "memory.oom_control"))
-        elif controllers == "":
-            found.append((_ROOT / path.lstrip("/"), "memory.max", "memory.events"))
-    return found

@@ -17,7 +17,7 @@ CODE = "/widen/code"
 _HERE = Path(__file__).resolve().parent
 
 _DESCRIBE = """
-import importlib.util, json, os, pathlib, sys, sysconfig
+import importlib.metadata, importlib.util, json, os, pathlib, sys, sysconfig
 found = {}
 for name in sys.argv[1:]:
     spec = importlib.util.find_spec(name)
@@ -25,21 +25,18 @@ for name in sys.argv[1:]:
         found[name] = None
         continue
     folder = pathlib.Path(list(spec.submodule_search_locations)[0]).resolve()
-    version = ""
     try:
-        from importlib.metadata import version as v
-        version = v(name)
-    except Exception:
-        pass
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        version = ""
     libs = folder.parent / (name + ".libs")
     found[name] = [str(folder), str(libs) if libs.is_dir() else None, version]
 base = getattr(sys, "_base_executable", None) or sys.executable
 paths = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
 paths["installed_platbase"] = sys.base_exec_prefix
 libraries = {os.path.realpath(sysconfig.get_path(name, vars=paths)) for name in ("stdlib", "platstdlib")}
-place = {"executable": os.path.realpath(base), "prefix": os.path.realpath(sys.base_prefix)}
-place["libraries"] = sorted(libraries)
-print(json.dumps({**place, "version": list(sys.version_info[:3]), "found": found}))
+print(json.dumps({"executable": os.path.realpath(base), "prefix": os.path.realpath(sys.base_prefix),
+                  "libraries": sorted(libraries), "version": list(sys.version_info[:3]), "found": found}))
 """
 
 
@@ -47,19 +44,15 @@ print(json.dumps({**place, "version": list(sys.version_info[:3]), "found": found
 class Interpreter:
     """A base interpreter and packages.
 
-    `binds` are pairs (host path, path inside), all read-only. `hidden` are folders inside that appear empty.
+    `versions` are those that a verdict depends on. `binds` are pairs (host path, path inside), all read-only. `hidden`
+    are folders inside that appear empty.
     """
 
     executable: str
-    version: str
+    versions: dict[str, str]
     packages: tuple[str, ...]
-    package_versions: tuple[str, ...]
     binds: tuple[tuple[str, str], ...]
     hidden: tuple[str, ...]
-
-    def fingerprint(self) -> dict[str, str]:
-        """Return the versions that a verdict depends on."""
-        return {"python": self.version, **dict(zip(self.packages, self.package_versions, strict=True))}
 
 
 def find_interpreter(python: str | None, packages: tuple[str, ...]) -> Interpreter:
@@ -88,9 +81,11 @@ def find_interpreter(python: str | None, packages: tuple[str, ...]) -> Interpret
             binds.append((libs, f"{SITE}/{name}.libs"))
     return Interpreter(
         executable=about["executable"],
-        version=".".join(map(str, about["version"])),
+        versions={
+            "python": ".".join(map(str, about["version"])),
+            **{name: place[2] for name, place in about["found"].items()},
+        },
         packages=packages,
-        package_versions=tuple(place[2] for place in about["found"].values()),
         binds=tuple(binds),
         hidden=_installed(base),
     )

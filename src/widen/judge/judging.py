@@ -6,9 +6,8 @@ process, and only that run counts. The first test needs no second run.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+import signal
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from typing import Any
 from .judges import Judge, Program
 from .limits import Limits
 from .sandbox import Sandbox
-from .verdict import Count, Verdict, VerdictFile
+from .verdict import Count, Verdict, VerdictFile, content_key
 from .worker import Job, Outcome
 
 _DETAIL = 600  # longest detail of a verdict
@@ -34,16 +33,14 @@ def judge_programs(
 ) -> list[Verdict]:
     """Judge programs in a sandbox.
 
-    Special cases:
-        Programs with the same text and tests are run once. With `verdicts_path`, a program that already has a verdict
-        in the file is not run again. If the judge cannot handle what a program did, that program's verdict is `error`;
-        the others are still judged.
+    Programs with the same text and tests are run once. If the judge cannot handle what a program did, that program's
+    verdict is `error`, and the others are still judged.
 
     Args:
         judge: how to test programs.
         programs: what to test.
         sandbox: an open sandbox.
-        verdicts_path: a JSON-lines file; every verdict is appended to it at once.
+        verdicts_path: a JSON-lines file; every verdict is appended at once, and a program in it is not run again.
         progress: called with (programs judged, all programs) after each verdict.
 
     Returns:
@@ -51,19 +48,19 @@ def judge_programs(
     """
     for program in programs:
         judge.check(program)
-    settings = {**judge.settings(), **sandbox.settings()}
+    settings = judge_settings(judge, sandbox)
     keys = [program_key(program, settings) for program in programs]
     with ExitStack() as stack:
-        file = stack.enter_context(VerdictFile(verdicts_path)) if verdicts_path is not None else None
+        file = stack.enter_context(VerdictFile(verdicts_path, Verdict)) if verdicts_path is not None else None
         known = dict(file.known) if file is not None else {}
         trials = {key: _Trial(judge, program) for key, program in zip(keys, programs, strict=True) if key not in known}
         repeats = Counter(keys)
         done = len(keys) - sum(repeats[key] for key in trials)
-        jobs = deque(replace(trial.first(), tag=key) for key, trial in trials.items())
+        jobs = deque(replace(trial.job(), tag=key) for key, trial in trials.items())
         for job, outcome in sandbox.stream(jobs):
             verdict = trials[job.tag].take(outcome, sandbox.limits)
-            if not isinstance(verdict, Verdict):
-                jobs.appendleft(replace(verdict, tag=job.tag))
+            if verdict is None:
+                jobs.appendleft(replace(trials[job.tag].job(), tag=job.tag))
                 continue
             known[job.tag] = verdict
             if file is not None:
@@ -74,12 +71,15 @@ def judge_programs(
     return [known[key] for key in keys]
 
 
+def judge_settings(judge: Judge, sandbox: Sandbox) -> dict[str, Any]:
+    """Return the settings that a verdict depends on."""
+    return {"judge": judge.name, **asdict(judge), **sandbox.settings()}
+
+
 def program_key(program: Program, settings: dict[str, Any]) -> str:
     """Return a hash of everything that a verdict depends on."""
     tests = [test if isinstance(test, (str, int, float)) else asdict(test) for test in program.tests]
-    parts = [settings, program.source, program.trusted, program.setup, program.shadows, tests]
-    body = json.dumps(parts, sort_keys=True)
-    return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
+    return content_key([settings, program.source, program.trusted, program.setup, program.shadows, tests])
 
 
 def counts(programs: Sequence[Program], verdicts: Sequence[Verdict]) -> list[Count]:
@@ -92,11 +92,9 @@ def counts(programs: Sequence[Program], verdicts: Sequence[Verdict]) -> list[Cou
     """
     if len(programs) != len(verdicts):
         raise ValueError(f"{len(programs)} programs and {len(verdicts)} verdicts: one each is needed")
-    found: dict[str, tuple[int, int]] = {}
-    for program, verdict in zip(programs, verdicts, strict=True):
-        n, c = found.get(program.problem, (0, 0))
-        found[program.problem] = (n + 1, c + verdict.passed)
-    return [Count(problem, n, c) for problem, (n, c) in found.items()]
+    judged = Counter(program.problem for program in programs)
+    passed = Counter(p.problem for p, verdict in zip(programs, verdicts, strict=True) if verdict.passed)
+    return [Count(problem, n, passed[problem]) for problem, n in judged.items()]
 
 
 class _Trial:
@@ -110,39 +108,88 @@ class _Trial:
         self.seconds = 0.0
         self.apart = False
 
-    def first(self) -> Job:
-        """Return the run of all tests in one process."""
+    def job(self) -> Job:
+        """Return the next run."""
         return self.judge.job(self.program, self.which)
 
-    def take(self, outcome: Outcome, limits: Limits) -> Verdict | Job:
-        """Return a verdict, or the next run."""
+    def take(self, outcome: Outcome, limits: Limits) -> Verdict | None:
+        """Return a verdict, or None if another run is needed."""
         try:
-            return self._take(outcome, limits)
+            self.seconds += float(outcome.ending.get("seconds", 0.0))
+            passed, status, detail = read(outcome, len(self.which), limits)
         except Exception as error:  # an outcome that cannot be read must not end the run
             return self._verdict("error", f"the outcome cannot be read: {type(error).__name__}: {error}")
-
-    def _take(self, outcome: Outcome, limits: Limits) -> Verdict | Job:
-        self.seconds += float(outcome.ending.get("seconds", 0.0))
-        reading = self.judge.read(self.program, self.which, outcome, limits)
-        self.held.update(reading.held)
-        if reading.fault is not None and reading.fault.test == self.which[0]:
-            where = f"test {reading.fault.test + 1}: " if len(self.program.tests) > 1 else ""
-            return self._verdict(reading.fault.status, where + reading.fault.detail)
-        if reading.fault is not None:  # only the run of all tests gets here: run those that did not pass one by one
+        self.held.update(self.which[:passed])
+        if passed == 0:
+            where = f"test {self.which[0] + 1}: " if len(self.program.tests) > 1 else ""
+            return self._verdict(status, where + detail)
+        if passed < len(self.which):  # only the run of all tests gets here: run the others one by one
             self.apart = True
             self.open = [i for i in self.which if i not in self.held]
         if not self.open:
             return self._verdict("passed", "")
         self.which = (self.open.pop(0),)
-        return self.judge.job(self.program, self.which)
+        return None
 
     def _verdict(self, status: str, detail: str) -> Verdict:
-        tests = len(self.program.tests)
         return Verdict(
             status=status,
             detail=detail[:_DETAIL],
             tests_passed=len(self.held),
-            tests=tests,
+            tests=len(self.program.tests),
             seconds=round(self.seconds, 6),
             apart=self.apart,
         )
+
+
+def read(outcome: Outcome, tests: int, limits: Limits) -> tuple[int, str, str]:
+    """Return how many of the job's tests passed, and the status and detail of the first that did not."""
+    report = outcome.report
+    if report is None:
+        return 0, *ended(outcome, limits)
+    passed, status, detail = report["passed"], report["status"], report["detail"]
+    if type(passed) is not int or not 0 <= passed <= tests or (passed == tests) != (status == "passed"):
+        raise ValueError(f"status {status!r} with {passed!r} of {tests} tests passed")
+    if status == "passed":
+        return tests, "passed", ""
+    if status == "gone":
+        clean = outcome.ending["exit"] == 0 and not outcome.ending["timed_out"]
+        # A contest program may end by os._exit(0), but only its first run is known to have exited that way.
+        return (1, "passed", "") if clean and passed == 0 and detail == "right" else (passed, *ended(outcome, limits))
+    if status == "broken":
+        return passed, "error", f"the program sent a malformed message: {detail}"
+    if status == "raised":
+        return passed, *raised(report["kind"], detail)
+    if status not in ("failed", "output"):
+        raise ValueError(f"status {status!r}")
+    return passed, status, detail
+
+
+def raised(kind: str, detail: str) -> tuple[str, str]:
+    """Return status and detail of a program that raised an exception."""
+    text = detail if detail.startswith(kind) else f"{kind}: {detail}"
+    if kind.endswith("MemoryError"):
+        return "memory", text
+    return ("forbidden" if kind == "PermissionError" else "error"), text
+
+
+def ended(outcome: Outcome, limits: Limits) -> tuple[str, str]:
+    """Return status and detail of a program that ended before its tests were done."""
+    ending = outcome.ending
+    if outcome.refused:
+        return "error", outcome.refused
+    if outcome.out_of_memory:
+        return "memory", "the whole sandbox ran out of memory"
+    if outcome.lost or not ending:
+        return "error", f"the sandbox died twice: {outcome.lost}"
+    if ending["timed_out"]:
+        return "timeout", f"over {limits.wall_seconds:g} s of wall-clock time"
+    code = ending["exit"]
+    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and ending["cpu"] >= limits.cpu_seconds):
+        return "timeout", f"over {limits.cpu_seconds} s of processor time"
+    if code == -signal.SIGSYS:
+        return "forbidden", "a system call of another architecture"
+    if code < 0:
+        names = {int(known): known.name for known in signal.Signals}  # real-time signals have no name
+        return "error", f"killed by {names.get(-code, f'signal {-code}')}"
+    return "error", f"the process exited early (exit status {code})"

@@ -1,4 +1,4 @@
-"""A script that starts bubblewrap for one worker. It does what needs the caller's rights:
+"""A script that starts bubblewrap for one worker, and does what needs the caller's rights:
 
 1. Join the memory cgroup, if there is one.
 2. As root only: bind the files into a private mount namespace, below a folder that any user may enter, and become an
@@ -51,9 +51,8 @@ def _stage(binds: list[tuple[str, str]]) -> list[tuple[str, str]]:
             os.mkdir(place)
         else:
             os.close(os.open(place, os.O_CREAT | os.O_WRONLY))
-        _check(
-            libc.mount(f"/proc/self/fd/{fd}".encode(), place.encode(), None, _MS_BIND | _MS_REC, None), f"bind {inside}"
-        )
+        bound = libc.mount(f"/proc/self/fd/{fd}".encode(), place.encode(), None, _MS_BIND | _MS_REC, None)
+        _check(bound, f"bind {inside}")
         os.close(fd)
         staged.append((place, inside))
     return staged

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 _MIB = 1 << 20
 
@@ -45,14 +44,11 @@ class Limits:
     def __post_init__(self) -> None:
         least = {"wall_seconds": 0.01, "cpu_seconds": 1, "memory_bytes": 64 * _MIB, "output_bytes": 1}
         least |= {"tmp_bytes": 4096, "tmp_files": 2, "processes": 1, "threads": 1, "open_files": 16}
+        most = {"wall_seconds": 3600, "cpu_seconds": 3600, "output_bytes": 8 * _MIB}
         for name, smallest in least.items():
             value = getattr(self, name)
-            if not value >= smallest:
-                raise ValueError(f"{name}={value!r}: at least {smallest}")
-        if self.output_bytes > 8 * _MIB:
-            raise ValueError(f"output_bytes={self.output_bytes}: at most {8 * _MIB}")
-        if self.wall_seconds > 3600 or self.cpu_seconds > 3600:
-            raise ValueError(f"wall_seconds={self.wall_seconds!r}, cpu_seconds={self.cpu_seconds!r}: at most 3600")
+            if not smallest <= value <= most.get(name, value):
+                raise ValueError(f"{name}={value!r}: from {smallest} to {most.get(name, 'any number')}")
         if self.memory_bytes // self.processes < 64 * _MIB:
             raise ValueError(
                 f"memory_bytes={self.memory_bytes} over processes={self.processes}: each needs at least {64 * _MIB}"
@@ -76,7 +72,3 @@ class Limits:
             "stack_bytes": min(64 * _MIB, memory // 2),
             "thread_stack_bytes": max(1 << 16, min(8 * _MIB, memory // 4 // self.threads) & ~4095),
         }
-
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain numbers."""
-        return asdict(self)

@@ -11,6 +11,7 @@ import pwd
 import re
 import shutil
 import subprocess
+from itertools import count, islice
 from pathlib import Path
 
 from .interpreter import CODE
@@ -49,27 +50,14 @@ def worker_uid(number: int) -> int | None:
     """Return, for root, an unused uid per worker; None for an ordinary user, who keeps its uid."""
     if os.getuid() != 0:
         return None
-    candidate, left = _FIRST_UID, number
-    while True:
-        try:
-            pwd.getpwuid(candidate)
-        except KeyError:
-            if left == 0:
-                return candidate
-            left -= 1
-        candidate += 1
+    taken = {user.pw_uid for user in pwd.getpwall()}
+    return next(islice((uid for uid in count(_FIRST_UID) if uid not in taken), number, None))
 
 
 def bubblewrap_options(*, tmp_bytes: int, seccomp_fd: int, hidden: tuple[str, ...]) -> list[str]:
     """Return every option except the bindings and the command; folders in `hidden` appear empty."""
-    namespaces = [
-        "--unshare-user",
-        "--unshare-all",
-        "--disable-userns",
-        "--die-with-parent",
-        "--new-session",
-        "--as-pid-1",
-    ]
+    namespaces = ["--unshare-user", "--unshare-all", "--disable-userns"]
+    namespaces += ["--die-with-parent", "--new-session", "--as-pid-1"]
     links = [("--symlink", os.readlink(path), path) for path in ("/lib", "/lib64") if Path(path).is_symlink()]
     devices = [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]
     empty = [("--perms", "0555", "--size", "4096", "--tmpfs", path, "--remount-ro", path) for path in hidden]

@@ -14,7 +14,7 @@ from typing import Any
 from .judges import Exchange, Program
 
 
-def mathqa_python(record: Mapping[str, Any], source: str | None = None, *, problem: str | None = None) -> Program:
+def mathqa_python(record: Mapping[str, Any], source: str | None = None) -> Program:
     """Convert a MathQA-Python record; without a source, the program is the reference.
 
     Examples:
@@ -22,7 +22,7 @@ def mathqa_python(record: Mapping[str, Any], source: str | None = None, *, probl
         (2.0,)
     """
     text = source if source is not None else record.get("code", record.get("program"))
-    name = problem if problem is not None else str(record.get("task_id", record.get("question")))
+    name = str(record.get("task_id", record.get("question")))
     return Program(problem=name, source=_text(text, record), tests=(float(record["answer"]),))
 
 
@@ -33,13 +33,14 @@ def mbpp(record: Mapping[str, Any], source: str | None = None) -> Program:
     """
     setup = "\n".join([*record.get("test_imports", ()), record.get("test_setup_code", "")]).strip()
     text = source if source is not None else record.get("code")
-    shadows = tuple(sorted(_defined(record.get("code", "")) & set(dir(builtins))))
+    body = _parsed(record.get("code", "")).body
+    defined = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     return Program(
         problem=f"MBPP/{record['task_id']}",
         source=_text(text, record),
         tests=tuple(record["test_list"]),
         setup=setup,
-        shadows=shadows,
+        shadows=tuple(sorted(defined & set(dir(builtins)))),
     )
 
 
@@ -50,25 +51,15 @@ def humaneval(record: Mapping[str, Any], completion: str | None = None) -> Progr
     its test.
     """
     text = completion if completion is not None else record.get("canonical_solution")
-    test = f"{record['test']}\ncheck({record['entry_point']})"
+    name = record["entry_point"]
+    helpers = _parsed(record["prompt"])
+    helpers.body = [node for node in helpers.body if not (isinstance(node, ast.FunctionDef) and node.name == name)]
     return Program(
         problem=str(record["task_id"]),
         source=record["prompt"] + _text(text, record),
-        tests=(test,),
-        trusted=_without(record["prompt"], record["entry_point"]),
+        tests=(f"{record['test']}\ncheck({name})",),
+        trusted=ast.unparse(helpers),
     )
-
-
-def _defined(code: str) -> set[str]:
-    """Return the names of the code's top-level functions and classes."""
-    return {node.name for node in _parsed(code).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-
-
-def _without(prompt: str, name: str) -> str:
-    """Return the prompt without the requested function."""
-    tree = _parsed(prompt)
-    tree.body = [node for node in tree.body if not (isinstance(node, ast.FunctionDef) and node.name == name)]
-    return ast.unparse(tree)
 
 
 def _parsed(code: str) -> ast.Module:

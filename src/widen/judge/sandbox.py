@@ -13,8 +13,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from types import TracebackType
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import profile
@@ -49,7 +48,6 @@ class Sandbox:
         packages: the packages of that interpreter that programs may import besides the standard library. List the
             packages that these import too.
         workers: sandboxes that run in parallel; use one per core.
-        queue: jobs sent to a worker in advance, so that it never waits for the judge.
     """
 
     def __init__(
@@ -59,14 +57,13 @@ class Sandbox:
         python: str | None = None,
         packages: tuple[str, ...] = ("numpy", "scipy"),
         workers: int = 2,
-        queue: int = 4,
     ) -> None:
-        if workers < 1 or queue < 1:
-            raise ValueError(f"workers={workers!r}, queue={queue!r}: at least 1")
+        if workers < 1:
+            raise ValueError(f"workers={workers!r}: at least 1")
         if len(packages) > 7:
             raise ValueError(f"packages={packages!r}: at most 7")
         self.limits = limits or Limits()
-        self.workers, self.queue = workers, queue
+        self.workers = workers
         self._python, self._packages = python, packages
         self._pool: list[Worker] = []
         self._started = 0
@@ -75,13 +72,12 @@ class Sandbox:
         self.protections: Protections | None = None
 
     def __enter__(self) -> Sandbox:
-        from .selftest import attack_ourselves, many_open_files
+        from .selftest import attack_ourselves
 
         self._bwrap = profile.find_bubblewrap()
         self._interpreter = find_interpreter(self._python, self._packages)
         try:
-            with many_open_files():
-                self._fill()
+            self._fill()
             stopped = attack_ourselves(self)
         except BaseException:
             self.close()
@@ -94,9 +90,7 @@ class Sandbox:
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -113,7 +107,7 @@ class Sandbox:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that a verdict depends on."""
-        return {"limits": self.limits.to_json(), **self.interpreter.fingerprint()}
+        return {"limits": asdict(self.limits), **self.interpreter.versions}
 
     def stream(self, jobs: deque[Job]) -> Iterator[tuple[Job, Outcome]]:
         """Run `jobs` and yield each with its outcome, in the order in which they end.
@@ -122,35 +116,31 @@ class Sandbox:
         """
         tries: dict[Job, int] = {}
         try:
-            while jobs or any(worker.in_flight for worker in self._pool):
+            while jobs or any(worker.job for worker in self._pool):
                 self._fill()
                 yield from self._feed(jobs) or self._turn(jobs, tries)
         finally:
-            if any(worker.in_flight for worker in self._pool):  # the caller stopped early
+            if any(worker.job for worker in self._pool):  # the caller stopped early
                 self.close()
 
     def _fill(self) -> None:
-        if self._interpreter is None:
-            raise RuntimeError("the sandbox is not open: use it in a with statement")
         while len(self._pool) < self.workers:
             number = self._started % self.workers
             self._pool.append(
-                Worker(bwrap=self._bwrap, interpreter=self._interpreter, limits=self.limits, number=number)
+                Worker(bwrap=self._bwrap, interpreter=self.interpreter, limits=self.limits, number=number)
             )
             self._started += 1
 
     def _feed(self, jobs: deque[Job]) -> list[tuple[Job, Outcome]]:
-        """Submit jobs to the shortest queue first; return those that cannot be submitted."""
+        """Give every idle worker a job; return the jobs that cannot be sent."""
         refused: list[tuple[Job, Outcome]] = []
-        while jobs:
-            worker = min(self._pool, key=lambda w: len(w.in_flight))
-            if len(worker.in_flight) >= self.queue:
-                break
-            job = jobs.popleft()
-            try:
-                worker.submit(job)
-            except Exception as error:  # one job that cannot be sent must not end the run
-                refused.append((job, Outcome({}, (), refused=f"not run: {error}")))
+        for worker in self._pool:
+            while jobs and worker.job is None:
+                job = jobs.popleft()
+                try:
+                    worker.submit(job)
+                except Exception as error:  # one job that cannot be sent must not end the run
+                    refused.append((job, Outcome({}, refused=f"not run: {error}")))
         return refused
 
     def _turn(self, jobs: deque[Job], tries: dict[Job, int]) -> list[tuple[Job, Outcome]]:
@@ -166,29 +156,27 @@ class Sandbox:
         now = time.monotonic()
         for worker in list(self._pool):
             worker.flush()
-            done, alive = worker.collect()
-            ended += done
+            job = worker.job
+            outcome, alive = worker.collect()
             if not alive or worker.overdue(now):
-                ended += self._replace(worker, jobs, tries, blame=not done)
+                lost = self._remove(worker)
+                if outcome is None and job is not None:  # the sandbox died under this job: try it once more
+                    tries[job] = tries.get(job, 0) + 1
+                    if tries[job] < _TRIES:
+                        jobs.appendleft(job)
+                    else:
+                        outcome = lost
+            if outcome is not None and job is not None:
+                ended.append((job, outcome))
         return ended
 
-    def _replace(
-        self, worker: Worker, jobs: deque[Job], tries: dict[Job, int], *, blame: bool
-    ) -> list[tuple[Job, Outcome]]:
-        """Replace a dead worker: its current job is tried once more, then given up; the others are queued again."""
-        ready, outcome = worker.ready, worker.lose()
+    def _remove(self, worker: Worker) -> Outcome:
+        outcome = worker.lose()
         self._pool.remove(worker)
-        left = [job for _, job in worker.in_flight]
         worker.close()
-        if not ready:
+        if not worker.ready:
             raise profile.SandboxUnavailable(f"the sandbox does not start: {outcome.lost}")
-        given_up = []
-        if left and blame:
-            tries[left[0]] = tries.get(left[0], 0) + 1
-            if tries[left[0]] >= _TRIES:
-                given_up.append((left.pop(0), outcome))
-        jobs.extendleft(reversed(left))
-        return given_up
+        return outcome
 
     def _memory_protection(self) -> str:
         mib = self.limits.memory_bytes >> 20

@@ -1,23 +1,24 @@
 """The verdict on one program, and the file that keeps verdicts.
 
-The file is append-only JSON lines: a key (a hash of program, tests and settings), the verdict, a checksum. A judge
-that was killed continues where it stopped: complete lines are kept, an incomplete last line is dropped.
+The file is append-only JSON lines: a key (a hash of everything that the verdict depends on), the verdict, a checksum.
+A judge that was killed continues where it stopped: complete lines are kept, an incomplete last line is dropped.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import warnings
 import zlib
 from dataclasses import asdict, dataclass
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 STATUSES = ("passed", "failed", "error", "timeout", "memory", "output", "forbidden")
 SCHEMA = 1
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +56,6 @@ class Verdict:
         """Whether all tests passed."""
         return self.status == "passed"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a dictionary that `json` can write."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Verdict:
-        """The inverse of `to_json`."""
-        return cls(**data)
-
 
 class Count(NamedTuple):
     """Of one problem, n programs were judged and c passed, as `pass_at_k(n, c, k)` takes them."""
@@ -73,14 +65,22 @@ class Count(NamedTuple):
     c: int
 
 
-class VerdictFile:
-    """Verdicts on disk, by key; a context manager that locks the file against a second writer."""
+def content_key(content: Any) -> str:
+    """Return a hash of JSON data."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
-        self.known: dict[str, Verdict] = {}
 
-    def __enter__(self) -> VerdictFile:
+class VerdictFile(Generic[Kept]):
+    """Verdicts on disk, by key; a context manager that locks the file against a second writer.
+
+    `kind` is the dataclass of the verdicts, e.g. `Verdict`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: type[Kept]) -> None:
+        self.path, self.kind = os.fspath(path), kind
+        self.known: dict[str, Kept] = {}
+
+    def __enter__(self) -> VerdictFile[Kept]:
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = open(os.open(self.path, flags, 0o666), "a+b")
@@ -90,19 +90,16 @@ class VerdictFile:
             raise ValueError(f"verdicts_path={self.path!r}: is a symbolic link; give the file itself") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._load()
         except BlockingIOError:
             self._file.close()
             raise ValueError(f"verdicts_path={self.path!r}: another judge is writing to it") from None
-        try:
-            self._load()
         except BaseException:
             self._file.close()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.fsync(self._file.fileno())
         self._file.close()
 
@@ -114,22 +111,25 @@ class VerdictFile:
             if not line.endswith(b"\n"):
                 break
             whole += len(line)
-            record = _checked(line)
-            if record is None:
+            try:
+                record = json.loads(line)
+                check = record.pop("check")
+                if record["v"] != SCHEMA or check != _check(record):
+                    raise ValueError("a damaged record")
+                self.known[record["key"]] = self.kind(**record["verdict"])
+            except (ValueError, KeyError, TypeError, AttributeError):
                 bad.append(number)
-            else:
-                self.known[record[0]] = record[1]
         self._file.truncate(whole)
         if bad:
             warnings.warn(
-                f"{self.path}: {len(bad)} damaged records (first: line {bad[0]}); their programs are judged again",
+                f"{self.path}: {len(bad)} damaged records (first: line {bad[0]}); what they judged is judged again",
                 RuntimeWarning,
                 stacklevel=4,
             )
 
-    def add(self, key: str, verdict: Verdict) -> None:
+    def add(self, key: str, verdict: Kept) -> None:
         """Append one record in one write: a kill may cut it off but cannot mix it with another."""
-        body = {"v": SCHEMA, "key": key, "verdict": verdict.to_json()}
+        body = {"v": SCHEMA, "key": key, "verdict": asdict(verdict)}  # type: ignore[call-overload]  # a dataclass
         self._file.write(json.dumps({**body, "check": _check(body)}).encode() + b"\n")
         self._file.flush()
         self.known[key] = verdict
@@ -137,14 +137,3 @@ class VerdictFile:
 
 def _check(body: dict[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps(body, sort_keys=True).encode()):08x}"
-
-
-def _checked(line: bytes) -> tuple[str, Verdict] | None:
-    try:
-        record = json.loads(line)
-        check = record.pop("check")
-        if record["v"] != SCHEMA or check != _check(record):
-            return None
-        return record["key"], Verdict.from_json(record["verdict"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None

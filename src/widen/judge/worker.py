@@ -1,55 +1,49 @@
-"""One running sandbox, as the judge sees it: jobs go in, endings and findings come out.
+"""One running sandbox, as the judge sees it: jobs go in, one at a time, and endings and reports come out.
 
-Nothing here blocks: writes wait in buffers, and `Sandbox` polls the descriptors. Jobs may be queued; the zygote takes
-one at a time. The worker may be killed at any moment.
+Nothing here blocks: writes wait in buffers, and `Sandbox` polls the descriptors. The worker may be killed at any moment.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import profile, seccomp, syscalls
+from . import profile, seccomp
 from .cgroup import MemoryGroup, memory_group
-from .inside.wire import FRAME_LIMIT
-from .inside.zygote import COMMAND, CONVERSE, FEED_SECONDS, GRACE_SECONDS, SERVE
+from .inside.wire import FRAME_LIMIT, JOB_LIMIT, LENGTH
+from .inside.zygote import COMMAND, FEED_SECONDS, GRACE_SECONDS
 from .interpreter import SITE, Interpreter
 from .limits import Limits
 
-_LENGTH = struct.Struct(">I")
 _START_SECONDS = 60.0
 _SLACK_SECONDS = 5.0
 _GOODBYE_SECONDS = 1.0
 _OVERHEAD_BYTES = 192 << 20  # zygote, examiner's interpreter, kernel memory
-_JOB_BYTES = 64 << 20  # largest job
 _BOOT = "from inside.zygote import main; main()"
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: two jobs with the same text are two runs
 class Job:
-    """One run: a program with the code of its tests (SERVE) or with inputs (CONVERSE)."""
+    """One run: a program, the exam for its examiner, and the program's inputs if it is run once per input.
+
+    `files` are texts that the program finds in its working folder, by name. `wall_seconds` and `cpu_seconds` replace those of the limits.
+    """
 
     source: str
     exam: Mapping[str, Any]
     inputs: tuple[str, ...] | None = None
     wall_seconds: float | None = None
     cpu_seconds: int | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
     tag: Any = None
-
-    @property
-    def mode(self) -> int:
-        """CONVERSE with inputs, SERVE without."""
-        return SERVE if self.inputs is None else CONVERSE
 
 
 @dataclass(frozen=True)
@@ -58,23 +52,17 @@ class Outcome:
 
     Args:
         ending: the zygote's account; empty if there is none.
-        findings: the examiner's reports.
+        report: the examiner's report; None if there is none.
         lost: why the sandbox died during this job, if it did.
         refused: why the job was not run, if it was not.
         out_of_memory: the kernel killed a process of the sandbox because memory ran out.
     """
 
     ending: Mapping[str, Any]
-    findings: tuple[bytes, ...]
+    report: Mapping[str, Any] | None = None
     lost: str = ""
     refused: str = ""
     out_of_memory: bool = False
-
-
-@dataclass
-class _Pipe:
-    fd: int
-    waiting: bytearray = field(default_factory=bytearray)
 
 
 class Worker:
@@ -86,18 +74,16 @@ class Worker:
         self._importable = (*interpreter.packages, *(("scipy.special",) if "scipy" in interpreter.packages else ()))
         self.group: MemoryGroup | None = memory_group(limits.memory_bytes + limits.tmp_bytes + _OVERHEAD_BYTES)
         self.ready = False
-        self.in_flight: deque[tuple[int, Job]] = deque()
-        self.head_since = time.monotonic()
-        self._serial = 0
+        self.job: Job | None = None
+        self.since = time.monotonic()
         self._oom_seen = 0
         self._broken = ""
-        self._findings: dict[int, list[bytes]] = {}
         self._status_bytes, self._findings_bytes = bytearray(), bytearray()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._start(bwrap, number)
 
     def _start(self, bwrap: str, number: int) -> None:
-        arch = syscalls.machine()
+        arch = seccomp.machine()
         alone = self.limits.processes == 1
         control, status, jobs, exams, findings, walls = (os.pipe() for _ in range(6))
         os.write(walls[1], seccomp.zygote_filter(arch))
@@ -119,78 +105,85 @@ class Worker:
         )
         for fd in (control[0], status[1], *inherited):
             os.close(fd)
-        self.control, self.jobs, self.exams = _Pipe(control[1]), _Pipe(jobs[1]), _Pipe(exams[1])
         self.status, self.findings = status[0], findings[0]
-        for fd in (control[1], jobs[1], exams[1], status[0], findings[0]):
+        self._control, self._jobs, self._exams = control[1], jobs[1], exams[1]
+        self._waiting = {fd: bytearray() for fd in (self._control, self._jobs, self._exams)}
+        for fd in (*self._waiting, self.status, self.findings):
             os.set_blocking(fd, False)
-        setup = {"bounds": self.limits.bounds(), "packages": self._importable, "path": [SITE], "alone": alone}
-        setup |= {
+        setup = {
+            "bounds": self.limits.bounds(),
+            "packages": self._importable,
+            "path": [SITE],
+            "alone": alone,
             "program_filter": seccomp.program_filter(arch, processes=not alone).hex(),
             "examiner_filter": seccomp.examiner_filter(arch).hex(),
+            "jobs": jobs[0],
+            "exams": exams[0],
+            "findings": findings[1],
         }
-        setup |= {"jobs": jobs[0], "exams": exams[0], "findings": findings[1]}
-        self._write(self.control, json.dumps(setup).encode())
+        self._frame(self._control, json.dumps(setup).encode())
 
     def submit(self, job: Job) -> None:
-        """Queue one job; raises, and queues nothing, if the job cannot be sent."""
-        frame = _job_frame(job, self.limits)
-        exam = json.dumps({**job.exam, "serial": self._serial + 1}).encode()
+        """Start a job; raise ValueError if it cannot be sent."""
+        inputs = {} if job.inputs is None else {"inputs": job.inputs}
+        body = json.dumps({"source": job.source, "files": dict(job.files), **inputs})
+        exam = json.dumps(job.exam)
+        if (size := max(len(body), len(exam))) > JOB_LIMIT:
+            raise ValueError(
+                f"a program with its inputs, or its tests, take {size} bytes; at most {JOB_LIMIT} can be sent"
+            )
+        largest = max((len(text.encode("utf-8", "surrogatepass")) for text in job.inputs or ()), default=0)
+        if largest > self.limits.tmp_bytes:
+            raise ValueError(f"an input of {largest} bytes exceeds tmp_bytes={self.limits.tmp_bytes}")
         wanted = sum(1 << bit for bit, name in enumerate(self._importable) if name in job.source)
         wall_ms = round(1000 * (job.wall_seconds or self.limits.wall_seconds))
-        command = COMMAND.pack(job.mode, wanted, job.cpu_seconds or self.limits.cpu_seconds, wall_ms)
-        if not self.in_flight:
-            self.head_since = time.monotonic()
-        self._serial += 1
-        self.in_flight.append((self._serial, job))
-        self._write(self.jobs, frame)
-        self._write(self.exams, exam)
-        self.control.waiting += command
+        self.job, self.since = job, time.monotonic()
+        self._frame(self._jobs, body.encode())
+        self._frame(self._exams, exam.encode())
+        self._waiting[self._control] += COMMAND.pack(wanted, job.cpu_seconds or self.limits.cpu_seconds, wall_ms)
         self.flush()
 
-    def _write(self, pipe: _Pipe, payload: bytes) -> None:
-        pipe.waiting += _LENGTH.pack(len(payload)) + payload
+    def _frame(self, fd: int, payload: bytes) -> None:
+        self._waiting[fd] += LENGTH.pack(len(payload)) + payload
 
     def flush(self) -> None:
         """Write what the pipes take."""
-        for pipe in (self.control, self.jobs, self.exams):
+        for fd, waiting in self._waiting.items():
             try:
-                while pipe.waiting:
-                    del pipe.waiting[: os.write(pipe.fd, pipe.waiting[:65536])]
+                while waiting:
+                    del waiting[: os.write(fd, waiting[:65536])]
             except BlockingIOError:
                 continue
             except BrokenPipeError:
-                pipe.waiting.clear()
+                waiting.clear()
 
     def writing(self) -> list[int]:
-        """Descriptors with bytes still to go."""
-        return [pipe.fd for pipe in (self.control, self.jobs, self.exams) if pipe.waiting]
+        """Return the descriptors with bytes still to go."""
+        return [fd for fd, waiting in self._waiting.items() if waiting]
 
-    def collect(self) -> tuple[list[tuple[Job, Outcome]], bool]:
-        """Return the jobs that have ended since, and whether the sandbox is still usable.
+    def collect(self) -> tuple[Outcome | None, bool]:
+        """Return the outcome of the job if it has ended, and whether the sandbox is still usable.
 
         A sandbox that sends anything malformed is not.
         """
         alive = _read_all(self.status, self._status_bytes)
         _read_all(self.findings, self._findings_bytes)
-        ended: list[tuple[Job, Outcome]] = []
         try:
-            for frame in _frames(self._findings_bytes):
-                head, _, _ = frame.partition(b"\n")
-                self._findings.setdefault(int(json.loads(head)["serial"]), []).append(frame)
             for frame in _frames(self._status_bytes):
                 message = json.loads(frame)
                 if message.get("ready"):
-                    self.ready, self.head_since = True, time.monotonic()
+                    self.ready, self.since = True, time.monotonic()
                     continue
-                usable = message["examiner"] == 0
-                serial, job = self.in_flight.popleft()
-                self.head_since = time.monotonic()
-                found = tuple(self._findings.pop(serial, ()))
-                ended.append((job, Outcome(message, found, out_of_memory=self._ran_out())))
-                alive = alive and usable
+                reports = _frames(self._findings_bytes)  # the examiner writes it before the zygote says that it is done
+                report = json.loads(reports[0]) if reports else None
+                if self.job is None or len(reports) > 1 or not isinstance(report, (dict, type(None))):
+                    raise ValueError(f"{len(reports)} reports on one job")
+                alive = alive and message["examiner"] == 0
+                self.job = None
+                return Outcome(message, report, out_of_memory=self._ran_out()), alive
         except Exception as error:
             self._broken = f"the sandbox sent a malformed message: {type(error).__name__}: {error}"[:400]
-        return ended, alive and not self._broken
+        return None, alive and not self._broken
 
     def _ran_out(self) -> bool:
         now = self.group.kills() if self.group is not None else 0
@@ -199,22 +192,18 @@ class Worker:
 
     def lose(self) -> Outcome:
         """Return the outcome of the current job when the sandbox itself died or had to be killed."""
-        why = self._broken or self.errors() or "the sandbox ended"
-        return Outcome({}, (), lost=why, out_of_memory=self._ran_out())
+        self._errors.seek(0)  # what bubblewrap or the zygote wrote to stderr
+        said = self._errors.read()[-2000:].decode(errors="replace").strip()
+        return Outcome({}, lost=self._broken or said or "the sandbox ended", out_of_memory=self._ran_out())
 
     def overdue(self, now: float) -> bool:
         """Return whether the current job has outlived every limit: a working zygote would have ended it."""
         if not self.ready:
-            return now - self.head_since > _START_SECONDS
-        if not self.in_flight:
+            return now - self.since > _START_SECONDS
+        if self.job is None:
             return False
-        wall = self.in_flight[0][1].wall_seconds or self.limits.wall_seconds
-        return now - self.head_since > FEED_SECONDS + wall + 2 * GRACE_SECONDS + _SLACK_SECONDS
-
-    def errors(self) -> str:
-        """Return what bubblewrap or the zygote wrote to stderr."""
-        self._errors.seek(0)
-        return self._errors.read()[-2000:].decode(errors="replace").strip()
+        wall = self.job.wall_seconds or self.limits.wall_seconds
+        return now - self.since > FEED_SECONDS + wall + 2 * GRACE_SECONDS + _SLACK_SECONDS
 
     def close(self) -> None:
         """End the sandbox.
@@ -222,7 +211,7 @@ class Worker:
         Pid 1 exits when its pipes close, and the kernel then kills every process of its namespace. A bubblewrap that
         does not exit in time is killed.
         """
-        for fd in (self.control.fd, self.jobs.fd, self.exams.fd, self.status, self.findings):
+        for fd in (*self._waiting, self.status, self.findings):
             os.close(fd)
         try:
             self.process.wait(timeout=_GOODBYE_SECONDS)
@@ -232,17 +221,6 @@ class Worker:
         self._errors.close()
         if self.group is not None:
             self.group.close()
-
-
-def _job_frame(job: Job, limits: Limits) -> bytes:
-    body = {"source": job.source} if job.inputs is None else {"source": job.source, "inputs": job.inputs}
-    frame = json.dumps(body).encode()
-    if len(frame) > _JOB_BYTES:
-        raise ValueError(f"source and inputs take {len(frame)} bytes; at most {_JOB_BYTES} can be sent")
-    largest = max((len(text.encode("utf-8", "surrogatepass")) for text in job.inputs or ()), default=0)
-    if largest > limits.tmp_bytes:
-        raise ValueError(f"an input of {largest} bytes exceeds tmp_bytes={limits.tmp_bytes}")
-    return frame
 
 
 def _read_all(fd: int, into: bytearray) -> bool:
@@ -258,14 +236,14 @@ def _read_all(fd: int, into: bytearray) -> bool:
 def _frames(buffer: bytearray) -> list[bytes]:
     """Remove all complete frames from the buffer and return them."""
     frames, start = [], 0
-    while len(buffer) >= start + _LENGTH.size:
-        (length,) = _LENGTH.unpack_from(buffer, start)
+    while len(buffer) >= start + LENGTH.size:
+        (length,) = LENGTH.unpack_from(buffer, start)
         if length > FRAME_LIMIT:
             raise ValueError(f"a frame of {length} bytes; at most {FRAME_LIMIT} is legal")
-        end = start + _LENGTH.size + length
+        end = start + LENGTH.size + length
         if len(buffer) < end:
             break
-        frames.append(bytes(buffer[start + _LENGTH.size : end]))
+        frames.append(bytes(buffer[start + LENGTH.size : end]))
         start = end
     del buffer[:start]
     return frames

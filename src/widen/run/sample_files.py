@@ -21,6 +21,7 @@ from .questions import Question
 from .record import write_records
 from .score_settings import ProgramScore
 from .scoring import neighbours, programs
+from .scoring.checked import CheckedSamples, Checker
 from .scoring.score_files import Measured, records_of
 from .value import content_hash, to_json
 
@@ -124,6 +125,21 @@ def keep_programs(run: RunFolder, found: Judged, task: str, score: ProgramScore)
         decoding=found.decoding,
         score={**to_json(score), "num_samples": found.passes.samples[0]},
         detail={"precision": {"counts": problems, "statuses": found.statuses}},
+    )
+
+
+def keep_checked(run: RunFolder, found: CheckedSamples, checker: Checker) -> Path:
+    """Write the records of one samples file that a checker has scored into its run."""
+    score = {"kind": "checker", "checker": f"{checker.file.name}:{checker.function}", "ks": list(found.passes.ks)}
+    key = content_hash(checker.file.read_text(), checker.function, [c.problem for c in found.counts], score)
+    return _keep(
+        run,
+        f"checked-{found.path.stem}-{key}",
+        found.measured(),
+        task=checker.file.stem,
+        decoding=found.decoding,
+        score={**score, "num_samples": found.passes.samples[0]},
+        detail=found.detail(),
     )
 
 

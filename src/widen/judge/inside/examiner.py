@@ -1,107 +1,140 @@
 """The process that examines programs. Only it holds the tests, and only it reports to the judge outside.
 
 It runs no line of the judged program. It decodes what the program sends as plain data (`wire`), and a message that
-no honest program sends ends the examination. A report is short and has a fixed shape, whatever the program sent.
+no honest program sends ends the examination. A report has a fixed shape, whatever the program sent:
+
+    {"passed": tests passed in a row, "status": ..., "kind": ..., "detail": ...}
+
+status is "passed"; "failed", "output" or "raised" for the next test; "gone" if the program died; "broken" if it sent a
+malformed message.
 """
 
 from __future__ import annotations
 
 import builtins
-import json
 import math
 import os
 import reprlib
 import struct
+import time
 import types
 from functools import lru_cache
 from importlib import import_module
 from numbers import Number
 from typing import Any
 
-from . import wire
+from . import compare, wire
 from .remote import HARMLESS, Link, ProgramFailure
 
 # Names that a test never takes from the program, even if the program defines its own `abs` or `math`.
 PROTECTED = frozenset(dir(builtins)) | HARMLESS
-_KIND, _DETAIL = 100, 600  # longest texts in a report
-_TOTAL = 64 << 20  # most output for all inputs of one run: the judge keeps it in memory
-_BEGIN = struct.Struct(">II")
+_KIND, _DETAIL, _KEY = 100, 600, 10_000  # longest texts in a report
+_BEGIN = struct.Struct(">I")
 # Words to the zygote. First: the program has read its job. Last: this examiner is fit for the next program, should be
 # replaced, or lost step with the judge's pipes.
 STARTED, FIT, WORN, LOST = b"s", b"f", b"w", b"l"
 
 
+class Wrong(Exception):
+    """A test that failed: the report's status and detail."""
+
+
 def attend(
     reader: int, writer: int, stdout: int, begin: int, done: int, exams: int, findings: int, *, limit: int
 ) -> None:
-    """Examine one program after the other; the zygote announces each by process id and mode."""
+    """Examine one program after the other; the zygote announces each by its process id.
+
+    The pipes come in pairs, from and to the program, the zygote, the judge. `limit` bounds the output for one input.
+    """
     report = wire.Channel(-1, findings)
     while len(announced := os.read(begin, _BEGIN.size)) == _BEGIN.size:
-        pid, converse = _BEGIN.unpack(announced)
-        alive = os.pidfd_open(pid)
-        exam = wire.read_frame(exams)
+        alive = os.pidfd_open(*_BEGIN.unpack(announced))
+        exam = wire.Channel(exams, -1).receive(wire.JOB_LIMIT)
         channel = wire.Channel(reader, writer, alive=alive)
         try:
             channel.receive()  # "here": the program's process has read its job
             os.write(done, STARTED)
-            fit = listen(channel, stdout, exam, limit, report) if converse else examine(channel, exam, report)
-            word = FIT if fit else WORN
+            seen = examine(channel, stdout, exam, limit)
+            report.send(seen)
+            exhausted = seen["kind"] in ("MemoryError", "RecursionError")
+            word = FIT if seen["status"] in ("passed", "failed", "raised") and not exhausted else WORN
         except wire.Closed:
             word = LOST
         os.close(alive)
         os.write(done, word)
 
 
-def examine(channel: wire.Channel, exam: dict[str, Any], report: wire.Channel) -> bool:
-    """Run the tests in order until one fails; report how many passed and why the next one did not.
+def examine(channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Examine one program and return the report.
 
-    `exam`: {"trusted": code of the problem, whose names are never the program's; "setup": code that runs before the
-    tests; "tests": [code, ...]; "shadows": builtin names that the tests mean as the program's; "value": a global's name
-    or None}. With "value" no test runs here: the report holds that global as a number.
+    `exam` has one of these shapes:
 
-    Returns whether this process is fit to examine another program.
+        {"value": name of a global, "reference": number, "tolerance": ...}
+        {"tests": [code, ...], "setup": code, "trusted": code whose names are never the program's, "shadows": builtin
+         names that the tests mean as the program's}
+        {"outputs": [expected text, ...], "tolerance": ..., "ignore_case": ...}
+        {"pairs": [[prompt, answer], ...], "function": name, "seconds": time for one pair}
     """
-    seen: dict[str, Any] = {"serial": exam["serial"], "passed": 0, "status": "passed", "kind": "", "detail": ""}
+    seen: dict[str, Any] = {"passed": 0, "status": "passed", "kind": "", "detail": ""}
     try:
-        word, *failure = channel.receive()
-        if word == "failed":
-            seen["status"], (seen["kind"], seen["detail"]) = "raised", _texts(*failure)
-        elif word != "ready":
-            raise wire.WireError("a message of unknown kind")
-        elif exam["value"] is not None:
-            seen["number"], seen["detail"] = _fetch(channel, exam["value"])
+        if "outputs" in exam:
+            _listen(channel, stdout, exam, limit, seen)
         else:
-            _run_tests(Link(channel), exam, seen)
+            if "seconds" in exam:
+                channel.deadline = time.monotonic() + exam["seconds"]
+            _loaded(channel)
+            if "value" in exam:
+                _check_value(channel, exam)
+                seen["passed"] = 1
+            elif "pairs" in exam:
+                _check_pairs(Link(channel), exam, seen)
+            else:
+                _run_tests(Link(channel), exam, seen)
+    except Wrong as wrong:
+        seen["status"], seen["detail"] = wrong.args
+    except ProgramFailure as error:
+        seen.update(status="raised", kind=error.kind, detail=str(error))
     except wire.Closed:
         seen["status"] = "gone"
     except Exception as error:  # no message may end this process, and no malformed message may pass
         seen.update(status="broken", kind=type(error).__name__, detail=str(error))
     seen.update(kind=seen["kind"][:_KIND], detail=seen["detail"][:_DETAIL])
-    report.send(seen)
-    return seen["status"] != "broken" and seen["kind"] not in ("MemoryError", "RecursionError")
+    return seen
 
 
-def _texts(described: Any) -> tuple[str, str]:
+def _loaded(channel: wire.Channel) -> None:
+    word, *failure = channel.receive()
+    if word == "failed":
+        raise _failure(*failure)
+    if word != "ready":
+        raise wire.WireError("a message of unknown kind")
+
+
+def _failure(described: Any) -> ProgramFailure:
     """Check a description of an exception: its class and its message."""
     kind, message = described
     if type(kind) is not str or type(message) is not str:
         raise wire.WireError("an exception that is not described by two texts")
-    return kind[:_KIND], message[:_DETAIL]
+    return ProgramFailure(kind[:_KIND], message[:_DETAIL])
 
 
-def _fetch(channel: wire.Channel, name: str) -> tuple[float | None, str]:
-    """Ask for a global; return it as a number, or None and a short text that says what it is instead."""
+# The value of a variable.
+
+
+def _check_value(channel: wire.Channel, exam: dict[str, Any]) -> None:
+    name, reference = exam["value"], exam["reference"]
     channel.send(["names", [name]])
     kind, found, *_ = channel.receive()
     if kind == "raised":
-        return None, ": ".join(_texts(found))
+        raise Wrong("failed", f"{name}: {_failure(found)}")
     if type(found) is not dict or kind != "value":
         raise wire.WireError("an answer of unknown kind")
     if name not in found:
-        return None, "not defined"
+        raise Wrong("failed", f"{name} is not defined, reference {reference!r}")
     value = wire.decode(found[name], lambda tag, body: _Object())
     number = as_number(value)
-    return number, _shown(value) if number is None else ""
+    if number is None or not compare.same_answer(reference, number, tolerance=exam["tolerance"]):
+        raise Wrong("failed", f"{name} = {_shown(value) if number is None else number}, reference {reference!r}")
 
 
 class _Object:
@@ -129,6 +162,9 @@ def _shown(value: Any) -> str:
         return f"a value of type {type(value).__name__}"
 
 
+# Assertions.
+
+
 def _run_tests(link: Link, exam: dict[str, Any], seen: dict[str, Any]) -> None:
     pieces = [_compiled(exam["setup"]), *[_compiled(code) for code in exam["tests"]]]
     namespace: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
@@ -143,12 +179,10 @@ def _run_tests(link: Link, exam: dict[str, Any], seen: dict[str, Any]) -> None:
             if link.fault is not None:
                 raise link.fault
             seen["passed"] = passed
-    except (wire.Closed, wire.WireError):
+    except (wire.Closed, wire.WireError, ProgramFailure):
         raise
     except AssertionError as error:
-        seen.update(status="failed", kind="AssertionError", detail=str(error))
-    except ProgramFailure as error:
-        seen.update(status="raised", kind=error.kind, detail=str(error))
+        raise Wrong("failed", str(error) or "an assertion failed") from None
     except BaseException as error:
         seen.update(status="raised", kind=type(error).__name__, detail=str(error))
 
@@ -164,35 +198,33 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*[_names(const) for const in inner])
 
 
-def listen(channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int, report: wire.Channel) -> bool:
-    """Let the program run once per input; report each time a JSON header and the bytes that it wrote.
+# Input and output.
+
+
+def _listen(channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int, seen: dict[str, Any]) -> None:
+    """Let the program run once per input until an output is wrong.
 
     The program waits for "go" before each input. So when it says "done", everything in the pipe belongs to this input.
     """
-    left = _TOTAL
-    for index in range(exam["rounds"]):
-        output, done, failure = b"", False, None
-        most = min(limit, left)
-        try:
-            channel.send(["go"])
-            output, done, failure = _collect(channel, stdout, most)
-        except wire.Closed:
-            pass
-        except Exception as error:
-            failure = ("broken", str(error)[:_DETAIL])
-        over = len(output) > most
-        left -= len(output)
-        header = {"serial": exam["serial"], "index": index, "over": over, "done": done, "failure": failure}
-        report.send_bytes(json.dumps(header).encode() + b"\n" + output[: most + 1])
-        if over or not done:
-            return False
-    return True
+    how = {"tolerance": exam["tolerance"], "ignore_case": exam["ignore_case"]}
+    for expected in exam["outputs"]:
+        channel.send(["go"])
+        output, done = _collect(channel, stdout, limit)
+        if len(output) > limit:
+            raise Wrong("output", f"more than {limit} bytes")
+        printed = output.decode("utf-8", "replace")
+        right = compare.same_output(expected, printed, **how)
+        if not done:  # a program may end by os._exit(0): the judge outside knows its exit status
+            raise Wrong("gone", "right" if right else "")
+        if not right:
+            raise Wrong("failed", f"printed {printed[:100]!r}, expected {expected[:100]!r}")
+        seen["passed"] += 1
 
 
-def _collect(channel: wire.Channel, stdout: int, limit: int) -> tuple[bytes, bool, tuple[str, str] | None]:
+def _collect(channel: wire.Channel, stdout: int, limit: int) -> tuple[bytearray, bool]:
     """Read output until the program says "done", dies, or has written more than `limit` bytes.
 
-    Returns the output, whether the program said "done", and the exception that it named.
+    Returns the output and whether the program said "done".
     """
     assert channel.alive is not None
     output = bytearray()
@@ -204,31 +236,71 @@ def _collect(channel: wire.Channel, stdout: int, limit: int) -> tuple[bytes, boo
             output += chunk
             if not chunk:  # the program closed its stdout: polling it further would spin
                 sources.remove(stdout)
-        elif channel.reader in ready:
-            done, failure = _ending(channel)
-            return bytes(_drain(stdout, output, limit)), done, failure
-        else:
-            return bytes(_drain(stdout, output, limit)), False, None
-    return bytes(output), False, None
+            continue
+        done = channel.reader in ready and _said_done(channel)
+        os.set_blocking(stdout, False)  # the program wrote before it said "done", but the pipes are polled in turn
+        try:
+            while len(output) <= limit and (chunk := os.read(stdout, 65536)):
+                output += chunk
+        except BlockingIOError:
+            pass
+        os.set_blocking(stdout, True)
+        return output, done
+    return output, False
 
 
-def _ending(channel: wire.Channel) -> tuple[bool, tuple[str, str] | None]:
+def _said_done(channel: wire.Channel) -> bool:
     try:
         word, failure = channel.receive()
     except wire.Closed:
-        return False, None
+        return False
     if word != "done":
         raise wire.WireError("a message of unknown kind")
-    return True, None if failure is None else _texts(failure)
+    if failure is not None:
+        raise _failure(failure)
+    return True
 
 
-def _drain(stdout: int, output: bytearray, limit: int) -> bytearray:
-    """Read what was written before the last message: the two pipes are polled one after the other."""
-    os.set_blocking(stdout, False)
-    try:
-        while len(output) <= limit and (chunk := os.read(stdout, 65536)):
-            output += chunk
-    except BlockingIOError:
-        pass
-    os.set_blocking(stdout, True)
-    return output
+# A checker: the user's own function, called with texts.
+
+
+def _check_pairs(link: Link, exam: dict[str, Any], seen: dict[str, Any]) -> None:
+    """Call the checker once per pair; `seen["results"]` gets [status, score, key, detail] for each.
+
+    The first pair that ends the checker's process or its time ends the list; the judge sends the rest again.
+    """
+    seen["results"] = results = []
+    name = exam["function"]
+    found = link.names([name, "key"])
+    if name not in found:
+        raise Wrong("missing", "")
+    for prompt, answer in exam["pairs"]:
+        link.channel.deadline = time.monotonic() + exam["seconds"]
+        try:
+            score = found[name](prompt, answer)
+            if type(score).__module__ == "numpy":
+                score = score.tolist()
+            if type(score) not in (bool, int, float) or not 0 <= score <= 1:
+                raise Wrong(
+                    "wrong type", f"returned {_shown(score)[:_DETAIL]}; a bool, or a number from 0 to 1, is legal"
+                )
+            key = found["key"](answer) if "key" in found else None
+            if "key" in found and (type(key) is not str or len(key) > _KEY):
+                raise Wrong(
+                    "wrong type", f"key returned {_shown(key)[:_DETAIL]}; a text of at most {_KEY} letters is legal"
+                )
+            results.append(["scored", float(score), key, ""])
+        except wire.Late:
+            results.append(["timeout", None, None, f"over {exam['seconds']:g} s"])
+            raise
+        except wire.Closed:
+            results.append(["died", None, None, ""])
+            raise
+        except wire.WireError:
+            raise
+        except Wrong as wrong:
+            results.append([wrong.args[0], None, None, wrong.args[1]])
+        except Exception as error:
+            kind = error.kind if isinstance(error, ProgramFailure) else type(error).__name__
+            text = str(error.args[0] if error.args else "")[:_DETAIL]
+            results.append(["error", None, None, text if text.startswith(kind) else f"{kind}: {text}"])

@@ -8,26 +8,23 @@ program that takes over this process gains nothing: it could choose its answers 
 from __future__ import annotations
 
 import atexit
-import io
 import operator
 import os
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, TextIO
 
 from . import wire
 
-STDOUT = 1
 _DETAIL = 400
 
 
-def serve(channel: wire.Channel, source: str, name: str = "program") -> None:
+def serve(channel: wire.Channel, source: str) -> None:
     """Run the program once, then answer the examiner's requests until the pipe closes."""
-    module = _module(name)
-    failure = _attempt(
-        lambda: exec(compile(source, "<program>", "exec", dont_inherit=True), module.__dict__), may_exit=False
-    )
+    module = _module("program")
+    failure = _attempt(lambda: exec(_compiled(source), module.__dict__), may_exit=False)
     if failure is not None:
         channel.send(["failed", failure])
         return
@@ -46,37 +43,33 @@ def converse(channel: wire.Channel, source: str, inputs: list[str], stdin: int) 
 
     `stdin` is the descriptor of an anonymous file, so input(), sys.stdin.buffer, open(0) and os.read(0) all work.
     """
-    code: list[types.CodeType] = []
-    failure = _attempt(lambda: code.append(compile(source, "<program>", "exec", dont_inherit=True)))
     for text in inputs:
         channel.receive()
-        if failure is None:
-            channel.send(["done", _run_once(code[0], text.encode("utf-8", "surrogatepass"), stdin)])
-        else:
-            channel.send(["done", failure])
+        channel.send(["done", _run_once(source, text.encode("utf-8", "surrogatepass"), stdin)])
 
 
-def _run_once(code: types.CodeType, text: bytes, stdin: int) -> list[str] | None:
+@lru_cache(maxsize=1)
+def _compiled(source: str) -> types.CodeType:
+    return compile(source, "<program>", "exec", dont_inherit=True)
+
+
+def _run_once(source: str, text: bytes, stdin: int) -> list[str] | None:
     os.ftruncate(stdin, 0)
     os.lseek(stdin, 0, os.SEEK_SET)
     while text:
         text = text[os.write(stdin, text) :]
     os.lseek(stdin, 0, os.SEEK_SET)
     os.dup2(stdin, 0)
-    theirs = _text(io.BufferedReader(io.FileIO(0, closefd=False)))
-    ours = _text(io.BufferedWriter(io.FileIO(STDOUT, "w", closefd=False)))
+    theirs = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115 - the program's own
+    ours = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     for name, stream in (("stdin", theirs), ("__stdin__", theirs), ("stdout", ours), ("__stdout__", ours)):
         setattr(sys, name, stream)
     module = _module("__main__")
-    failure = _attempt(lambda: exec(code, module.__dict__))
+    failure = _attempt(lambda: exec(_compiled(source), module.__dict__))
     return failure or _attempt(lambda: _finish(ours))
 
 
-def _text(raw: io.BufferedReader | io.BufferedWriter) -> io.TextIOWrapper:
-    return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
-
-
-def _finish(stdout: io.TextIOWrapper) -> None:
+def _finish(stdout: TextIO) -> None:
     """Do what the interpreter does at exit, in its order: join threads, call exit functions, flush."""
     threading: Any = sys.modules.get("threading")  # not imported here: every fork would copy it
     for thread in threading.enumerate() if threading is not None else ():
@@ -144,7 +137,7 @@ class Objects:
         except wire.Closed:
             raise
         except BaseException as error:
-            return ["raised", _describe(error), self._class_handle(type(error))]
+            return ["raised", _describe(error), self._handle(type(error))["x"][0]]
 
     def _operate(self, verb: str, rest: list[Any]) -> list[Any]:
         target, raw_args, raw_kwargs = rest
@@ -163,7 +156,7 @@ class Objects:
         return wire.encode(value, self._handle)
 
     def decode(self, data: Any) -> Any:
-        """Decode the examiner's arguments: plain values, handles of our objects, functions of the test."""
+        """Decode an argument: a plain value, a handle of our object, or a function of the test."""
         return wire.decode(data, self._resolve)
 
     def _handle(self, value: Any) -> dict[str, Any]:
@@ -176,9 +169,6 @@ class Objects:
         if isinstance(value, type) and issubclass(value, BaseException):
             return {"x": [number, value.__name__, [base.__name__ for base in value.__mro__]]}
         return {"h": [number, type(value).__name__]}
-
-    def _class_handle(self, kind: type) -> int:
-        return int(self._handle(kind)["x"][0])
 
     def _resolve(self, tag: str, body: Any) -> Any:
         if tag == "h":
@@ -203,51 +193,14 @@ class Objects:
 
 
 _MUTABLE = frozenset([list, dict, set, bytearray])
-
-
-def _operations() -> dict[str, Callable[..., Any]]:
-    named: dict[str, Callable[..., Any]] = {name: getattr(operator, name) for name in OPERATOR_NAMES}
-    named |= {f"r{name}": _swapped(getattr(operator, name)) for name in ARITHMETIC}
-    named |= {"attr": getattr, "iter": iter, "next": next, "hash": hash, "int": int, "dir": dir}
-    for function in (
-        setattr,
-        delattr,
-        len,
-        str,
-        repr,
-        bool,
-        float,
-        complex,
-        bytes,
-        abs,
-        round,
-        reversed,
-        isinstance,
-        format,
-    ):
-        named[function.__name__] = function
-    return named
-
-
-def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: function(b, a)
-
-
-ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-)
+_BITWISE = ("and_", "or_", "xor", "lshift", "rshift")
+ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", *_BITWISE)
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-OPERATOR_NAMES = (*ARITHMETIC, *COMPARISONS, "neg", "pos", "invert", "index", "getitem", "setitem", "delitem")
-OPERATIONS = _operations()
+_OTHERS = ("neg", "pos", "invert", "index", "getitem", "setitem", "delitem")
+_CASTS = (str, repr, bool, int, float, complex, bytes, format, hash, dir)
+_BUILTINS = (*_CASTS, setattr, delattr, len, abs, round, reversed, isinstance, iter, next)
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in (*ARITHMETIC, *COMPARISONS, *_OTHERS)},
+    **{function.__name__: function for function in _BUILTINS},
+    "attr": getattr,
+}

@@ -26,9 +26,7 @@ _MUTABLE = (list, dict, set, bytearray)
 _COMPLEX = {"UnicodeDecodeError", "UnicodeEncodeError", "UnicodeTranslateError", "ExceptionGroup"}
 # A library may trust the special attributes of an object: numpy reads memory at the address that
 # `__array_interface__` names. The program may therefore answer for these only.
-_SPECIAL = frozenset(
-    ["__annotations__", "__dict__", "__enter__", "__exit__", "__name__", "__qualname__", "__wrapped__"]
-)
+_SPECIAL = ("__annotations__", "__dict__", "__enter__", "__exit__", "__name__", "__qualname__", "__wrapped__")
 
 
 class ProgramFailure(Exception):
@@ -54,11 +52,10 @@ class Link:
         def read(found: Any, changed: Any) -> dict[str, Any]:
             return {name: self.decode(found[name]) for name in wanted if name in _exactly(dict, found)}
 
-        found: dict[str, Any] = self._ask(["names", wanted], read)
-        return found
+        return dict(self._ask(["names", wanted], read))
 
     def operate(self, verb: str, *args: Any) -> Any:
-        """Apply `verb` to `args` in the program."""
+        """Apply an operator to `args` in the program."""
         return self.call(verb, -1, args, {})
 
     def call(self, verb: str, target: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -68,11 +65,8 @@ class Link:
             value = self.decode(result)
             new_values = {_exactly(int, position): self.decode(data) for position, data in _exactly(list, changed)}
             for position, new in new_values.items():
-                if (
-                    not 0 <= position < len(args)
-                    or type(new) not in _MUTABLE
-                    or not isinstance(args[position], type(new))
-                ):
+                fits = 0 <= position < len(args) and type(new) in _MUTABLE and isinstance(args[position], type(new))
+                if not fits:
                     raise wire.WireError("a change of an argument that cannot change so")
             for position, new in new_values.items():
                 _overwrite(args[position], new)
@@ -153,18 +147,16 @@ class Link:
         if tag == "h":
             return Remote(self, number)
         if tag == "x":
-            return self._exception_class(number, _exactly(str, body[1]), _exactly(list, body[2]))
+            # A local class for the program's exception class, so that `except Name:` in a test works.
+            if number not in self.exceptions:
+                name, bases = _exactly(str, body[1]), _exactly(list, body[2])
+                base = next(filter(None, map(_builtin_exception, bases)), Exception)
+                self.exceptions[number] = base if base.__name__ == name else type(name, (base,), {})
+            return self.exceptions[number]
         if tag == "module":
             # The examiner's own copy of a harmless module; any other module stays in the program.
             return (sys.modules.get(body[1]) if body[1] in HARMLESS else None) or Remote(self, number)
         raise wire.WireError("a value of unknown kind")
-
-    def _exception_class(self, number: int, name: str, bases: list[Any]) -> type[Exception]:
-        """Return a local class for the program's exception class, so that `except Name:` in a test works."""
-        if number not in self.exceptions:
-            base = next(filter(None, map(_builtin_exception, bases)), Exception)
-            self.exceptions[number] = base if base.__name__ == name else type(name, (base,), {})
-        return self.exceptions[number]
 
 
 def _exactly(kind: type[Any], value: Any) -> Any:
@@ -196,38 +188,19 @@ class Remote:
             raise AttributeError(f"{name!r} of a program's object is not available to tests")
         return self.remote_link.operate("attr", self, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.remote_link.operate("setattr", self, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        self.remote_link.operate("delattr", self, name)
-
-    def __iter__(self) -> Any:
-        return self.remote_link.operate("iter", self)
-
     def __instancecheck__(self, other: Any) -> bool:
         return isinstance(other, Remote) and bool(self.remote_link.operate("isinstance", other, self))
 
     def __enter__(self) -> Any:
         return self.__getattr__("__enter__")()
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.__getattr__("__exit__")(None, None, None)
 
 
 def _forward(verb: str, cast: Callable[[Any], Any] = lambda value: value) -> Callable[..., Any]:
     def method(self: Remote, *args: Any) -> Any:
         return cast(self.remote_link.operate(verb, self, *args))
-
-    return method
-
-
-def _comparison(name: str) -> Callable[[Remote, Any], Any]:
-    def method(self: Remote, other: Any) -> Any:
-        if isinstance(other, Remote):
-            return bool(self.remote_link.operate(name, self, other))
-        plain = self.remote_link.plain(self.remote_number)
-        return NotImplemented if isinstance(plain, Remote) else getattr(operator, name)(plain, other)
 
     return method
 
@@ -241,19 +214,21 @@ def _overwrite(target: Any, value: Any) -> None:
         target.update(value)
 
 
-def _arithmetic(name: str, *, reflected: bool) -> Callable[[Remote, Any], Any]:
+def _operator(name: str, *, reflected: bool = False) -> Callable[[Remote, Any], Any]:
     """Compute in the program if both operands are its objects; otherwise here, on plain values.
 
     `abs(f(x) - 3.5) < 1e-6` would otherwise hand 3.5 to the program and believe the difference that it returns.
     """
+    compute = getattr(operator, name)
 
     def method(self: Remote, other: Any) -> Any:
         if isinstance(other, Remote):
-            return self.remote_link.operate(f"r{name}" if reflected else name, self, other)
+            answer = self.remote_link.operate(name, self, other)  # Python tries the left operand first: never reflected
+            return bool(answer) if name in COMPARISONS else answer
         plain = self.remote_link.plain(self.remote_number)
         if isinstance(plain, Remote):
             return NotImplemented
-        return getattr(operator, name)(other, plain) if reflected else getattr(operator, name)(plain, other)
+        return compute(other, plain) if reflected else compute(plain, other)
 
     return method
 
@@ -262,13 +237,13 @@ def _install() -> None:
     casts: dict[str, Callable[[Any], Any]] = {"len": int, "str": str, "repr": str, "hash": int, "bool": bool}
     casts |= {"int": int, "float": float, "complex": complex, "bytes": bytes, "index": int, "format": str, "dir": list}
     same = ("next", "abs", "round", "reversed", "neg", "pos", "invert", "getitem", "setitem", "delitem")
-    for verb in (*casts, *same):
+    for verb in (*casts, *same, "iter", "setattr", "delattr"):
         setattr(Remote, f"__{verb}__", _forward(verb, casts.get(verb, lambda value: value)))
     for verb in ARITHMETIC:
-        setattr(Remote, f"__{verb.rstrip('_')}__", _arithmetic(verb, reflected=False))
-        setattr(Remote, f"__r{verb.rstrip('_')}__", _arithmetic(verb, reflected=True))
+        setattr(Remote, f"__{verb.rstrip('_')}__", _operator(verb))
+        setattr(Remote, f"__r{verb.rstrip('_')}__", _operator(verb, reflected=True))
     for name in COMPARISONS:
-        setattr(Remote, f"__{name}__", _comparison(name))
+        setattr(Remote, f"__{name}__", _operator(name))
 
 
 _install()

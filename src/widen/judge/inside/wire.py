@@ -14,13 +14,15 @@ import re
 import select
 import struct
 import sys
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 FRAME_LIMIT = 16 << 20
-_LENGTH = struct.Struct(">I")
+JOB_LIMIT = 64 << 20  # of what the judge sends
+LENGTH = struct.Struct(">I")
 _DIRECT = frozenset([type(None), bool, str, float])
 _SMALL = 1 << 62  # larger integers travel as hexadecimal: decimal conversion is quadratic and stops at 4,300 digits
 _DTYPE = re.compile(r"[<>|=]?[biufcSU][0-9]{1,6}", re.ASCII)  # a numpy dtype of numbers or text
@@ -34,94 +36,71 @@ class Closed(Exception):
     """The other side is gone."""
 
 
-class Channel:
-    """Frames over two pipes.
+class Late(Closed):
+    """The other side did not answer in time."""
 
-    `alive` is a pidfd of the peer: its death ends every wait, even if another process holds the pipe open.
+
+class Channel:
+    """Frames over two pipes, each a length followed by JSON.
+
+    `alive` is a pidfd of the peer: its death ends every wait, even if another process holds the pipe open. `deadline`
+    is the moment on the monotonic clock after which waiting for the peer raises Late. Nothing is read in advance: on the
+    judge's pipes the next frame belongs to another process.
     """
 
     def __init__(self, reader: int, writer: int, *, alive: int | None = None) -> None:
         self.reader, self.writer, self.alive = reader, writer, alive
-        self._buffer = b""
+        self.deadline: float | None = None
 
     def send(self, message: Any) -> None:
-        """Write one JSON message."""
-        self.send_bytes(json.dumps(message).encode())
-
-    def send_bytes(self, payload: bytes) -> None:
-        """Write one frame."""
+        """Write one message."""
+        payload = json.dumps(message).encode()
         if len(payload) > FRAME_LIMIT:
             raise WireError(f"a message of {len(payload)} bytes is over the limit of {FRAME_LIMIT}")
-        rest = _LENGTH.pack(len(payload)) + payload
+        rest = LENGTH.pack(len(payload)) + payload
         while rest:
             try:
                 rest = rest[os.write(self.writer, rest) :]
             except BlockingIOError:
-                self._wait_writable()
+                self._wait(self.writer, select.POLLOUT)
             except BrokenPipeError:
                 raise Closed from None
 
-    def _wait_writable(self) -> None:
-        """Wait until the peer has read from the full pipe; raise Closed if it dies."""
-        poller = select.poll()
-        poller.register(self.writer, select.POLLOUT)
-        if self.alive is not None:
-            poller.register(self.alive, select.POLLIN)
-        if self.alive in [fd for fd, _ in poller.poll()]:
-            raise Closed
-
-    def receive(self) -> Any:
-        """Read one JSON message; hostile bytes raise WireError."""
-        payload = self.receive_bytes()
+    def receive(self, limit: int = FRAME_LIMIT) -> Any:
+        """Read one message; hostile bytes raise WireError."""
+        (length,) = LENGTH.unpack(self._read(LENGTH.size))
+        if length > limit:
+            raise WireError(f"a frame of {length} bytes is over the limit of {limit}")
+        payload = self._read(length)
         try:
             return json.loads(payload)
         except (ValueError, RecursionError) as error:
             raise WireError(f"not a message: {type(error).__name__}") from None
 
-    def receive_bytes(self) -> bytes:
-        """Read one frame."""
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-        if length > FRAME_LIMIT:
-            raise WireError(f"a frame of {length} bytes is over the limit of {FRAME_LIMIT}")
-        return self._exactly(length)
-
-    def _exactly(self, count: int) -> bytes:
-        chunks = [self._buffer]
-        have = len(self._buffer)
-        while have < count:
-            chunk = self._read(max(65536, count - have))
-            chunks.append(chunk)
-            have += len(chunk)
-        whole = b"".join(chunks)
-        self._buffer = whole[count:]
-        return whole[:count]
-
     def _read(self, count: int) -> bytes:
-        if self.alive is not None:
-            ready = wait_readable(self.reader, self.alive)
-            if self.reader not in ready:
+        chunks = []
+        while count:
+            if self.alive is not None:
+                self._wait(self.reader, select.POLLIN)
+            chunk = os.read(self.reader, count)
+            if not chunk:
                 raise Closed
-        chunk = os.read(self.reader, count)
-        if not chunk:
+            chunks.append(chunk)
+            count -= len(chunk)
+        return b"".join(chunks)
+
+    def _wait(self, fd: int, event: int) -> None:
+        """Wait for the peer; raise Closed if it dies, Late if it takes too long."""
+        poller = select.poll()
+        poller.register(fd, event)
+        if self.alive is not None:
+            poller.register(self.alive, select.POLLIN)
+        left = None if self.deadline is None else max(0.0, 1000 * (self.deadline - time.monotonic()))
+        ready = [found for found, _ in poller.poll(left)]
+        if not ready:
+            raise Late
+        if fd not in ready:
             raise Closed
-        return chunk
-
-
-def read_frame(fd: int) -> Any:
-    """One JSON frame and not a byte more: on the judge's pipes the next frame belongs to another process."""
-    (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size))
-    return json.loads(_exactly(fd, length))
-
-
-def _exactly(fd: int, count: int) -> bytes:
-    chunks = []
-    while count:
-        chunk = os.read(fd, count)
-        if not chunk:
-            raise Closed
-        chunks.append(chunk)
-        count -= len(chunk)
-    return b"".join(chunks)
 
 
 def wait_readable(*fds: int) -> list[int]:
@@ -145,15 +124,14 @@ def encode(value: Any, opaque: Callable[[Any], dict[str, Any]]) -> Any:
         return value if -_SMALL < value < _SMALL else {"i": hex(value)}
     if kind is list:
         return [encode(item, opaque) for item in value]
-    writer = _WRITERS.get(kind) or _WRITERS_BY_NAME.get(f"{kind.__module__}.{kind.__name__}")
+    writer = _WRITERS.get(kind) or _WRITERS.get(f"{kind.__module__}.{kind.__name__}")
     if writer is not None:
         return writer(value, lambda item: encode(item, opaque))
-    data = None
-    if kind is type:
-        data = _encode_type(value)
-    elif kind.__module__ == "numpy" and "numpy" in sys.modules:
-        data = _encode_numpy(value)
-    return opaque(value) if data is None else data
+    named = [name for name, known in _TYPES.items() if known is value] if kind is type else []
+    if named:
+        return {"type": named[0]}
+    plain = kind.__module__ == "numpy" and "numpy" in sys.modules and _encode_numpy(value)
+    return plain or opaque(value)
 
 
 def decode(data: Any, handle: Callable[[str, Any], Any]) -> Any:
@@ -195,14 +173,14 @@ def base_value(value: Any) -> Any:
     return next((kind(value) for kind in kinds if isinstance(value, kind) and type(value) is not kind), value)
 
 
-_Pairs = Callable[[Any], Any]
+_Coder = Callable[[Any], Any]
 
 
-def _items(value: Any, enc: _Pairs) -> list[Any]:
+def _items(value: Any, enc: _Coder) -> list[Any]:
     return [enc(item) for item in value]
 
 
-def _pairs(value: Any, enc: _Pairs) -> list[Any]:
+def _pairs(value: Any, enc: _Coder) -> list[Any]:
     return [[enc(key), enc(item)] for key, item in value.items()]
 
 
@@ -214,12 +192,8 @@ _TYPES = {
 }
 
 
-def _encode_type(value: type) -> dict[str, Any] | None:
-    return {"type": value.__name__} if _TYPES.get(value.__name__) is value else None
-
-
-_Writer = Callable[[Any, _Pairs], dict[str, Any]]
-_WRITERS: dict[type, _Writer] = {
+_Writer = Callable[[Any, _Coder], dict[str, Any]]
+_WRITERS: dict[Any, _Writer] = {
     tuple: lambda v, enc: {"t": _items(v, enc)},
     dict: lambda v, enc: {"d": _pairs(v, enc)},
     set: lambda v, enc: {"s": _items(v, enc)},
@@ -231,9 +205,7 @@ _WRITERS: dict[type, _Writer] = {
     deque: lambda v, enc: {"q": [_items(v, enc), v.maxlen]},
     Counter: lambda v, enc: {"C": _pairs(v, enc)},
     OrderedDict: lambda v, enc: {"o": _pairs(v, enc)},
-}
-# Looked up by name, so that the zygote need not import these modules for every program.
-_WRITERS_BY_NAME: dict[str, _Writer] = {
+    # Looked up by name, so that the zygote need not import these modules for every program.
     "decimal.Decimal": lambda v, enc: {"D": str(v)},
     "fractions.Fraction": lambda v, enc: {"F": [enc(v.numerator), enc(v.denominator)]},
     "datetime.date": lambda v, enc: {"day": v.isoformat()},
@@ -241,7 +213,7 @@ _WRITERS_BY_NAME: dict[str, _Writer] = {
     "datetime.datetime": lambda v, enc: {"time": v.isoformat()},
 }
 
-_READERS: dict[str, Callable[[Any, _Pairs], Any]] = {
+_READERS: dict[str, Callable[[Any, _Coder], Any]] = {
     "i": lambda b, dec: int(b, 16),
     "t": lambda b, dec: tuple([dec(item) for item in b]),
     "d": lambda b, dec: {dec(key): dec(item) for key, item in b},
@@ -270,9 +242,8 @@ def _encode_numpy(value: Any) -> dict[str, Any] | None:
     array = numpy.asarray(value)
     if not isinstance(value, (numpy.ndarray, numpy.generic)) or array.dtype.kind not in "biufcSU":
         return None
-    return {
-        "n": [array.dtype.str, list(array.shape), array.tobytes().decode("latin-1"), isinstance(value, numpy.ndarray)]
-    }
+    is_array = isinstance(value, numpy.ndarray)
+    return {"n": [array.dtype.str, list(array.shape), array.tobytes().decode("latin-1"), is_array]}
 
 
 def _decode_numpy(body: Any) -> Any:

@@ -1,0 +1,147 @@
+"""Run a checker of the user's own on (prompt, answer) pairs, in the sandbox.
+
+A checker is a Python file with a function `check(prompt, answer) -> bool | float` and, optionally, a function
+`key(answer) -> str` that gives the same text for answers that count as one, e.g. the final number.
+
+    with Sandbox() as sandbox:
+        checked = run_checker("gsm8k_checker.py", "check", pairs, sandbox=sandbox)
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .judging import ended
+from .sandbox import Sandbox
+from .verdict import VerdictFile, content_key
+from .worker import Job, Outcome
+
+_BATCH = 64  # pairs per process
+_LONGEST = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What the checker said about one pair.
+
+    Args:
+        status: scored; error (it raised an exception, or its process died); timeout; wrong type (it returned something
+            else than a bool, or a number from 0 to 1; or `key` returned no text).
+        score: from 0 to 1; None unless scored.
+        key: what `key` returned; None without that function.
+        detail: one line about what went wrong.
+    """
+
+    status: str
+    score: float | None = None
+    key: str | None = None
+    detail: str = ""
+
+
+def run_checker(
+    file: str | os.PathLike[str],
+    function: str,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    sandbox: Sandbox,
+    files: Sequence[str | os.PathLike[str]] = (),
+    verdicts_path: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Checked]:
+    """Call `function` of `file` for every pair.
+
+    The sandbox's wall-clock limit holds for each pair. One process checks many pairs, so a checker must not keep state
+    between calls. It may import the standard library and the sandbox's packages. Its working folder holds `files`, and
+    it can read no other file of yours.
+
+    Special cases:
+        Equal pairs are checked once. With `verdicts_path`, a pair that has a result in the file under the same checker
+        and limits is not checked again.
+
+    Args:
+        file: a Python file.
+        function: name of the function `check(prompt, answer)`.
+        pairs: prompts and answers.
+        sandbox: an open sandbox.
+        files: UTF-8 texts that the checker may open by their names, e.g. reference solutions.
+        verdicts_path: a JSON-lines file; every result is appended to it at once.
+        progress: called with (pairs checked, all pairs).
+
+    Returns:
+        One result per pair, in order.
+
+    Raises:
+        ValueError: if the file cannot be read or loaded, or does not define the function.
+    """
+    source = _text(file)
+    try:
+        compile(source, os.fspath(file), "exec", dont_inherit=True)
+    except (ValueError, SyntaxError) as error:
+        raise ValueError(f"checker {os.fspath(file)}: not Python ({error})") from None
+    texts = {Path(one).name: _text(one) for one in files}
+    if (size := sum(len(text.encode()) for text in texts.values())) > sandbox.limits.tmp_bytes // 2:
+        raise ValueError(f"files of the checker take {size} bytes; at most {sandbox.limits.tmp_bytes // 2} fit")
+    settings = content_key([sandbox.settings(), source, function, texts])
+    keys = [content_key([settings, prompt, answer]) for prompt, answer in pairs]
+    with ExitStack() as stack:
+        store = stack.enter_context(VerdictFile(verdicts_path, Checked)) if verdicts_path is not None else None
+        known = dict(store.known) if store is not None else {}
+        left = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
+        names, repeats = list(left), Counter(keys)
+        done = len(keys) - sum(repeats[key] for key in left)
+
+        def job(batch: list[str]) -> Job:
+            seconds = sandbox.limits.wall_seconds
+            exam = {"pairs": [left[key] for key in batch], "function": function, "seconds": seconds}
+            wall = min(_LONGEST, seconds * (len(batch) + 1))
+            cpu = min(_LONGEST, sandbox.limits.cpu_seconds * (len(batch) + 1))
+            return Job(source, exam, wall_seconds=wall, cpu_seconds=cpu, files=texts, tag=batch)
+
+        jobs = deque(job(names[i : i + _BATCH]) for i in range(0, len(names), _BATCH))
+        for one, outcome in sandbox.stream(jobs):
+            found = _results(outcome, sandbox, Path(file), function)
+            for key, result in zip(one.tag, found, strict=False):
+                known[key] = result
+                done += repeats[key]
+                if store is not None:
+                    store.add(key, result)
+            if len(found) < len(one.tag):
+                jobs.appendleft(job(one.tag[len(found) :]))
+            if progress is not None:
+                progress(done, len(keys))
+    return [known[key] for key in keys]
+
+
+def _text(file: str | os.PathLike[str]) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"checker: {os.fspath(file)} cannot be read ({error})") from None
+
+
+def _results(outcome: Outcome, sandbox: Sandbox, file: Path, function: str) -> list[Checked]:
+    """Return the results of the batch's first pairs, at least one; raise ValueError if no pair can be checked."""
+    report: Any = outcome.report or {"status": "gone", "detail": ""}
+    found = [Checked(status=s, score=score, key=key, detail=d) for s, score, key, d in report.get("results", ())]
+    if found and found[-1].status == "died":
+        status, detail = ended(outcome, sandbox.limits)
+        found[-1] = Checked(status="timeout" if status == "timeout" else "error", detail=detail)
+    if found:
+        return found
+    legal = f"def {function}(prompt: str, answer: str) -> bool | float, from 0 to 1"
+    if report["status"] == "missing":
+        raise ValueError(f"checker {file}: defines no {function!r}; legal is {legal}")
+    if report["status"] == "raised":
+        packages = ", ".join(["the standard library", *sandbox.interpreter.packages])
+        raise ValueError(f"checker {file}: does not load ({report['detail']}); it may import {packages}")
+    if outcome.report is not None and not outcome.refused:
+        raise ValueError(
+            f"checker {file}: ended, or took over {sandbox.limits.wall_seconds:g} s, before {function!r} ran"
+        )
+    return [Checked(status="error", detail=ended(outcome, sandbox.limits)[1])]

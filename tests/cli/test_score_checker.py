@@ -1,0 +1,79 @@
+"""`widen score --checker FILE.py:check`: precision, pass@k and coverage of answers to any task."""
+
+import json
+
+import pytest
+
+from widen.cli.__main__ import main
+from widen.judge import selftest
+from widen.report.load import load
+from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings
+
+pytestmark = pytest.mark.sandbox
+CHECKER = """
+def check(prompt, answer):
+    with open("even.txt") as file:
+        return answer.strip() in file.read().split() if answer != "?" else 1 / 0
+def key(answer):
+    return answer.strip()
+"""
+ANSWERS = {"An even number": ["2", "4", " 4 ", "7"], "Another": ["?", "3", "6", "6"]}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(selftest, "ATTACKS", {})
+    (tmp_path / "own.py").write_text(CHECKER)
+    (tmp_path / "even.txt").write_text("2 4 6 8")
+    prompts = [Prompt(text=text, id=str(n)) for n, text in enumerate(ANSWERS)]
+    settings = Settings(decoding=Decoding.parse("t=0.7"), max_tokens=64, seed=0)
+    identity = Identity(engine="local", name="by hand", model={"weights": "none"})
+    path = tmp_path / "lm" / "samples" / "t0.7-x.jsonl"
+    path.parent.mkdir(parents=True)
+    with SamplesWriter(path, settings=settings, identity=identity, prompts=prompts) as writer:
+        writer.append(
+            Sample(prompt=prompt.id, index=i, text=text, finish="stop", num_tokens=7, logq=-1.0)
+            for prompt in prompts
+            for i, text in enumerate(ANSWERS[prompt.text])
+        )
+    return tmp_path
+
+
+def call(capsys, place, *arguments):
+    words = ["score", "--checker", f"{place / 'own.py'}:check", "--checker-file", str(place / "even.txt")]
+    status = main([*words, *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_checker_gives_precision_pass_at_k_and_coverage(capsys, place):
+    status, out, err = call(capsys, place, place / "lm")
+    assert (status, err) == (0, "")
+    assert "1 answers could not be checked and count as wrong; the first: error: ZeroDivisionError" in out
+    found = {record.metric: record for record in load(place / "lm").records}
+    assert {name: round(found[name].value, 6) for name in ("precision", "pass@1", "pass@4", "coverage")} == {
+        "precision": 0.625,
+        "pass@1": 0.625,
+        "pass@4": 1.0,
+        "coverage": 1.5,
+    }
+    assert found["precision"].low < 0.625 < found["precision"].high
+    assert found["precision"].detail["statuses"] == {"right": 5, "wrong": 2, "error": 1}
+    kept = (place / "lm" / "verdicts" / "own.jsonl").read_bytes()
+    assert call(capsys, place, place / "lm", "--json", place / "s.json", "--ks", 2)[0] == 0
+    assert json.loads((place / "s.json").read_text())["coverage"]["value"] == 1.5
+    assert (place / "lm" / "verdicts" / "own.jsonl").read_bytes() == kept  # nothing is checked twice
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--checker", "own.py"], "legal is FILE.py:FUNCTION"),
+        (["--ks", "9"], "from 1 to 4"),
+        (["--task", "mbpp"], "give one of them"),
+        (["--checker", "nowhere.py:check"], "nowhere.py cannot be read"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused_with_a_sentence(capsys, place, arguments, message):
+    status, _, err = call(capsys, place, place / "lm", *arguments)
+    assert (status, message in err) == (2, True), err
