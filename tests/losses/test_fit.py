@@ -73,7 +73,7 @@ def test_a_threshold_that_comes_with_the_last_step_drops_nothing():
 
 def test_nll_that_fills_the_whole_run_is_refused():
     refuse_late_start(parse("nll:steps=7 then gold"), steps=8)
-    with pytest.raises(ValueError, match=r"the run has 8 steps, so that cdiv:alpha=0\.5 would never be used"):
+    with pytest.raises(ValueError, match=r"the run has 8 steps, so cdiv:alpha=0\.5 would never be used"):
         refuse_late_start(parse("nll:steps=8 then gold"), steps=8)
 
 

@@ -1,7 +1,6 @@
-"""Alpaca: an instruction, sometimes with an input, and a response (Taori et al., 2023). The data that makes the paper's Llama-Alpaca.
+"""Alpaca: an instruction, sometimes with an input, and a response (Taori et al., 2023), in Alpaca's own prompt.
 
-The hub's ``tatsu-lab/alpaca`` and files with ``instruction``, ``input`` (may be empty or missing) and ``output``. The prompt is the
-one that Alpaca models are asked in, so that a model trained here answers where those do.
+The hub's ``tatsu-lab/alpaca`` and files with ``instruction``, ``input`` (may be empty or missing) and ``output``.
 """
 
 from __future__ import annotations

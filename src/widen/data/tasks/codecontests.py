@@ -1,6 +1,6 @@
 """Programming contests: a statement, then a Python 3 program that reads the input and prints the answer.
 
-CodeContests (Li et al., 2022) and APPS (Hendrycks et al., 2021). Fields, by where they come from:
+CodeContests (Li et al., 2022) and APPS (Hendrycks et al., 2021). Accepted fields:
 
 - the hub's ``deepmind/code_contests``: ``description``, ``solutions`` with languages (the first in Python 3 is taken) and ``public_tests``,
   ``private_tests``, ``generated_tests``;
@@ -8,7 +8,7 @@ CodeContests (Li et al., 2022) and APPS (Hendrycks et al., 2021). Fields, by whe
 - files with ``description`` and ``test_list`` of ``{"input", "output"}``;
 - files with a ``prompt`` that holds the statement in a docstring, without tests.
 
-Problems of APPS that ask for a function are asked for as programs too: arguments are read a line each, and the result is printed.
+APPS problems that ask for a function become programs: one argument per line in, the result out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PYTHON3 = (3, "PYTHON3")
 
 
 def example(record: Mapping[str, Any]) -> Example:
-    """The statement as a docstring, a line that says what is asked for, the program.
+    """The statement as a docstring, a comment that asks for a program, and the program.
 
     >>> made = example({"description": "Print the sum.", "test_list": [{"input": "1 2", "output": ["3"]}]})
     >>> print(made.prompt, made.facts)
@@ -36,11 +36,13 @@ def example(record: Mapping[str, Any]) -> Example:
     """
     statement = _statement(text_of(record, "description", "question", "prompt"))
     prompt = f'"""\n{statement}\n"""\n# A Python 3 program that reads the input and prints the answer:\n'
-    return Example(prompt, _program(record).replace("\r\n", "\n").strip(), _facts(list(_tests(record))))
+    tests = list(_tests(record))
+    facts = {"inputs": [i for i, _ in tests], "outputs": [o for _, o in tests]} if tests else {}
+    return Example(prompt, _program(record).replace("\r\n", "\n").strip(), facts)
 
 
 def _statement(text: str) -> str:
-    """The text, or what stands in the docstring that opens it."""
+    """The text, or the content of the docstring that opens it."""
     for quotes in ("'''", '"""'):
         if text.lstrip().startswith(quotes):
             text = text.lstrip()[3:].partition(quotes)[0]
@@ -50,12 +52,10 @@ def _statement(text: str) -> str:
 
 
 def _program(record: Mapping[str, Any]) -> str:
-    """The first program in Python 3; "" where the record has none."""
-    found = record.get("solutions")
+    """The first program in Python 3, or ""."""
+    found = _json(record.get("solutions"), "solutions")
     if found is None:
         return text_of(record, "solution", "canonical_solution", "code", empty=True, default="")
-    if isinstance(found, str):
-        found = _json(found, "solutions")
     if isinstance(found, Mapping):
         languages, programs = found.get("language"), found.get("solution")
         if not isinstance(languages, list) or not isinstance(programs, list) or len(languages) != len(programs):
@@ -69,9 +69,7 @@ def _program(record: Mapping[str, Any]) -> str:
 def _tests(record: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Input and output of every test."""
     for name in ("public_tests", "private_tests", "generated_tests", "input_output"):
-        tests = record.get(name)
-        if isinstance(tests, str):
-            tests = _json(tests, name) if tests.strip() else None
+        tests = _json(record.get(name), name)
         if tests is None:
             continue
         if not isinstance(tests, Mapping):
@@ -80,9 +78,7 @@ def _tests(record: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
             raise ValueError(f"{name!r} must hold two lists of one length, 'input' and 'output'")
         yield from ((_said(i), _said(o)) for i, o in zip(inputs, outputs, strict=True))
-    listed = record.get("test_list")
-    if isinstance(listed, str):
-        listed = _json(listed, "test_list") if listed.strip() else None
+    listed = _json(record.get("test_list"), "test_list")
     if listed is not None and not isinstance(listed, list):
         raise ValueError(f"'test_list' must be a list of tests, got {type(listed).__name__}")
     for number, test in enumerate(listed or [], start=1):
@@ -92,7 +88,7 @@ def _tests(record: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _said(value: Any) -> str:
-    """A value as a program would read or print it: a list is one item a line.
+    """A value as a program reads or prints it: a list has one item per line.
 
     >>> _said([100]), _said(["1", "2"]), _said("x"), _said([[1, 2]])
     ('100', '1\\n2', 'x', '[1, 2]')
@@ -100,13 +96,12 @@ def _said(value: Any) -> str:
     return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _facts(tests: list[tuple[str, str]]) -> dict[str, list[str]]:
-    return {"inputs": [i for i, _ in tests], "outputs": [o for _, o in tests]} if tests else {}
-
-
-def _json(text: str, name: str) -> Any:
+def _json(value: Any, name: str) -> Any:
+    """The value itself, or the JSON inside a text; None for a blank text."""
+    if not isinstance(value, str):
+        return value
     try:
-        return json.loads(text)
+        return json.loads(value) if value.strip() else None
     except ValueError as error:
         raise ValueError(f"{name!r} is not JSON: {error}"[:200]) from None
 

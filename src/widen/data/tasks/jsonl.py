@@ -1,4 +1,4 @@
-"""Data of one's own: ``prompt`` and ``completion``, or ``text`` alone, which is learnt whole."""
+"""Your own data: ``prompt`` and ``completion``, or ``text`` alone, which is learned whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .definition import Example, Task, text_of
 
 
 def example(record: Mapping[str, Any]) -> Example:
-    """Both as they stand: not a blank is added or taken away between them.
+    """Prompt and completion exactly as written.
 
     >>> example({"text": "Once."}), example({"prompt": "2 + 2 =", "completion": " 4"})
     (Example(prompt='', completion='Once.', facts={}), Example(prompt='2 + 2 =', completion=' 4', facts={}))

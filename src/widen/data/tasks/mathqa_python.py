@@ -1,8 +1,8 @@
 """MathQA-Python: a word problem as a comment, then a program that leaves its result in ``answer`` (Austin et al., 2021).
 
-Fields, by the file they are in: ``question, program, answer``; ``prompt, code, answer`` (the official test set as a file); ``text, code,
-answer`` (the hub's ``dtruong46me/mathqa-python``). The last two carry the comment sign in the question, and after it the numbers as the
-program names them (``... had been offered ? n0 = 5.0 n1 = 31.1``); both are taken off, so that all three ask in the same words.
+Accepted fields: ``question, program, answer``; ``prompt, code, answer`` (the official test set); ``text, code, answer`` (the hub's
+``dtruong46me/mathqa-python``). The last two carry a comment sign and, after the question, the program's numbers
+(``... had been offered ? n0 = 5.0 n1 = 31.1``). Both are removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def example(record: Mapping[str, Any]) -> Example:
         raise ValueError("the question is empty")
     program = text_of(record, "program", "code", empty=True, default="")
     answer = record.get("answer")
-    # A table of texts has an empty cell where JSON has no answer.
+    # A .csv has an empty cell where JSON has no answer.
     unknown = answer is None or (isinstance(answer, str) and not answer.strip())
     facts = {} if unknown else {"answer": number_of(answer, "answer")}
     return Example(f"# {question}\n", program.replace("\r\n", "\n").strip(), facts)

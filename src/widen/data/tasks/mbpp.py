@@ -1,8 +1,8 @@
 """MBPP: a sentence and the tests that the function must pass, then the function (Austin et al., 2021).
 
 The hub's ``google-research-datasets/mbpp`` (``text, code, test_list, test_setup_code``), its config ``sanitized`` (``prompt, code,
-test_list, test_imports``), and files of either kind. The tests are shown, since they alone say what the function is called. Windows
-line ends, which most programs of the first kind have, are made plain.
+test_list, test_imports``), and files of either kind. The prompt shows the tests, which alone say what the function is called. Windows
+line ends are converted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """WritingPrompts: a prompt of a line or two, then a story (Fan et al., 2018). The task of Tables `tab:pr-wp` and `tab:pr-wp-mathqa`.
 
-The hub's ``euclaise/writingprompts`` and files with ``prompt`` and ``story``. The original release writes line breaks as ``<newline>``;
-they are made line breaks again. Tags such as ``[ WP ]`` stay: they are part of what a writer was given.
+The hub's ``euclaise/writingprompts`` and files with ``prompt`` and ``story``. ``<newline>``, as in the original release, becomes a line
+break. Tags such as ``[ WP ]`` stay.
 """
 
 from __future__ import annotations
