@@ -136,7 +136,11 @@ def test_every_shape_of_record_becomes_the_example_it_stands_for(shape):
 BAD = [
     ("mathqa_python", {"Problem": "x"}, "no field 'question' or 'prompt' or 'text'; it has 'Problem'"),
     ("mathqa_python", {"question": "x", "program": 3}, "'program' must be text, got int"),
-    ("mathqa_python", {"question": "x", "program": "y", "answer": "six"}, "'answer' must be a finite number, got 'six'"),
+    (
+        "mathqa_python",
+        {"question": "x", "program": "y", "answer": "six"},
+        "'answer' must be a finite number, got 'six'",
+    ),
     ("mathqa_python", {"question": "x", "program": "y", "answer": float("nan")}, "'answer' must be a finite number"),
     ("mathqa_python", {"question": "x", "program": "y", "answer": True}, "'answer' must be a finite number, got True"),
     ("mathqa_python", {"question": "# n0 = 1.0"}, "the question is empty"),

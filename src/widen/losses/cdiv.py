@@ -44,8 +44,6 @@ class CDiv(Bounded):
       tensor([4.])
       >>> print(CDiv(alpha=1.4))
       cdiv:alpha=1.4,cap=10.0
-
-    Paper note: Algorithm 1 prints the exponent 1/2 for c-Div; we follow the theorem.
     """
 
     spec_name: ClassVar[str] = "cdiv"
@@ -72,10 +70,7 @@ class CDiv(Bounded):
 
 
 def gold(*, floor: float = 0.0, cap: float = math.inf) -> CDiv:
-    """GOLD as the paper uses it (eq. ``eq:gold``): c-Div at alpha = 1/2, so Q -> P^2. Not TRL's GOLD trainer.
-
-    Paper note: the original GOLD-delta weights by q (alpha = 0) with further terms; the square root is a later simplification.
-    """
+    """GOLD as the paper uses it (eq. ``eq:gold``): c-Div at alpha = 1/2, so Q -> P^2. Not TRL's GOLD trainer."""
     return CDiv(alpha=0.5, floor=floor, cap=cap)
 
 

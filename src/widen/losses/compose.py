@@ -120,9 +120,12 @@ class Product:
 
     def observe(self, scores: Float[Tensor, "n k"] | Float[Tensor, " n"], state: State) -> State:
         """Each factor takes its own columns."""
-        widths = [f.score_columns for f in self.factors]
-        columns = torch.split(scores.reshape(-1, max(self.score_columns, 1)), widths, dim=1)
-        return tuple(f.observe(own, part) for f, own, part in zip(self.factors, columns, state, strict=True))
+        scores = scores.reshape(-1, max(self.score_columns, 1))
+        new, column = [], 0
+        for factor, part in zip(self.factors, state, strict=True):
+            new.append(factor.observe(scores[:, column : column + factor.score_columns], part))
+            column += factor.score_columns
+        return tuple(new)
 
     def now(self, state: State) -> Weight:
         """Itself."""

@@ -42,8 +42,6 @@ class TaiLr(Bounded):
     Examples:
       >>> TaiLr(gamma=0.5).weigh(Rows(torch.tensor([1.0, 0.5]).log()))
       tensor([1.0000, 0.6667])
-
-    Paper note: the optimum printed in the proposition can be negative. The TaiLr code clamps the weight from below: ``floor=0.2``.
     """
 
     spec_name: ClassVar[str] = "tailr"
@@ -79,9 +77,6 @@ class LambdaPR(Bounded):
       >>> loss = LambdaPR(lam=0.1, gamma=1e-5)
       >>> f"{loss.threshold(512):.4f}"      # only tokens with q <= 0.0022 train in a sequence of 512 tokens
       '0.0022'
-
-    Paper note: Algorithm 1 omits the power of lam and the gate; we follow the theorem, with ``<=``. L is the number of target tokens
-    of that sequence, which the paper leaves open; delta is proportional to it when gamma is small.
     """
 
     spec_name: ClassVar[str] = "lambda_pr"

@@ -76,8 +76,6 @@ class Trunc(Bounded):
       window: length of the rolling list (the paper's K). None lets the trainer choose (`fitted`), else means 10,000.
       start: scores to see before anything is dropped. None means 20 / min(drop, 1 - drop), at most a full window.
       score: ``sum`` of log-probabilities, the paper's Q(x), which favours short sequences; or their ``mean``.
-
-    Paper note: Algorithm 1 prints "delta x K" for the number kept; it is (1 - Delta) K. The threshold lags by one optimizer step.
     """
 
     spec_name: ClassVar[str] = "trunc"
@@ -202,8 +200,6 @@ class TruncR(Trunc):
 
     Favours Recall. Converges to ``min(delta, P/(1 - drop))``, the *maximum*-entropy law under the same density cap
     (:func:`widen.theory.optima.truncr`): it is the conditional value at risk of the NLL.
-
-    Paper note: the text takes the quantile under Q, the lemma and the algorithm under P; it is under P. As stated the lemma is false.
     """
 
     spec_name: ClassVar[str] = "truncr"

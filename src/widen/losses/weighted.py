@@ -39,8 +39,6 @@ def weighted_nll(
     Returns:
       The loss, to be summed over micro-batches and ranks, and the state. A batch without targets gives a differentiable 0.
 
-    Paper note: Algorithm 1 sums without dividing; the division only sets the scale of the learning rate.
-
     Examples:
       >>> from widen.losses import parse
       >>> logq = torch.tensor([[0.5, 0.25]]).log()

@@ -1,7 +1,7 @@
 """Exact mathematics on finite distributions: the PR-curve, temperature, the losses' optima, and bounds.
 
-numpy and scipy only. Every formula of the paper's sections 2, 4 and 5 and of its appendices A to C is a function here. Its
-docstring has the label, and a "Paper note" where the printed form is wrong.
+numpy and scipy only. Every formula of the paper's sections 2, 4 and 5 and of its appendices A to C is a function here, with
+the paper's label in its docstring. PAPER.md lists where the printed form is wrong.
 
     curve          the PR-curve of two distributions: points, area, divergences
     steps          tempered laws, and the law of any decoding

@@ -52,9 +52,6 @@ class ArtificialCase:
       (0.275, 2.497075, 0.73375)
       >>> case.recall([0.3, 1.0], [[0.1], [1.0]]).round(4).tolist()  # rows: temperatures
       [[0.5002, 0.5001], [1.0, 0.7338]]
-
-    Paper note: a is a mass, so 0 ≤ a ≤ 1, not up to floor(rho K); rho is the over-represented share (the caption of
-    ``fig:examplePQ`` says under-represented); the bounds rho K ≤ x ≤ K mean x < K.
     """
 
     vocab: int
@@ -162,8 +159,6 @@ class ArtificialCase:
         """From this lam on precision is that of the support (prop. ``thm:PRcurve``). a (1-epsilon)/rho at t = 1.
 
         Limit: K/V as t -> inf.
-
-        Paper note: the limit as t -> 0 is 1/rho (epsilon < 1 - K/V), not infinity.
         """
         return plain(np.exp(self._log_levels(t)[1]))
 
@@ -171,9 +166,6 @@ class ArtificialCase:
         """Precision at lam and temperature t, each in [0, inf] (prop. ``thm:PRcurve``).
 
         Limits: min(1, rho lam) as t -> 0 (epsilon < 1 - K/V, a > b), min(lam, K/V) as t -> inf.
-
-        Paper note: the limits printed for the middle regime, and "from 1 to K/V", hold only for particular lam; a
-        fixed lam leaves the middle regime at a finite temperature unless lam = K/V.
         """
         at = as_non_negative(lam, "lam")
         low, high = self._log_levels(t)
@@ -204,12 +196,7 @@ class ArtificialCase:
         return plain(np.exp(_log_f(at, math.log(self.mu), -self.gap) + kept))
 
     def g_prime(self, tau: ArrayLike) -> Result:
-        """dg/dtau, with the sign of :meth:`h` at 1/tau; needs b > 0 and epsilon > 0.
-
-        Paper note: the line with h(1/tau) prints ``[1 + mu^(tau-1) (mu(1-a)/a)^tau]``, one factor mu^tau too many; at a =
-        .7, mu = 1.5, epsilon = .2, V/K = 5, tau = 1.3 it has the wrong sign (+0.000589 instead of -0.012097). The
-        definition of h after it is right.
-        """
+        """dg/dtau, with the sign of :meth:`h` at 1/tau; needs b > 0 and epsilon > 0."""
         self._check_interior()
         at = as_non_negative(tau, "tau")
         over = expit(math.log(self.mu) + _times(at, self.gap))
@@ -230,10 +217,7 @@ class ArtificialCase:
             return plain(first - (1.0 + np.exp(_times(tau, self.log_noise_odds) - self.log_nu)) * self.gap)
 
     def h_prime(self, t: ArrayLike) -> Result:
-        """dh/dt = (1/t²) log R log(a/b) [r_a/mu + r_eps/nu] at t > 0. Positive if R > 1, hence t_0 is unique.
-
-        Paper note: the printed line lacks the 1/mu and writes V - 1 for V/K - 1.
-        """
+        """dh/dt = (1/t²) log R log(a/b) [r_a/mu + r_eps/nu] at t > 0. Positive if R > 1, hence t_0 is unique."""
         self._check_interior()
         at = as_non_negative(t, "t")
         check((at > 0).all(), "t", t, "above 0")
@@ -246,18 +230,12 @@ class ArtificialCase:
         r"""The noise level below which recall peaks at a finite temperature (eq. ``eq:epsilon0``).
 
         .. math::  \epsilon_0 = \nu / (\nu + (a/b)^{\rho/(1-K/V)})
-
-        Paper note: the lemma swaps its two cases: from epsilon_0 on g falls in tau, below it g rises and then falls.
-        And epsilon_0 falls, not grows, with lower b and higher rho (caption of ``fig:ineq``).
         """
         return 0.0 if math.isinf(self.gap) else float(expit(self.log_nu - self.rho / (1 - self.sparsity) * self.gap))
 
     @cached_property
     def t_0(self) -> float:
-        """Temperature of greatest lambda_min, where h is 0; inf if epsilon ≥ epsilon_0 or epsilon = 0, 0 if a = b.
-
-        Paper note: recall at a given lam peaks elsewhere, at :meth:`best_temperature`. t_0 can lie below 1.
-        """
+        """Temperature of greatest lambda_min, where h is 0; inf if epsilon ≥ epsilon_0 or epsilon = 0, 0 if a = b."""
         if self.epsilon >= self.epsilon_0 or self.epsilon == 0:
             return math.inf
         return 0.0 if self.gap == 0 else _inverse(positive_root(self._log_h))
@@ -287,11 +265,7 @@ class ArtificialCase:
 
     @property
     def loses_recall_at_every_high_temperature(self) -> bool:
-        """Whether at every lam > K/V recall at high t is below its value at t = 1: K/V ≤ lambda_min at t = 1.
-
-        Paper note: the last claim of prop. ``thm:rateofchange`` needs lam > K/V, and its condition
-        (:attr:`satisfies_paper_condition`) is sufficient but loose by a factor 1/(1-rho).
-        """
+        """Whether at every lam > K/V recall at high t is below its value at t = 1: K/V ≤ lambda_min at t = 1."""
         level = self.b * (1 - self.epsilon) / self.rho
         return self.epsilon > 0 and (self.sparsity <= level if self.gap > 0 else self.sparsity < level)
 

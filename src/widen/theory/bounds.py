@@ -49,9 +49,6 @@ def trunc_guarantee(excess: float, *, drop: float) -> PRGuarantee:
     Examples:
       >>> trunc_guarantee(0.02, drop=0.5)
       PRGuarantee(lam=2.0, precision=0.858578..., recall=0.429289...)
-
-    Paper note: the statement prints the weaker recall (1-Δ) - sqrt(ε); its proof gives (1-Δ) - sqrt(ε(1-Δ)/2), this
-    one. P^Trunc itself depends on the model.
     """
     check(excess >= 0, "excess", excess, "at least 0")
     check(0 <= drop < 1, "drop", drop, "in [0, 1)")
@@ -69,13 +66,6 @@ def truncr_guarantee(*, drop: float) -> PRGuarantee:
     r"""TruncR's optimum has precision 1 and recall 1-Δ at lam = 1/(1-Δ), and recall 1 at lam = 0 (prop. ``prop:truncdiv``).
 
     Hence wherever precision is 1-Δ, recall is at least 1-Δ. The optimum is :func:`~widen.theory.optima.truncr`.
-
-    Examples:
-      >>> truncr_guarantee(drop=0.25)
-      PRGuarantee(lam=1.333..., precision=1.0, recall=0.75)
-
-    Paper note: the proof takes lam ≤ 1 before showing it (precision(1) ≥ 1-Δ and monotonicity do). The statement is
-    weak: NLL, with Q = P, has recall 1 at every precision below 1.
     """
     check(0 <= drop < 1, "drop", drop, "in [0, 1)")
     return PRGuarantee(1 / (1 - drop), 1.0, 1 - drop)
@@ -100,9 +90,6 @@ def sequence_divergence_bound(divergences: ArrayLike, *, lam: float) -> float:
 
     Args:
       divergences: for each position the mean over prefixes of P of the PR-divergence at :math:`\lambda^{1/L}`, (L,).
-
-    Paper note: the constant after the sum in the paper's last line is identically 0, see :func:`position_weights`; the
-    product inequality behind it needs non-negative factors.
     """
     token_L = as_non_negative(divergences, "divergences")
     check(token_L.ndim == 1 and token_L.size >= 1, "divergences", f"shape {token_L.shape}", "(L,) with L at least 1")
@@ -129,10 +116,6 @@ def cdiv_scale(p: ArrayLike, *, alpha: float) -> float:
     .. math::  C = (\sum_i P_i^{1/\alpha})^\alpha
 
     Between 1 and V^(alpha-1) for alpha > 1: part of what c-Div does is a C times larger learning rate.
-
-    Examples:
-      >>> round(cdiv_scale([0.64, 0.36], alpha=2.0), 6)
-      1.96
     """
     check(0 < alpha < math.inf, "alpha", alpha, "in (0, inf)")
     with np.errstate(divide="ignore"):
@@ -160,10 +143,6 @@ def softmax_curvature(q: ArrayLike) -> float:
     """Largest eigenvalue of diag(q) - q qᵀ, the Hessian of log-sum-exp at the logits of q; at most 1/2.
 
     The root of 1 = sum q_i² / (q_i - x) between the two largest q: the matrix is a rank-one change of a diagonal.
-
-    Examples:
-      >>> softmax_curvature([0.5, 0.5])
-      0.5
     """
     down = np.sort(as_masses(q, "q"))[::-1]
     down = down[down > 0]

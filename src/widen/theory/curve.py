@@ -136,10 +136,7 @@ class PRCurve:
 
     @property
     def total_variation(self) -> float:
-        """Total variation distance, ``1 - precision(1)``, summed as the excess of P over Q.
-
-        Paper note: section 5.4 writes ``1 - precision(1)/2``; half an L1 distance is ``1 - precision(1)``.
-        """
+        """Total variation distance, ``1 - precision(1)``, summed as the excess of P over Q."""
         return float(np.maximum(self.p - self.q, 0.0).sum()) + self.p_only
 
     @property
@@ -269,12 +266,7 @@ def pr_curve_from_logs(logp: ArrayLike, logq: ArrayLike) -> PRCurve:
 
 
 def support_precision_recall(p: ArrayLike, q: ArrayLike) -> SupportPrecisionRecall:
-    """Precision Q(Supp P) and recall P(Supp Q) (definition ``def:kynka``): the two ends of the PR-curve.
-
-    Examples:
-      >>> support_precision_recall([0.6, 0.4, 0.0, 0.0], [0.0, 0.5, 0.3, 0.2])
-      SupportPrecisionRecall(precision=0.5, recall=0.4)
-    """
+    """Precision Q(Supp P) and recall P(Supp Q) (definition ``def:kynka``): the two ends of the PR-curve."""
     p_n, q_n = as_masses(p, "p"), as_masses(q, "q", partial=True)
     same_shape(p_n, q_n, ("p", "q"))
     return SupportPrecisionRecall(float(q_n.sum(where=p_n > 0)), float(p_n.sum(where=q_n > 0)))

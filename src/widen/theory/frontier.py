@@ -57,13 +57,7 @@ def decoding_frontier(q: ArrayLike, valid: ArrayLike, lam: ArrayLike) -> Result:
 
 
 def upper_sets(q: ArrayLike, valid: ArrayLike) -> tuple[Array, Array]:
-    """Sizes of the upper sets of the ranking by q, and how many valid tokens each holds. Tokens with q = 0 are in none.
-
-    Examples:
-      >>> sizes, hits = upper_sets([0.4, 0.2, 0.2, 0.2], [True, True, False, False])
-      >>> sizes.tolist(), hits.tolist()
-      ([1.0, 4.0], [1.0, 2.0])
-    """
+    """Sizes of the upper sets of the ranking by q, and how many valid tokens each holds. Tokens with q = 0 are in none."""
     mass, right = as_non_negative(q, "q"), np.asarray(valid)
     check(
         mass.ndim == 1 and mass.shape == right.shape and right.dtype == bool,

@@ -16,12 +16,7 @@ from .continuations import valid_continuations
 
 
 def log_sparsity(*, log_support: float, vocab: int, length: int) -> float:
-    """log of |Supp(P)| / V^L (definition ``def:Pdirac``); with length = 1, of one context.
-
-    Examples:
-      >>> round(log_sparsity(log_support=0.0, vocab=10, length=1), 6)
-      -2.302585
-    """
+    """log of |Supp(P)| / V^L (definition ``def:Pdirac``); with length = 1, of one context."""
     check(vocab >= 1, "vocab", vocab, "at least 1")
     check(length >= 1, "length", length, "at least 1")
     largest = length * float(np.log(vocab))
@@ -34,10 +29,6 @@ def acceptable_counts(sequences: ArrayLike) -> Array:
 
     Args:
       sequences: token ids of the distinct sequences of Supp(P), (S, L).
-
-    Examples:
-      >>> acceptable_counts([[0, 1], [0, 2], [1, 1]]).tolist()
-      [2.0, 2.0]
     """
     x_SL = np.asarray(sequences)
     check(x_SL.ndim == 2 and x_SL.size > 0, "sequences", f"shape {x_SL.shape}", "(S, L), not empty")
@@ -95,10 +86,6 @@ def sparsity_bound_paper(
     .. math::  \alpha_\lambda \le \frac{|Supp P|}{V^L} e^{ZL/t}
 
     Infinite, hence empty, if a token has probability 0 (Z = inf).
-
-    Examples:
-      >>> round(float(np.exp(sparsity_bound_paper(log_support=np.log(5), vocab=3, length=3, logit_range=5.121, temperature=10.0))), 6)
-      0.860623
     """
     sparsity = log_sparsity(log_support=log_support, vocab=vocab, length=length)
     return plain(sparsity + length * _scaled_range(logit_range, temperature))
@@ -117,10 +104,6 @@ def sparsity_bound_attained(
       acceptable: K_l, see :func:`acceptable_counts`, (L,).
       vocab: V.
       logit_range, temperature, lam: as in :func:`sparsity_bound`.
-
-    Examples:
-      >>> round(float(np.exp(sparsity_bound_attained([3, 3], vocab=10, logit_range=2.0, temperature=np.inf))), 6)
-      0.09
     """
     sizes = as_floats(acceptable, "acceptable")
     check(((sizes >= 1) & (sizes <= vocab)).all(), "acceptable", acceptable, f"counts in 1..{vocab}")
@@ -135,13 +118,6 @@ def tight_temperature(*, vocab: int, acceptable: int, length: int, logit_range: 
 
     The step is :math:`\min(\lambda P, (e^{Z/t}/V)^L) = (e^{Z/t}/V)^L`. It needs
     :math:`t \ge Z / (\log(V/K) + \log(\lambda)/L)`; inf if lam ≤ (K/V)^L.
-
-    Examples:
-      >>> round(tight_temperature(vocab=10, acceptable=3, length=2, logit_range=2.0, lam=1.0), 6)
-      1.661167
-
-    Paper note: section 4 states t ≥ Z + log K - log(lam)/L, a sum of unlike quantities; and no finite t makes the
-    whole bound tight if Z > 0, since Q^t ≤ e^{Z/t}/V is then strict (:func:`sparsity_bound_attained` is reached).
     """
     check(1 <= acceptable <= vocab, "acceptable", acceptable, f"in 1..{vocab}")
     check(length >= 1, "length", length, "at least 1")

@@ -43,12 +43,7 @@ LEGAL: dict[str, tuple[Callable[[float], bool], str]] = {
 
 
 def as_steps(decoding: Any) -> tuple[tuple[str, float], ...]:
-    """One decoding, a temperature or a sequence of steps, as a checked tuple of steps.
-
-    Examples:
-      >>> as_steps(2.0), as_steps([("min_p", 0.1), ("temperature", 2)])
-      ((('temperature', 2.0),), (('min_p', 0.1), ('temperature', 2.0)))
-    """
+    """One decoding, a temperature or a sequence of steps, as a checked tuple of steps."""
     if isinstance(decoding, (int, float, np.integer, np.floating)):
         decoding = (("temperature", float(decoding)),)
     for step in decoding:
@@ -69,10 +64,6 @@ def as_decodings(decodings: Decodings) -> tuple[tuple[int, ...], list[tuple[tupl
     """Many decodings: the shape of the argument, and a flat list of steps.
 
     Temperatures may be a number or an array of any shape; other decodings come in a sequence.
-
-    Examples:
-      >>> as_decodings([1.0, (("top_k", 2),)])
-      ((2,), [(('temperature', 1.0),), (('top_k', 2.0),)])
     """
     if isinstance(decodings, (list, tuple)):
         if any(isinstance(d, (list, tuple)) and all(map(_is_step, d)) for d in decodings):
@@ -136,8 +127,6 @@ def tempered(q: ArrayLike, temperature: ArrayLike) -> Array:
     Examples:
       >>> tempered([0.5, 0.25, 0.25, 0.0], [0.0, 0.5, np.inf]).round(4).tolist()
       [[1.0, 0.0, 0.0, 0.0], [0.6667, 0.1667, 0.1667, 0.0], [0.3333, 0.3333, 0.3333, 0.0]]
-
-    Paper note: the printed sum runs over V^L; it is over one token. t -> inf is uniform on the support, not on V.
     """
     mass = as_non_negative(q, "q")
     check((mass <= 1 + 1e-9).all(), "q", float(mass.max()), "probabilities, at most 1")

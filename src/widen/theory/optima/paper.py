@@ -22,12 +22,7 @@ def nll(p: ArrayLike) -> Array:
 
 
 def gold(p: ArrayLike) -> Array:
-    """GOLD with weight q^(1/2) (eq. ``eq:gold``): Q ∝ P², c-Div at alpha = 1/2.
-
-    Examples:
-      >>> gold([0.75, 0.25]).round(6).tolist()
-      [0.9, 0.1]
-    """
+    """GOLD with weight q^(1/2) (eq. ``eq:gold``): Q ∝ P², c-Div at alpha = 1/2."""
     return cdiv(p, alpha=0.5)
 
 
@@ -40,9 +35,6 @@ def cdiv(p: ArrayLike, *, alpha: float, cap: float = math.inf) -> Array:
     Examples:
       >>> cdiv([0.64, 0.36], alpha=2.0).round(4).tolist()
       [0.5714, 0.4286]
-
-    Paper note: the appendix says that the alpha-divergence between P and Q is minimised, whose minimum is Q = P; the
-    proof holds for the one-hot proxy only, and averaged over P its minimum is the escort law.
     """
     mass = as_masses(p, "p")
     check(0 <= alpha < math.inf, "alpha", alpha, "in [0, inf)")
@@ -67,13 +59,6 @@ def tailr(p: ArrayLike, *, gamma: float) -> Array:
 
     On the active set A, the largest m tokens with :math:`p_m (1 - \gamma + m\gamma) > \gamma P(A)`, :math:`q_i = [p_i
     (1 - \gamma + m\gamma)/P(A) - \gamma] / (1 - \gamma)`. gamma = 0 is NLL, gamma = 1 the most probable token.
-
-    Examples:
-      >>> tailr([0.5, 0.25, 0.12, 0.08, 0.05], gamma=0.2).round(6).tolist()
-      [0.75, 0.25, 0.0, 0.0, 0.0]
-
-    Paper note: the proposition prints m = V, which is negative for any token with P(x) < gamma/(1 - gamma + V gamma),
-    P(x) = 0 among them; and a token gains iff P(x) > P(A)/m, not 1/V.
     """
     mass = as_masses(p, "p")
     check(0 <= gamma <= 1, "gamma", gamma, "in [0, 1]")
@@ -95,14 +80,6 @@ def lambda_pr_threshold(lam: float, length: int, gamma: float) -> float:
     .. math::  \delta = s\gamma / (1 - (1-\gamma) s), \qquad s = \lambda^{1/L}
 
     Above it a token is not trained. gamma = 0 gives 0 for lam < 1: nothing trains.
-
-    Examples:
-      >>> round(lambda_pr_threshold(0.1, 8, 0.01), 7)
-      0.0291103
-
-    Paper note: for lam > 1 the printed form can be negative and would stop all training; it is then inf (no
-    threshold). Computed as gamma / (gamma + expm1(-log(lam)/L)): the printed form loses 8 digits near lam = 1, and
-    rounds to less than 1 at it.
     """
     check(0 < lam < math.inf, "lam", lam, "in (0, inf)")
     check(length >= 1, "length", length, "at least 1")
@@ -120,10 +97,6 @@ def lambda_pr_is_unique(lam: float, length: int, gamma: float, *, support: int) 
 
     Otherwise every q with all its support at or above the threshold is stationary, and training keeps its start. With
     one acceptable token that holds for every lam < 1.
-
-    Examples:
-      >>> lambda_pr_is_unique(0.1, 8, 0.1, support=5), lambda_pr_is_unique(0.1, 8, 0.1, support=4)
-      (True, False)
     """
     lambda_pr_threshold(lam, length, gamma)  # refuses what is illegal
     check(support >= 1, "support", support, "at least 1")
@@ -141,9 +114,6 @@ def lambda_pr(p: ArrayLike, *, threshold: float, gamma: float) -> Array:
     Examples:
       >>> lambda_pr([0.5, 0.25, 0.12, 0.08, 0.05], threshold=0.4, gamma=0.5).round(6).tolist()
       [0.4, 0.4, 0.2, 0.0, 0.0]
-
-    Paper note: the loss is said to keep likelihoods below delta; it stops training above it, so an initial q above
-    delta stays there when the optimum is a set.
     """
     mass = as_masses(p, "p")
     check(0 <= gamma <= 1, "gamma", gamma, "in [0, 1]")
@@ -170,10 +140,6 @@ def trunc(p: ArrayLike, *, drop: float) -> Array:
 
     The law of least entropy with :math:`Q \le P / (1 - \Delta)`; the token at the boundary is kept in part. Any P(·|X)
     with P(X) = 1 - drop is stationary; this one is the best, and the one reached from P.
-
-    Examples:
-      >>> trunc([0.4, 0.3, 0.2, 0.1], drop=0.5).round(6).tolist()
-      [0.8, 0.2, 0.0, 0.0]
     """
     mass = as_masses(p, "p")
     check(0 <= drop < 1, "drop", drop, "in [0, 1)")
@@ -190,10 +156,6 @@ def truncr(p: ArrayLike, *, drop: float) -> Array:
     Examples:
       >>> truncr([0.5, 0.25, 0.12, 0.08, 0.05], drop=0.25).round(6).tolist()
       [0.333333, 0.333333, 0.16, 0.106667, 0.066667]
-
-    Paper note: the lemma fixes gamma through a quantile equation that usually has no solution on atoms, or many; and
-    as literal minimisation it is false. What detached weights with a rolling quantile converge to is the lemma's shape
-    with gamma = 1/(1 - drop).
     """
     mass = as_masses(p, "p")
     return np.minimum(truncr_threshold(mass, drop=drop), mass / (1 - drop))

@@ -43,10 +43,6 @@ def tofu(p: ArrayLike, *, gamma: float, beta: float) -> Array:
                w(q) = (1-q)^\gamma - \gamma q (1-q)^{\gamma-1} \log q
 
     gamma = 0 is :func:`gem`, beta = 1 is :func:`focal`. Above beta = 1 the solution need not be unique; it is refused.
-
-    Examples:
-      >>> tofu([0.7, 0.2, 0.1], gamma=3.0, beta=0.8).round(4).tolist()
-      [0.4792, 0.3064, 0.2144]
     """
     mass = as_masses(p, "p")
     check(0 <= gamma < math.inf, "gamma", gamma, "in [0, inf)")
@@ -67,10 +63,6 @@ def focal(p: ArrayLike, *, gamma: float) -> Array:
     The weight w, that of :func:`tofu`, rises from w(0) = 1 to a peak where -(1 - gamma q) log q = 2 (1 - q), at q = .10
     for gamma = 2, and falls to 0. So focal loss flattens P above the peak and *sharpens* it below. gamma = 0 is NLL;
     gamma -> inf tends to the uniform law on the support.
-
-    Examples:
-      >>> focal([0.7, 0.2, 0.1], gamma=2.0).round(4).tolist()
-      [0.5352, 0.2927, 0.1721]
     """
     return tofu(p, gamma=gamma, beta=1.0)
 
@@ -105,10 +97,6 @@ def smooth(p: ArrayLike, *, eps: float) -> Array:
     .. math::  \nabla_z = \mathrm{softmax}(z) - (1-\epsilon) \mathrm{onehot}(y) - \epsilon/V
 
     Tokens off the support get eps/V each: truncation can remove them, temperature cannot. eps = 0 is NLL.
-
-    Examples:
-      >>> smooth([0.75, 0.25, 0.0, 0.0], eps=0.2).round(4).tolist()
-      [0.65, 0.25, 0.05, 0.05]
     """
     mass = as_masses(p, "p")
     check(0 <= eps <= 1, "eps", eps, "in [0, 1]")
@@ -122,10 +110,6 @@ def entropy(p: ArrayLike, *, bonus: float) -> Array:
 
     A token off the support gets :math:`e^{-1/\text{bonus} - H} > 0`. bonus = 0 is NLL; bonus -> inf tends to the uniform
     law on all V tokens.
-
-    Examples:
-      >>> entropy([0.7, 0.2, 0.1, 0.0], bonus=0.5).round(4).tolist()
-      [0.5568, 0.2394, 0.1588, 0.045]
     """
     mass = as_masses(p, "p")
     check(0 <= bonus < math.inf, "bonus", bonus, "in [0, inf)")
