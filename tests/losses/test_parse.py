@@ -58,7 +58,7 @@ single = st.one_of(single, bent)
 weights = st.one_of(single, product, st.builds(Warmup, steps=st.integers(0, 10**6), then=st.one_of(single, product)))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(weights)
 def test_every_loss_prints_as_a_spec_that_parses_back_to_it(weight):
     assert parse(str(weight)) == weight

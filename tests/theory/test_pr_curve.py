@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from widen.theory import pr_curve, pr_curve_from_logs, support_precision_recall
 
 LAM = np.array([0.0, 1e-300, 1e-9, 0.01, 0.3, 0.5, 0.75, 1.0, 1.25, 2.0, 7.0, 1e9, 1e300, np.inf])
-SOME = settings(max_examples=40, deadline=None, derandomize=True)
+SOME = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 @st.composite

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from widen.theory import ArtificialCase, TruncatedCase, decoded_log, exact_thresholds, pr_curve
 
-SOME = settings(max_examples=30, deadline=None, derandomize=True)
+SOME = settings(max_examples=12, deadline=None, derandomize=True)
 APP1 = ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)
 LAM = np.array([0.1, 0.4, 0.7, 1.0, 1.3, 2.0, math.inf])
 
