@@ -130,7 +130,7 @@ def tofu(ax: Axes) -> None:
 def smooth(ax: Axes) -> None:
     """Label smoothing turns around at q = 1 - eps."""
     pull_picture(ax, ["smooth:eps=0.05", "smooth:eps=0.1", "smooth:eps=0.2"])
-    ax.set_ylim(-3, 1.5)
+    ax.set_ylim(-1, 1.2)
 
 
 def entropy(ax: Axes) -> None:
