@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from . import alpaca, codecontests, jsonl, mathqa_python, mbpp, writing_prompts
+from . import alpaca, answers, codecontests, jsonl, mathqa_python, mbpp, writing_prompts
 from .definition import Example, Task
 from .source_files import records
 
@@ -19,6 +19,7 @@ TASKS: dict[str, Task] = {
     "alpaca": alpaca.TASK,
     "mbpp": mbpp.TASK,
     "jsonl": jsonl.TASK,
+    "answers": answers.TASK,
 }
 SHOWN = 10
 """Kinds of bad records that `listed` names; the others are counted."""
