@@ -16,8 +16,6 @@ from torch import Tensor
 
 from .targets import IGNORE, LOSS_WEIGHTS, Sequences, check_loss_weights
 
-__all__ = ["Batch", "pad"]
-
 
 @dataclass(frozen=True)
 class Batch:

@@ -25,8 +25,6 @@ from .listed import Problem
 if TYPE_CHECKING:
     from .batch import Batch
 
-__all__ = ["CHARACTERS", "Countdown", "answers_of"]
-
 CHARACTERS = "0123456789+-*/=, >:^$"
 """The vocabulary: a token is the index of its character."""
 

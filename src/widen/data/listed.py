@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from .batch import Batch
 
-__all__ = ["LISTED", "ListedTask", "Problem", "listed_task"]
-
 LISTED = {"mulmod": "mulmod:MulMod", "countdown": "countdown:Countdown"}
 """Each task's name in a config, and its ``module:class`` in this folder."""
 

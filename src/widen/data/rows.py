@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor
 
-__all__ = ["COLUMNS", "COUNTED", "DEFAULT_NEEDS", "Rows", "needs_of"]
-
 COLUMNS = ("logq", "entropy", "top1", "position", "length")
 """The columns that have names here; all others are columns of the batch."""
 COUNTED = frozenset({"position", "length"})

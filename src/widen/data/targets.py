@@ -19,8 +19,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["IGNORE", "LOSS_WEIGHTS", "Sequences", "check_loss_weights", "read_sequences", "shifted_targets"]
-
 IGNORE = -100
 """The label of a token that is not a target, as in transformers."""
 

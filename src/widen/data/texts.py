@@ -8,8 +8,6 @@ from pathlib import Path
 
 from .tasks.source_files import decoded, records
 
-__all__ = ["read_texts"]
-
 ENDINGS = (".txt", ".jsonl", ".csv")
 
 

@@ -32,12 +32,9 @@ class CDiv(Bounded):
 
     .. math::  w_l = \bar Q_{<l}(x_l)^{1 - \alpha}
 
-    ``alpha = 1`` is NLL, ``1/2`` is GOLD, ``0`` is DFT. ``alpha > 1`` favours Recall: rare tokens weigh more, without bound as
-    Q -> 0, hence ``cap``: 10 unless given. ``cap=inf`` is the paper's loss and converges to P^(1/alpha)
-    (:func:`widen.theory.optima.cdiv`). With a cap, tokens below ``cap ** (-1 / (alpha - 1))`` are treated as by NLL.
-
-    Args:
-      alpha: order of the divergence, at least 0; the paper uses 1.3 and 1.4 for fine-tuning.
+    ``alpha = 1`` is NLL, ``1/2`` is GOLD, ``0`` is DFT; the paper uses 1.3 and 1.4 for fine-tuning. ``alpha > 1`` favours Recall: rare
+    tokens weigh more, without bound as Q -> 0, hence ``cap``: 10 unless given. ``cap=inf`` is the paper's loss and converges to
+    P^(1/alpha) (:func:`widen.theory.optima.cdiv`). With a cap, tokens below ``cap ** (-1 / (alpha - 1))`` are treated as by NLL.
 
     Examples:
       >>> CDiv(alpha=2.0).weigh(Rows(torch.tensor([0.25]).log()))

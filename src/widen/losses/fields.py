@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-__all__ = ["check", "spec_of"]
-
 
 def check(owner: object, name: str, low: float, high: float, *, allow_high: bool = False) -> None:
     """Refuse a field that is not a number in ``[low, high)``, or ``[low, high]`` with ``allow_high``."""

@@ -12,8 +12,6 @@ import re
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-__all__ = ["class_spec", "from_class_spec"]
-
 CONTRACT = ("weigh", "init", "apply", "observe", "now")
 FORM = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)\((.*)\)", re.DOTALL)
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from .fields import check
 
-__all__ = ["PLAIN", "Residual", "residual_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Residual:

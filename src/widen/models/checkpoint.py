@@ -24,18 +24,6 @@ from widen.disk.checksums import check_files
 from widen.disk.inside import tree_inside
 from widen.disk.json_file import read_json
 
-__all__ = [
-    "Checkpoint",
-    "latest",
-    "load",
-    "load_tensors",
-    "random_state",
-    "restore_random_state",
-    "save",
-    "state_from",
-    "state_tensors",
-]
-
 SCHEMA = 1
 """Version of ``checkpoint.json``."""
 

@@ -21,8 +21,6 @@ from widen.disk.json_file import read_json
 from .checkpoint import load_tensors
 from .tiny_llama import LlamaShape, TinyLlama
 
-__all__ = ["from_transformers", "load_pretrained", "save_pretrained", "to_transformers"]
-
 _TOP = {"embed": "model.embed_tokens.weight", "norm": "model.norm.weight", "head": "lm_head.weight"}
 _LAYER = {
     "attention_norm": ("input_layernorm",),

@@ -21,14 +21,6 @@ from widen.theory.steps import Decodings, Steps, as_decodings, as_steps
 
 from .tiny_llama import TinyLlama
 
-__all__ = [
-    "decoded_log_likelihood",
-    "decoded_log_probabilities",
-    "log_likelihood",
-    "log_likelihood_from_logits",
-    "next_logits",
-]
-
 SLICE = 1 << 24
 """Logits converted to float64 at a time: 128 MB, and a few times that while a decoding is applied."""
 

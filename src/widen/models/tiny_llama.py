@@ -17,8 +17,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["LlamaShape", "TinyLlama", "rotary"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaShape:

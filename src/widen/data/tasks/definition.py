@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Example", "Task", "number_of", "text_of", "texts_of"]
-
 
 class Example(NamedTuple):
     """One example, as text.

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from .definition import Example
 
-__all__ = ["IGNORED", "Encoded", "encode"]
-
 IGNORED = -100
 """The label of a token that is not a target, as in transformers."""
 

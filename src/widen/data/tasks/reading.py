@@ -10,8 +10,6 @@ from . import alpaca, answers, codecontests, jsonl, mathqa_python, mbpp, writing
 from .definition import Example, Task
 from .source_files import records
 
-__all__ = ["TASKS", "Read", "listed", "read", "task"]
-
 TASKS: dict[str, Task] = {
     "writing_prompts": writing_prompts.TASK,
     "mathqa_python": mathqa_python.TASK,

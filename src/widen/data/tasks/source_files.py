@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["SourceRecord", "records"]
-
 ENDINGS = (".jsonl", ".json", ".csv")
 DATA = (*ENDINGS, ".parquet", ".arrow", ".tsv", ".txt", ".zip")
 """Endings of files in the folder of a data set."""

@@ -18,8 +18,6 @@ from widen.data.rows import Rows
 from ..fields import check
 from ..weight import Bounded, State
 
-__all__ = ["DCO"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DCO(Bounded):
@@ -27,11 +25,8 @@ class DCO(Bounded):
 
     .. math::  w(x) = F(\bar p), \qquad F(p) = \frac{n\, p\, (1-p)^{n-1}}{1 - (1-p)^n}
 
-    ``n = 1`` is NLL. An answer likelier than about 1/n counts little: a soft TruncR with an absolute threshold.
-    Flattens P over answers as n grows (:func:`widen.theory.optima.dco`).
-
-    Args:
-      n: number of answers that will be drawn, at least 1.
+    ``n`` is the number of answers that will be drawn; 1 is NLL. An answer likelier than about 1/n counts little: a soft TruncR with an
+    absolute threshold. Flattens P over answers as n grows (:func:`widen.theory.optima.dco`).
 
     Examples:
       >>> DCO(n=2).factor(torch.tensor([0.5, 0.0]).log()).round(decimals=4)

@@ -17,8 +17,6 @@ from widen.data.rows import Rows
 from ..fields import check
 from ..weight import Bounded
 
-__all__ = ["EAFT"]
-
 LOG_20 = math.log(20)
 """Entropy of 20 equally likely tokens: the scale of the authors' weight."""
 
@@ -32,9 +30,6 @@ class EAFT(Bounded):
     ``power = 0`` is NLL. The weight depends on the context alone, so the optimum is P itself (:func:`widen.theory.optima.eaft`): EAFT
     decides how fast a context is learned, not what is learned there. H is over the whole vocabulary; the authors sum it over the 20
     likeliest tokens and divide by its maximum, LLaMA-Factory by 3.0, axolotl by 1.
-
-    Args:
-      power: exponent, at least 0.
     """
 
     spec_name: ClassVar[str] = "eaft"

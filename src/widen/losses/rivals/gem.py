@@ -20,8 +20,6 @@ from ..nll import Ones
 from ..residual import Residual
 from ..weight import Bounded
 
-__all__ = ["GEM", "TOFU", "Focal", "focal_weight"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GEM(Ones):
@@ -29,11 +27,8 @@ class GEM(Ones):
 
     .. math::  w_l = 1, \qquad \text{residual} = \mathrm{softmax}(z/\beta) - \mathrm{onehot}
 
-    ``beta = 1`` is NLL. Converges to P^beta (:func:`widen.theory.optima.gem`), as do NLL decoded at t = 1/beta and c-Div at
-    alpha = 1/beta. Unlike c-Div's, its gradients are bounded.
-
-    Args:
-      beta: temperature of the residual, above 0; below 1 flattens.
+    ``beta`` above 0; below 1 flattens, 1 is NLL. Converges to P^beta (:func:`widen.theory.optima.gem`), as do NLL decoded at t = 1/beta
+    and c-Div at alpha = 1/beta. Unlike c-Div's, its gradients are bounded.
     """
 
     spec_name: ClassVar[str] = "gem"
@@ -71,9 +66,6 @@ class Focal(Bounded):
 
     ``gamma = 0`` is NLL. It flattens P among likely tokens and sharpens it among rare ones (:func:`widen.theory.optima.focal`).
 
-    Args:
-      gamma: exponent, at least 0.
-
     Examples:
       >>> Focal(gamma=2).weigh(Rows(torch.tensor([0.25, 1.0]).log())).round(decimals=4)
       tensor([1.0824, 0.0000])
@@ -98,12 +90,8 @@ class TOFU(Focal):
 
     .. math::  w_l = w_{\mathrm{focal}}(\bar q), \qquad \text{residual} = \mathrm{softmax}(z/\beta) - \mathrm{onehot}
 
-    ``gamma = 0`` is GEM, ``beta = 1`` is focal loss. At the optimum :math:`q^{1/\beta} \propto P\, w(q)`
+    ``beta`` in (0, 1]. ``gamma = 0`` is GEM, ``beta = 1`` is focal loss. At the optimum :math:`q^{1/\beta} \propto P\, w(q)`
     (:func:`widen.theory.optima.tofu`).
-
-    Args:
-      gamma: exponent of the focal weight, at least 0.
-      beta: temperature of the residual, in (0, 1].
     """
 
     spec_name: ClassVar[str] = "tofu"

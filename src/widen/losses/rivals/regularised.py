@@ -10,8 +10,6 @@ from ..fields import check
 from ..nll import Ones
 from ..residual import Residual
 
-__all__ = ["EntropyBonus", "LabelSmoothing"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSmoothing(Ones):
@@ -20,9 +18,6 @@ class LabelSmoothing(Ones):
     .. math::  w_l = 1, \qquad \text{residual} = \mathrm{softmax}(z) - (1-\epsilon)\,\mathrm{onehot} - \epsilon/V
 
     ``eps = 0`` is NLL. Converges to (1 - eps) P + eps/V (:func:`widen.theory.optima.smooth`): every wrong token gets eps/V.
-
-    Args:
-      eps: the share that is spread, from 0 to 1.
     """
 
     spec_name: ClassVar[str] = "smooth"
@@ -45,9 +40,6 @@ class EntropyBonus(Ones):
     .. math::  w_l = 1, \qquad \text{residual} = q - \mathrm{onehot} + \text{bonus}\; q (\log q + H)
 
     ``bonus = 0`` is NLL. Converges to the law with P = q (1 + bonus (log q + H)) (:func:`widen.theory.optima.entropy`), flatter than P.
-
-    Args:
-      bonus: weight of the entropy, at least 0.
     """
 
     spec_name: ClassVar[str] = "entropy"
