@@ -64,13 +64,9 @@ class Sequences:
         return torch.cat([sequence_BC[:, 1:], sequence_BC[:, -1:]], dim=1).flatten()  # the target is the *next* token
 
     @cached_property
-    def _mask_BC(self) -> Bool[Tensor, "B C"]:
-        return self.target_BC != IGNORE
-
-    @property
     def mask_N(self) -> Bool[Tensor, " N"]:
         """True where a target follows."""
-        return self._mask_BC.flatten()
+        return self.target_N != IGNORE
 
     @cached_property
     def _count_N(self) -> Int[Tensor, " N"]:
@@ -80,15 +76,11 @@ class Sequences:
     @cached_property
     def length_N(self) -> Int[Tensor, " N"]:
         """L: the number of targets of the sequence."""
-        if self.start_BC is None:
-            return self._mask_BC.sum(1, keepdim=True).expand_as(self._mask_BC).flatten()
         return self._count_N[self.sequence_N]
 
     @cached_property
     def position_N(self) -> Int[Tensor, " N"]:
         """l = 1..L at the targets; undefined elsewhere."""
-        if self.start_BC is None:
-            return self._mask_BC.cumsum(1).flatten()
         before_N = (self._count_N.cumsum(0) - self._count_N)[self.sequence_N]
         return self.mask_N.to(self.target_N.dtype).cumsum(0) - before_N
 
@@ -103,7 +95,7 @@ class Sequences:
     @property
     def number(self) -> Int[Tensor, ""]:
         """How many sequences have a target; on the device."""
-        return self._mask_BC.any(1).sum() if self.start_BC is None else (self._count_N > 0).sum()
+        return (self._count_N > 0).sum()
 
     def rows(self, x_N: Float[Tensor, " N"]) -> Float[Tensor, "S L"]:
         """Values of the targets, one sequence per row, left-aligned; `row_mask` marks the filled entries."""

@@ -45,10 +45,6 @@ def trunc_guarantee(excess: float, *, drop: float) -> PRGuarantee:
 
     If the loss exceeds its minimum (1-Δ) H(P^Trunc) by at most ``excess``, then at :math:`\lambda = 1/(1-\Delta)`
     precision is at least :math:`1 - \sqrt{\epsilon / (2(1-\Delta))}` and recall at least (1-Δ) times that (Pinsker).
-
-    Examples:
-      >>> trunc_guarantee(0.02, drop=0.5)
-      PRGuarantee(lam=2.0, precision=0.858578..., recall=0.429289...)
     """
     check(excess >= 0, "excess", excess, "at least 0")
     check(0 <= drop < 1, "drop", drop, "in [0, 1)")

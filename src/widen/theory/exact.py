@@ -24,7 +24,7 @@ SLICE = 1 << 20
 def exact_log_likelihood(
     logits: ArrayLike, targets: ArrayLike, decodings: Decodings, *, mask: ArrayLike | None = None
 ) -> Array:
-    """log Q(x) of every listed sequence under every decoding; -inf where a decoding drops a token of x.
+    """log Q(x), (T..., S), of every listed sequence under every decoding; -inf where a decoding drops a token of x.
 
     ``logits`` may be a memory map larger than memory. Positions outside the mask are not read.
 
@@ -34,9 +34,6 @@ def exact_log_likelihood(
       decodings: temperatures in [0, inf], a number or any shape (T...); or a sequence of T decodings, each a
         temperature or steps such as ``(("min_p", 0.1), ("temperature", 2.0))``.
       mask: True at target positions, (S, L); all positions when None.
-
-    Returns:
-      (T..., S), float64.
 
     Examples:
       >>> logits = np.log([[[0.5, 0.5], [0.9, 0.1]]])
@@ -64,16 +61,7 @@ def exact_log_likelihood(
 
 
 def token_log_likelihood(logits: ArrayLike, targets: ArrayLike, decodings: Decodings) -> Array:
-    """log Q of one target token per row of logits: the terms that :func:`exact_log_likelihood` sums.
-
-    Args:
-      logits: (N, V), any float type.
-      targets: token ids, (N,).
-      decodings: as in :func:`exact_log_likelihood`.
-
-    Returns:
-      (T..., N), float64.
-    """
+    """log Q, (T..., N), of one target token per row of logits (N, V): the terms that :func:`exact_log_likelihood` sums."""
     lead_NV, x_N = np.array(logits, dtype=np.float64), np.asarray(targets)
     if lead_NV.ndim != 2 or x_N.shape != lead_NV.shape[:1]:
         raise ValueError(f"logits must be (N, V) and targets (N,), got shapes {lead_NV.shape} and {x_N.shape}")
@@ -96,10 +84,8 @@ def exact_curves(
 ) -> tuple[PRCurve, ...]:
     """The exact PR-curve of an autoregressive model under each decoding.
 
-    Args:
-      p: probability of each listed sequence, (S,), sum 1.
-      logits, targets, mask: as in :func:`exact_log_likelihood`; the S target sequences must differ.
-      decodings: one or several, as in :func:`exact_log_likelihood`.
+    ``p`` is the probability of each listed sequence, (S,); the other arguments are those of :func:`exact_log_likelihood`. The
+    sequences must differ.
 
     Examples:
       >>> logits = np.log([[[0.5, 0.5]], [[0.5, 0.5]]])

@@ -59,12 +59,7 @@ def unique_recall_bounds(log_q: ArrayLike, n: ArrayLike) -> Bounds:
 
     .. math::  (1 - 1/e)\, \beta_\lambda \le E[\text{unique recall}] \le \beta_\lambda
 
-    Args:
-      log_q, n: as in :func:`expected_unique_recall`.
-
-    Examples:
-      >>> unique_recall_bounds(np.log([0.5, 0.25, 0.125, 0.125]), 4)
-      Bounds(lower=0.474090..., upper=0.75)
+    Arguments as in :func:`expected_unique_recall`.
     """
     logs, counts = _logs_and_counts(log_q, n)
     recall = [np.minimum(1.0, count * np.exp(logs)).mean(axis=-1) for count in counts.flat]
@@ -77,11 +72,8 @@ def monte_carlo_precision(log_p: ArrayLike, log_q: ArrayLike, lam: ArrayLike) ->
 
     .. math::  \alpha_\lambda = E_{x \sim P} \min(\lambda, Q(x)/P(x))
 
-    Best for small lam; for lam above 1 sample Q (:func:`monte_carlo_precision_from_model`).
-
-    Args:
-      log_p, log_q: log-probabilities of the samples under the reference and the model, (N,), log_p finite.
-      lam: in [0, inf), any shape.
+    ``log_p`` and ``log_q`` are those of the samples, (N,), log_p finite; lam in [0, inf) has any shape. Best for small lam;
+    for lam above 1 sample Q (:func:`monte_carlo_precision_from_model`).
     """
     at = as_non_negative(lam, "lam")
     check((at < np.inf).all(), "lam", lam, "finite here: sample the model for lam = inf")
@@ -95,11 +87,8 @@ def monte_carlo_precision_from_model(log_p: ArrayLike, log_q: ArrayLike, lam: Ar
 
     .. math::  \alpha_\lambda = E_{x \sim Q} \min(\lambda P(x)/Q(x), 1)
 
-    At lam = inf this is the share of samples in Supp(P), where log_p is above -inf.
-
-    Args:
-      log_p, log_q: log-probabilities of the samples under the reference and the model, (N,), log_q finite.
-      lam: in [0, inf], any shape.
+    ``log_p`` and ``log_q`` are those of the samples, (N,), log_q finite; lam in [0, inf] has any shape. At lam = inf this is
+    the share of samples in Supp(P), where log_p is above -inf.
     """
     at = as_non_negative(lam, "lam")
     logp_N, logq_N = _samples(log_p, log_q, drawn="log_q")

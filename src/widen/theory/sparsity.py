@@ -25,11 +25,7 @@ def log_sparsity(*, log_support: float, vocab: int, length: int) -> float:
 
 
 def acceptable_counts(sequences: ArrayLike) -> Array:
-    """K_l, the largest |Supp(P_<l)| over the prefixes of position l, (L,).
-
-    Args:
-      sequences: token ids of the distinct sequences of Supp(P), (S, L).
-    """
+    """K_l, the largest |Supp(P_<l)| over the prefixes of position l, (L,), of the sequences (S, L) of Supp(P)."""
     x_SL = np.asarray(sequences)
     check(x_SL.ndim == 2 and x_SL.size > 0, "sequences", f"shape {x_SL.shape}", "(S, L), not empty")
     found = valid_continuations(np.unique(x_SL, axis=0))
@@ -39,12 +35,9 @@ def acceptable_counts(sequences: ArrayLike) -> Array:
 
 
 def logit_range(logits: ArrayLike) -> float:
-    """Z of theorem ``thm:PRcurveGeneral``: the largest difference of two logits of one position.
+    """Z of theorem ``thm:PRcurveGeneral``: the largest difference of two logits of one position; inf if a token has q = 0.
 
-    inf if a token has probability 0.
-
-    Args:
-      logits: (..., V), the positions reached by prefixes of Supp(P).
+    ``logits`` is (..., V), at the positions reached by prefixes of Supp(P).
     """
     z = as_floats(logits, "logits")
     top = z.max(axis=-1)
@@ -59,13 +52,8 @@ def sparsity_bound(
 
     .. math::  \alpha_\lambda \le \min(1, \lambda, |S| / (1 + (V-1) e^{-Z/t})^L)
 
-    The paper drops the 1 before (V-1), so that its bound exceeds 1 at moderate temperatures.
-
-    Args:
-      log_support: log |Supp(P)|.
-      vocab, length: V and L.
-      logit_range: Z, see :func:`logit_range`.
-      temperature, lam: in [0, inf], broadcast.
+    ``log_support`` is log |S|, ``vocab`` V, ``length`` L, ``logit_range`` Z; temperature and lam broadcast. The paper drops
+    the 1 before (V-1), so its bound exceeds 1 at moderate temperatures.
 
     Examples:
       >>> round(float(np.exp(sparsity_bound(log_support=np.log(5), vocab=3, length=3, logit_range=5.121, temperature=10.0))), 6)
@@ -98,12 +86,8 @@ def sparsity_bound_attained(
 
     .. math::  \alpha_\lambda \le \min(\lambda, \prod_l K_l / (K_l + (V - K_l) e^{-Z/t}))
 
-    Attained, for P uniform, by the model with its acceptable tokens at logit 0 and the others at -Z.
-
-    Args:
-      acceptable: K_l, see :func:`acceptable_counts`, (L,).
-      vocab: V.
-      logit_range, temperature, lam: as in :func:`sparsity_bound`.
+    ``acceptable`` holds K_l, (L,), see :func:`acceptable_counts`. Attained, for P uniform, by the model with its acceptable
+    tokens at logit 0 and the others at -Z.
     """
     sizes = as_floats(acceptable, "acceptable")
     check(((sizes >= 1) & (sizes <= vocab)).all(), "acceptable", acceptable, f"counts in 1..{vocab}")

@@ -98,15 +98,7 @@ def decoded_log(logits: ArrayLike, decoding: float | int | Steps) -> Array:
 
 
 def tempered_log(logits: ArrayLike, temperature: ArrayLike) -> Array:
-    """log Q^t from logits or log-probabilities; -inf is a token off the support.
-
-    Args:
-      logits: (..., V); each row needs a finite entry.
-      temperature: t in [0, inf], any shape (T...).
-
-    Returns:
-      (T..., ..., V).
-    """
+    """log Q^t, (T..., ..., V), from logits or log-probabilities (..., V) and t in [0, inf] of any shape (T...)."""
     lead, t = _leads(logits), as_non_negative(temperature, "temperature")
     scaled = np.array([_tempered(lead, float(x)) for x in t.flat]).reshape(t.shape + lead.shape)
     return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=-1, keepdims=True)))
@@ -115,14 +107,8 @@ def tempered_log(logits: ArrayLike, temperature: ArrayLike) -> Array:
 def tempered(q: ArrayLike, temperature: ArrayLike) -> Array:
     r"""The tempered law :math:`Q^t(x) = Q(x)^{1/t} / \sum_{i \in V} Q(x_i)^{1/t}` (section 2.2 of the paper).
 
-    t = inf is uniform on Supp(Q); t = 0 is uniform on the most probable tokens.
-
-    Args:
-      q: probabilities, (..., V).
-      temperature: t in [0, inf], any shape (T...).
-
-    Returns:
-      (T..., ..., V); each row sums to 1.
+    ``q`` is (..., V), t in [0, inf] has any shape (T...), the result is (T..., ..., V). t = inf is uniform on Supp(Q), t = 0
+    on the most probable tokens.
 
     Examples:
       >>> tempered([0.5, 0.25, 0.25, 0.0], [0.0, 0.5, np.inf]).round(4).tolist()

@@ -6,19 +6,12 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from . import alpaca, answers, codecontests, jsonl, mathqa_python, mbpp, writing_prompts
 from .definition import Example, Task
+from .program_tasks import CODECONTESTS, MATHQA_PYTHON, MBPP
+from .text_tasks import ALPACA, ANSWERS, JSONL, WRITING_PROMPTS
 from .source_files import records
 
-TASKS: dict[str, Task] = {
-    "writing_prompts": writing_prompts.TASK,
-    "mathqa_python": mathqa_python.TASK,
-    "codecontests": codecontests.TASK,
-    "alpaca": alpaca.TASK,
-    "mbpp": mbpp.TASK,
-    "jsonl": jsonl.TASK,
-    "answers": answers.TASK,
-}
+TASKS = {t.name: t for t in (WRITING_PROMPTS, MATHQA_PYTHON, CODECONTESTS, ALPACA, MBPP, JSONL, ANSWERS)}
 SHOWN = 10
 """Kinds of bad records that `listed` names; the others are counted."""
 

@@ -110,10 +110,6 @@ def lambda_pr(p: ArrayLike, *, threshold: float, gamma: float) -> Array:
 
     ``threshold`` is delta from :func:`lambda_pr_threshold`; from 1 on this is TaiLr. Refused if |Supp(P)| times the
     threshold is below 1: the optimum is then a set (:func:`lambda_pr_is_unique`). At gamma = 1 ties are filled in order.
-
-    Examples:
-      >>> lambda_pr([0.5, 0.25, 0.12, 0.08, 0.05], threshold=0.4, gamma=0.5).round(6).tolist()
-      [0.4, 0.4, 0.2, 0.0, 0.0]
     """
     mass = as_masses(p, "p")
     check(0 <= gamma <= 1, "gamma", gamma, "in [0, 1]")
@@ -152,10 +148,6 @@ def truncr(p: ArrayLike, *, drop: float) -> Array:
     .. math::  Q = \min(\delta, P/(1-\Delta))
 
     The law of greatest entropy with :math:`Q \le P / (1 - \Delta)`: the optimum of the CVaR of the NLL.
-
-    Examples:
-      >>> truncr([0.5, 0.25, 0.12, 0.08, 0.05], drop=0.25).round(6).tolist()
-      [0.333333, 0.333333, 0.16, 0.106667, 0.066667]
     """
     mass = as_masses(p, "p")
     return np.minimum(truncr_threshold(mass, drop=drop), mass / (1 - drop))

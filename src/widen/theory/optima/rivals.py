@@ -75,10 +75,6 @@ def dco(p: ArrayLike, *, n: float) -> Array:
 
     ``p`` lists answers here, not tokens, and n ≥ 1 is the number of samples of which one should be right. F falls around
     q = 1/n, like a soft TruncR. n = 1 is NLL; n -> inf tends to the uniform law on the support.
-
-    Examples:
-      >>> dco([0.7, 0.2, 0.1], n=8).round(4).tolist()
-      [0.4275, 0.3188, 0.2537]
     """
     mass = as_masses(p, "p")
     check(1 <= n < math.inf, "n", n, "in [1, inf)")

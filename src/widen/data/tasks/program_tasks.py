@@ -1,32 +1,100 @@
-"""Programming contests: a statement, then a Python 3 program that reads the input and prints the answer.
-
-CodeContests (Li et al., 2022) and APPS (Hendrycks et al., 2021). Accepted fields:
-
-- the hub's ``deepmind/code_contests``: ``description``, ``solutions`` with languages (the first in Python 3 is taken) and ``public_tests``,
-  ``private_tests``, ``generated_tests``;
-- APPS, the hub's ``codeparrot/apps``: ``question``, ``solutions`` and ``input_output``, which are JSON inside text;
-- files with ``description`` and ``test_list`` of ``{"input", "output"}``;
-- files with a ``prompt`` that holds the statement in a docstring, without tests.
-
-APPS problems that ask for a function become programs: one argument per line in, the result out.
-"""
+"""Tasks whose completion is a Python program. Windows line ends are converted."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .definition import Example, Task, text_of
+from .definition import Example, Task, number_of, text_of, texts_of
+
+_NUMBERS = re.compile(r"(\s+n\d+ = \S+)+\s*$")
+
+
+def mathqa_python(record: Mapping[str, Any]) -> Example:
+    """MathQA-Python (Austin et al., 2021): ``# question``, then a program that leaves its result in ``answer``.
+
+    Accepted fields: ``question, program, answer``; ``prompt, code, answer`` (the official test set); ``text, code, answer`` (the hub's
+    ``dtruong46me/mathqa-python``). The last two carry a comment sign and, after the question, the program's numbers
+    (``... had been offered ? n0 = 5.0 n1 = 31.1``). Both are removed.
+
+    >>> mathqa_python({"prompt": "# what is half of 5 ? n0 = 5.0", "code": "n0 = 5.0\\nanswer = n0 / 2.0", "answer": 2.5})[:3]
+    ('# what is half of 5 ?\\n', 'n0 = 5.0\\nanswer = n0 / 2.0', {'answer': 2.5})
+    """
+    asked = text_of(record, "question", "prompt", "text")
+    question = " ".join(_NUMBERS.sub("", asked).removeprefix("#").split())
+    if not question:
+        raise ValueError("the question is empty")
+    program = text_of(record, "program", "code", empty=True, default="")
+    answer = record.get("answer")
+    # A .csv has an empty cell where JSON has no answer.
+    unknown = answer is None or (isinstance(answer, str) and not answer.strip())
+    facts = {} if unknown else {"answer": number_of(answer, "answer")}
+    return Example(f"# {question}\n", program.replace("\r\n", "\n").strip(), facts)
+
+
+MATHQA_PYTHON = Task(
+    name="mathqa_python",
+    hub="dtruong46me/mathqa-python",
+    columns=("question", "prompt", "text", "program", "code", "answer"),
+    completion=("program", "code"),
+    make=mathqa_python,
+)
+
+
+def mbpp(record: Mapping[str, Any]) -> Example:
+    """MBPP (Austin et al., 2021): a sentence and the tests as a docstring, then the function.
+
+    The hub's ``google-research-datasets/mbpp`` (``text, code, test_list, test_setup_code``), its config ``sanitized`` (``prompt, code,
+    test_list, test_imports``), and files of either kind. The tests alone say what the function is called.
+
+    >>> print(mbpp({"text": "Write a function to add.", "test_list": ["assert f(1, 2) == 3"]}).prompt, end="")
+    \"\"\"
+    Write a function to add.
+    assert f(1, 2) == 3
+    \"\"\"
+    """
+    text = text_of(record, "text", "prompt").strip()
+    tests = texts_of(record, "test_list")
+    if not tests:
+        raise ValueError("'test_list' is empty: nothing says what the function is called")
+    setup = "\n".join(
+        [*texts_of(record, "test_imports", default=[]), text_of(record, "test_setup_code", empty=True, default="")]
+    )
+    shown = "\n".join(test.strip() for test in tests)
+    code = text_of(record, "code", empty=True, default="").replace("\r\n", "\n").strip()
+    return Example(f'"""\n{text}\n{shown}\n"""\n', code, {"tests": tests, "setup": setup.replace("\r\n", "\n").strip()})
+
+
+MBPP = Task(
+    name="mbpp",
+    hub="google-research-datasets/mbpp:full",
+    columns=("text", "prompt", "code", "test_list", "test_setup_code", "test_imports"),
+    completion=("code",),
+    make=mbpp,
+    csv=False,
+)
+
 
 PYTHON3 = (3, "PYTHON3")
 """What the hub's ``solutions.language`` says for Python 3."""
 
 
-def example(record: Mapping[str, Any]) -> Example:
-    """The statement as a docstring, a comment that asks for a program, and the program.
+def codecontests(record: Mapping[str, Any]) -> Example:
+    """Programming contests: the statement as a docstring, a comment that asks for a program, and a Python 3 program.
 
-    >>> made = example({"description": "Print the sum.", "test_list": [{"input": "1 2", "output": ["3"]}]})
+    CodeContests (Li et al., 2022) and APPS (Hendrycks et al., 2021). Accepted fields:
+
+    - the hub's ``deepmind/code_contests``: ``description``, ``solutions`` with languages (the first in Python 3 is taken) and
+      ``public_tests``, ``private_tests``, ``generated_tests``;
+    - APPS, the hub's ``codeparrot/apps``: ``question``, ``solutions`` and ``input_output``, which are JSON inside text;
+    - files with ``description`` and ``test_list`` of ``{"input", "output"}``;
+    - files with a ``prompt`` that holds the statement in a docstring, without tests.
+
+    APPS problems that ask for a function become programs: one argument per line in, the result out.
+
+    >>> made = codecontests({"description": "Print the sum.", "test_list": [{"input": "1 2", "output": ["3"]}]})
     >>> print(made.prompt, made.facts)
     \"\"\"
     Print the sum.
@@ -106,7 +174,7 @@ def _json(value: Any, name: str) -> Any:
         raise ValueError(f"{name!r} is not JSON: {error}"[:200]) from None
 
 
-TASK = Task(
+CODECONTESTS = Task(
     name="codecontests",
     hub="deepmind/code_contests",
     columns=(
@@ -114,5 +182,5 @@ TASK = Task(
         *("public_tests", "private_tests", "generated_tests", "input_output", "test_list"),
     ),
     completion=("solutions", "solution", "canonical_solution", "code"),
-    make=example,
+    make=codecontests,
 )
