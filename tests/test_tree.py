@@ -144,7 +144,7 @@ def test_no_two_rooms_have_a_module_of_the_same_name():
     for path in SOURCES:
         if path.stem not in ("__init__", "__main__") and room(path) != "widen_recipes":
             found[path.stem].add(room(path))
-    assert shared(found) == SHARED_MODULES
+    assert shared(found) - SHARED_MODULES == set()
 
 
 def test_no_two_rooms_have_a_public_class_of_the_same_name():
@@ -153,7 +153,7 @@ def test_no_two_rooms_have_a_public_class_of_the_same_name():
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].add(room(path))
-    assert shared(found) == SHARED_CLASSES
+    assert shared(found) - SHARED_CLASSES == set()
 
 
 def test_there_are_no_drawers():

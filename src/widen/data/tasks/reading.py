@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from .definition import Example, Task
 from .program_tasks import CODECONTESTS, MATHQA_PYTHON, MBPP
-from .text_tasks import ALPACA, ANSWERS, JSONL, WRITING_PROMPTS
 from .source_files import records
+from .text_tasks import ALPACA, ANSWERS, JSONL, WRITING_PROMPTS
 
 TASKS = {t.name: t for t in (WRITING_PROMPTS, MATHQA_PYTHON, CODECONTESTS, ALPACA, MBPP, JSONL, ANSWERS)}
 SHOWN = 10
