@@ -95,6 +95,73 @@ def focal(ax: Axes) -> None:
     token_picture(ax, ["focal:gamma=0.5", "focal:gamma=2", "focal:gamma=5"])
 
 
+def pull(spec: str, *, vocab: int = 1000) -> np.ndarray:
+    """The gradient of the target's logit over that of NLL, if the other tokens share the rest evenly."""
+    loss, q = losses.parse(spec), Q[:-1]
+    tau, smooth, entropy = loss.residual.tau, loss.residual.smooth, loss.residual.entropy
+    rest = (1 - q) / (vocab - 1)
+    h = -q * np.log(q) - (1 - q) * np.log(rest)
+    tempered = 1 / (1 + (vocab - 1) * (rest / q) ** (1 / tau))
+    residual = tempered - (1 - smooth) - smooth / vocab + entropy * q * (np.log(q) + h)
+    return weights(spec)[:-1] * residual / (q - 1)
+
+
+def pull_picture(ax: Axes, specs: list[str]) -> None:
+    """Pull on the target's logit, relative to NLL: the weight of a loss that also changes the residual."""
+    for spec, colour, dash in zip(specs, COLOURS, DASHES, strict=False):
+        ax.plot(Q[:-1], pull(spec), color=colour, linestyle=dash, label=spec)
+    ax.set_xscale("log")
+    ax.set_xlabel("q, the probability of the target token (999 others share the rest)")
+    ax.set_ylabel("pull, relative to NLL")
+    ax.axhline(1, color=GREY, linewidth=0.7)
+    legend(ax)
+
+
+def gem(ax: Axes) -> None:
+    """GEM pulls less once the target is likely."""
+    pull_picture(ax, ["gem:beta=0.9", "gem:beta=0.7", "gem:beta=0.5"])
+
+
+def tofu(ax: Axes) -> None:
+    """TOFU beside its two parts."""
+    pull_picture(ax, ["tofu:gamma=3,beta=0.8", "gem:beta=0.8", "focal:gamma=3"])
+
+
+def smooth(ax: Axes) -> None:
+    """Label smoothing turns around at q = 1 - eps."""
+    pull_picture(ax, ["smooth:eps=0.05", "smooth:eps=0.1", "smooth:eps=0.2"])
+    ax.set_ylim(-1, 1.2)
+
+
+def entropy(ax: Axes) -> None:
+    """The entropy bonus pulls likely targets down."""
+    pull_picture(ax, ["entropy:bonus=0.01", "entropy:bonus=0.1", "entropy:bonus=0.3"])
+
+
+def eaft(ax: Axes) -> None:
+    """EAFT: weight against the entropy of the context."""
+    h = np.linspace(0, 6, 121)
+    for spec, colour, dash in zip(["eaft", "eaft:power=0.5", "eaft:power=2"], COLOURS, DASHES, strict=False):
+        found = losses.parse(spec).weigh(losses.Rows(entropy=torch.from_numpy(h)))
+        ax.plot(h, found.numpy(), color=colour, linestyle=dash, label=spec)
+    ax.set_xlabel("entropy of the next-token distribution, in nats")
+    ax.set_ylabel("weight")
+    ax.axhline(1, color=GREY, linewidth=0.7)
+    legend(ax)
+
+
+def dco(ax: Axes) -> None:
+    """DCO: weight against the probability of the whole answer."""
+    for spec, colour, dash in zip(["dco:n=4", "dco:n=16", "dco:n=256"], COLOURS, DASHES, strict=False):
+        found = losses.parse(spec).factor(torch.from_numpy(np.log(Q)))
+        ax.plot(Q, found.numpy(), color=colour, linestyle=dash, label=spec)
+    ax.set_xscale("log")
+    ax.set_xlabel("probability of the whole answer")
+    ax.set_ylabel("weight")
+    ax.axhline(1, color=GREY, linewidth=0.7)
+    legend(ax)
+
+
 def lambda_pr(ax: Axes) -> None:
     """lambda-PR at the first token of a sequence of 512."""
     token_picture(ax, ["lambda_pr:lam=0.1,gamma=1e-5", "lambda_pr:lam=0.9,gamma=1e-5", "lambda_pr:lam=0.1,gamma=1e-3"])
@@ -167,6 +234,12 @@ PICTURES: dict[str, Callable[[Axes], None]] = {
     "weight_tailr": tailr,
     "weight_lambda_pr": lambda_pr,
     "weight_focal": focal,
+    "weight_gem": gem,
+    "weight_tofu": tofu,
+    "weight_smooth": smooth,
+    "weight_entropy": entropy,
+    "weight_eaft": eaft,
+    "weight_dco": dco,
     "temperature": temperature,
     "joint": joint,
 }

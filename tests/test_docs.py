@@ -41,15 +41,50 @@ def test_docstring_examples_hold(name):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
-def test_example_runs_and_is_short(example, tmp_path):
-    assert len(example.read_text().splitlines()) <= 40
+@pytest.fixture(scope="module")
+def example_runs(tmp_path_factory):
+    """Every example in a process of its own, forked from one that has loaded the libraries: exit status and output by name."""
+    folder = tmp_path_factory.mktemp("examples")
     env = dict(os.environ, OMP_NUM_THREADS="1")
     done = subprocess.run(
-        [sys.executable, "-W", "error", example], capture_output=True, text=True, cwd=tmp_path, env=env
+        [sys.executable, "-W", "error", "-c", RUN_EXAMPLES, *map(str, EXAMPLES)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=env,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    return {p.name: (int((folder / f"{p.name}.rc").read_text()), (folder / p.name).read_text()) for p in EXAMPLES}
+
+
+RUN_EXAMPLES = """
+import os, pathlib, runpy, sys, traceback
+import torch, transformers.trainer, trl
+from transformers import LlamaForCausalLM
+for example in sys.argv[1:]:
+    name = os.path.basename(example)
+    pid = os.fork()
+    if pid == 0:
+        out = os.open(name, os.O_CREAT | os.O_WRONLY)
+        os.dup2(out, 1), os.dup2(out, 2)
+        os.mkdir(f"in-{name}"), os.chdir(f"in-{name}")
+        try:
+            runpy.run_path(example, run_name="__main__")
+            sys.stdout.flush()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    pathlib.Path(f"{name}.rc").write_text(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+"""
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
+def test_example_runs_and_is_short(example, example_runs):
+    assert len(example.read_text().splitlines()) <= 40
+    status, output = example_runs[example.name]
+    assert status == 0, output
+    assert output.strip()
 
 
 def test_readme_tables_every_loss_and_names_the_two_commands():

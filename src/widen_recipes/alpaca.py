@@ -8,7 +8,7 @@ Both tasks are new to the model: "to get a basic instruction-tuned model, capabl
 
 from __future__ import annotations
 
-from widen.data.tasks.alpaca import WITHOUT_INPUT
+from widen.data.tasks.text_tasks import WITHOUT_INPUT
 from widen.run.experiment import Experiment
 from widen.run.finetune import Source
 

@@ -136,9 +136,13 @@ def test_every_shape_of_record_becomes_the_example_it_stands_for(shape):
 BAD = [
     ("mathqa_python", {"Problem": "x"}, "no field 'question' or 'prompt' or 'text'; it has 'Problem'"),
     ("mathqa_python", {"question": "x", "program": 3}, "'program' must be text, got int"),
-    ("mathqa_python", {"question": "x", "program": "y", "answer": "six"}, "'answer' must be a number, got 'six'"),
+    (
+        "mathqa_python",
+        {"question": "x", "program": "y", "answer": "six"},
+        "'answer' must be a finite number, got 'six'",
+    ),
     ("mathqa_python", {"question": "x", "program": "y", "answer": float("nan")}, "'answer' must be a finite number"),
-    ("mathqa_python", {"question": "x", "program": "y", "answer": True}, "'answer' must be a number, got True"),
+    ("mathqa_python", {"question": "x", "program": "y", "answer": True}, "'answer' must be a finite number, got True"),
     ("mathqa_python", {"question": "# n0 = 1.0"}, "the question is empty"),
     ("writing_prompts", {"prompt": " "}, "'prompt' is empty"),
     ("writing_prompts", {"prompt": "a", "story": "\ud83d"}, "'story' holds half of a surrogate pair at character 1"),
@@ -181,7 +185,7 @@ def test_a_bad_record_is_refused_with_what_is_wrong_with_it(name, record, senten
         max_leaves=8,
     ),
 )
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 def test_no_record_raises_anything_but_a_sentence(name, record):
     with contextlib.suppress(ValueError):
         assert isinstance(task(name).example(record), Example)
@@ -252,7 +256,7 @@ def test_an_unanswered_example_is_bad_only_where_there_is_something_to_learn(tmp
         (
             "codecontests",
             {"description": "x", "solutions": {"language": [2], "solution": ["c++"]}},
-            "'solutions' holds none that can be used",
+            "'solutions' holds no usable one",
         ),
     ],
 )

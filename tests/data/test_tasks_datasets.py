@@ -76,12 +76,12 @@ def test_a_folder_that_is_no_data_set_is_refused_without_asking_datasets(tmp_pat
 
     monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: pytest.fail("asked"))
     (tmp_path / "notes.md").write_text("x")
-    with pytest.raises(ValueError, match=r"is no data set: there is no file in it that ends in \.jsonl"):
+    with pytest.raises(ValueError, match=r"is not a data set: no file in it ends in \.jsonl"):
         read("jsonl", str(tmp_path))
     monkeypatch.setattr("widen.data.tasks.source_files.MANY", 5)
     for i in range(6):
         (tmp_path / f"{i}.jsonl").write_text("{}")
-    with pytest.raises(ValueError, match="is no data set: it holds more than 5 files"):
+    with pytest.raises(ValueError, match="is not a data set: it holds more than 5 files"):
         read("jsonl", str(tmp_path))
 
 

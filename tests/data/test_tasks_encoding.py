@@ -69,7 +69,7 @@ def test_a_long_prompt_keeps_its_first_token_and_what_stands_next_to_the_complet
 
 
 @given(prompt=st.text("axyz", max_size=40), completion=st.text("bcd", max_size=40), room=st.integers(2, 50))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 def test_at_any_length_the_mask_is_exact_and_something_is_left_to_learn(prompt, completion, room):
     one, whole = made(prompt, completion, max_length=room), made(prompt, completion, max_length=1000)
     assert len(one.input_ids) == len(one.labels) <= room

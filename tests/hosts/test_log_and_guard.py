@@ -138,7 +138,7 @@ def test_a_low_effective_sample_size_is_said_once():
 
 
 def test_a_loss_that_would_start_after_the_last_step_is_refused():
-    with pytest.raises(ValueError, match=r"the run has 9 steps, so that cdiv:alpha=0\.5 would never be used"):
+    with pytest.raises(ValueError, match=r"the run has 9 steps, so cdiv:alpha=0\.5 would never be used"):
         train(Trainer, (2, 1, False), loss="nll:steps=9 then gold")
 
 

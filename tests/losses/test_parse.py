@@ -58,7 +58,7 @@ single = st.one_of(single, bent)
 weights = st.one_of(single, product, st.builds(Warmup, steps=st.integers(0, 10**6), then=st.one_of(single, product)))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(weights)
 def test_every_loss_prints_as_a_spec_that_parses_back_to_it(weight):
     assert parse(str(weight)) == weight
@@ -92,8 +92,8 @@ REFUSED = [
     ("nll:floor=2,cap=1", r"floor=2 is above cap=1"),
     ("cdiv:alpha=1.4,cap=0", r"cap=0 leaves no token any weight; legal: cap > 0"),
     ("nll:floor=-1", r"legal: 0 <= floor < inf"),
-    ("gold:steps=3 then dft", r"what stands before 'then' is nll:steps=N"),
-    ("nll then dft", r"what stands before 'then' is nll:steps=N"),
+    ("gold:steps=3 then dft", r"write nll:steps=N before 'then'"),
+    ("nll then dft", r"write nll:steps=N before 'then'"),
     ("nll:steps=1 then nll:steps=2 then dft", r"one schedule, outermost"),
     ("", r"no loss is called ''"),
     ("gem:beta=0", r"beta=0 divides the logits by 0; legal: beta > 0"),

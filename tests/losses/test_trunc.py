@@ -70,7 +70,7 @@ def test_a_step_larger_than_the_window_leaves_a_full_window():
     assert int(state.pushed) == 6
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(
     steps=st.lists(st.lists(st.integers(-30, 0), min_size=1, max_size=9), min_size=1, max_size=6),
     window=st.integers(1, 12),
@@ -91,7 +91,7 @@ def test_order_ranks_and_micro_batches_change_neither_window_nor_threshold(steps
     torch.testing.assert_close(one, many, equal_nan=True)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(
     scores=st.lists(st.floats(-50, 0), min_size=1, max_size=40),
     drop=st.floats(0, 0.95),

@@ -9,8 +9,7 @@ import torch
 from report_in_browser import ARTIFACTS, overlapping_labels, scroll_through
 
 from widen import losses
-from widen.theory import ArtificialCase, TruncatedCase, optima, pr_curve
-from widen.theory.temperature import tempered
+from widen.theory import ArtificialCase, TruncatedCase, optima, pr_curve, tempered
 
 pytestmark = pytest.mark.browser
 CLOSE = {"rel": 1e-9, "abs": 1e-9}

@@ -68,7 +68,7 @@ def test_the_weight_change_is_the_relative_norm_of_the_difference(base, tmp_path
     [
         ({"warmup_steps": 1000}, r"warmup_steps=1000 .*: the run has 8 steps.* only reach 0\.007 of its value"),
         ({"warmup_steps": 8}, r"warmup_steps=8 .*: the run has 8 steps"),
-        ({"loss": "nll:steps=8 then gold"}, r"the run has 8 steps, so that cdiv:alpha=0\.5 would never be used"),
+        ({"loss": "nll:steps=8 then gold"}, r"the run has 8 steps, so cdiv:alpha=0\.5 would never be used"),
     ],
 )
 def test_a_warm_up_that_does_not_end_inside_the_run_is_refused_before_anything_is_written(

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widen.theory import ArtificialCase, pr_curve
-from widen.theory.rate import positive_root
+from widen.theory.artificial import positive_root
 
 APP1 = ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)
 LAM = np.array([0.0, 0.05, 0.3, 0.5, 1.0, 1.5, 3.0, np.inf])
-SOME = settings(max_examples=40, deadline=None, derandomize=True)
+SOME = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 @st.composite

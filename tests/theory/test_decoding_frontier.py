@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from widen.theory import decoded_log, decoding_frontier, pr_curve
 from widen.theory.frontier import upper_sets
 
-SOME = settings(max_examples=30, deadline=None, derandomize=True)
+SOME = settings(max_examples=12, deadline=None, derandomize=True)
 
 
 @st.composite

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from widen.theory import decoded_log, exact_curves, exact_log_likelihood, tempered_log
 
-SOME = settings(max_examples=40, deadline=None, derandomize=True)
+SOME = settings(max_examples=15, deadline=None, derandomize=True)
 DECODINGS = [
     0.7,
     (),

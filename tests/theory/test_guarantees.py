@@ -24,7 +24,7 @@ from widen.theory import (
     truncr_guarantee,
 )
 
-SOME = settings(max_examples=40, deadline=None, derandomize=True)
+SOME = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 def test_the_proxy_is_a_law_between_the_model_and_the_target():

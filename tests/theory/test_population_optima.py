@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from widen.theory import lambda_pr_is_unique, lambda_pr_threshold, optima, tempered
 
-SOME = settings(max_examples=40, deadline=None, derandomize=True)
+SOME = settings(max_examples=15, deadline=None, derandomize=True)
 CLOSE = dict(rtol=1e-10, atol=1e-14)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from widen.theory import pr_curve, pr_curve_from_logs, support_precision_recall
 
 LAM = np.array([0.0, 1e-300, 1e-9, 0.01, 0.3, 0.5, 0.75, 1.0, 1.25, 2.0, 7.0, 1e9, 1e300, np.inf])
-SOME = settings(max_examples=40, deadline=None, derandomize=True)
+SOME = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 @st.composite
@@ -344,7 +344,7 @@ def test_scalars_give_floats_and_arrays_give_arrays_of_their_shape():
         ([0.5, float("nan")], [0.5, 0.5], "p must be non-negative and free of nan"),
         ([0.5, 0.5], [0.5, float("nan")], "q must be non-negative and free of nan"),
         ([0.5, 0.4], [0.5, 0.5], "p sums to 0.9, it must sum to 1"),
-        ([0.5, 0.5], [0.5, 0.6], "q sums to 1.1.*more than 1"),
+        ([0.5, 0.5], [0.5, 0.6], "q sums to 1.1.*must sum to at most 1"),
         ([0.5, float("inf")], [0.5, 0.5], "p sums to inf"),
         ([[0.5, 0.5]], [[0.5, 0.5]], r"one axis.*\(1, 2\)"),
         ([], [], "at least one atom"),

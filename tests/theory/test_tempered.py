@@ -46,7 +46,7 @@ def test_logits_and_log_probabilities_temper_alike():
     np.testing.assert_allclose(np.exp(tempered_log(z[1], [0.0, 3.0, np.inf])), [[0.5, 0.5, 0.0]] * 3, rtol=1e-15)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.floats(0.05, 20.0), st.floats(1.001, 5.0))
 def test_entropy_grows_with_temperature(weights, t, factor):
     q = np.array(weights, float) / sum(weights)
@@ -57,7 +57,7 @@ def test_entropy_grows_with_temperature(weights, t, factor):
     assert entropy(tempered(q, t * factor)) >= entropy(tempered(q, t)) - 1e-12
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.floats(0.2, 5.0), st.floats(0.2, 5.0))
 def test_tempering_twice_multiplies_temperatures(weights, s, t):
     q = np.array(weights, float) / sum(weights)

@@ -1,6 +1,6 @@
-"""Where tokens come from, and what "target token" means. Imports nothing of ours; a module is loaded when it is asked for.
+"""Where tokens come from, and which of them are targets. Modules are loaded when asked for.
 
-`tasks` holds the paper's data sets and one's own, as prompt and completion.
+`tasks` holds the paper's data sets and your own, as prompt and completion.
 """
 
 from __future__ import annotations

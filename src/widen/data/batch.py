@@ -1,7 +1,6 @@
 """Rows of tokens with a mask of their targets: what the plain training loop reads.
 
-A row holds a prompt (for the integer task, one BOS), then the target tokens, then padding. ``mask`` is True at the targets and
-nowhere else. A token is predicted from those before it, so the first token of a row is never a target.
+A row holds a prompt (for the integer task, BOS), then the targets, then padding. The first token of a row is never a target.
 
 Shapes: B sequences, L positions of a row (prompt and padding included).
 """
@@ -17,20 +16,17 @@ from torch import Tensor
 
 from .targets import IGNORE, LOSS_WEIGHTS, Sequences, check_loss_weights
 
-__all__ = ["Batch", "pad"]
-
 
 @dataclass(frozen=True)
 class Batch:
     """Rows of tokens and which of them are targets.
 
-    Padding is on the right: under causal attention no target can see it, so no attention mask is needed.
+    Padding is on the right, where causal attention never sees it, so no attention mask is needed.
 
     Args:
       tokens_BL: token ids; padding may hold any legal id.
       mask_BL: True at the target tokens.
-      weights_BL: multiplies the weight of each target, whatever the loss; None means 1. The loss is still divided by the number of
-        targets, not by the sum of these weights.
+      weights_BL: multiplies the weight of each target; None means 1. The loss is still divided by the number of targets.
 
     Examples:
       >>> batch = Batch(torch.tensor([[9, 4, 7, 0]]), torch.tensor([[False, True, True, False]]))
@@ -43,10 +39,7 @@ class Batch:
     weights_BL: Float[Tensor, "B L"] | None = None
 
     def __post_init__(self) -> None:
-        if self.tokens_BL.shape != self.mask_BL.shape:
-            raise ValueError(
-                f"tokens_BL has shape {tuple(self.tokens_BL.shape)} and mask_BL {tuple(self.mask_BL.shape)}: they must agree"
-            )
+        self._check_shape("tokens_BL", self.tokens_BL)
         if self.tokens_BL.shape[1] < 2:
             raise ValueError(
                 f"tokens_BL has {self.tokens_BL.shape[1]} columns; a target needs a token before it: give at least 2"
@@ -54,11 +47,14 @@ class Batch:
         if bool(self.mask_BL[:, 0].any()):
             raise ValueError("mask_BL is true in column 0: nothing precedes the first token, so it cannot be a target")
         if self.weights_BL is not None:
-            if self.weights_BL.shape != self.mask_BL.shape:
-                raise ValueError(
-                    f"weights_BL has shape {tuple(self.weights_BL.shape)} and mask_BL {tuple(self.mask_BL.shape)}: they must agree"
-                )
+            self._check_shape("weights_BL", self.weights_BL)
             check_loss_weights(torch.where(self.mask_BL, self.weights_BL, 0.0))
+
+    def _check_shape(self, name: str, x: Tensor) -> None:
+        if x.shape != self.mask_BL.shape:
+            raise ValueError(
+                f"{name} has shape {tuple(x.shape)} and mask_BL {tuple(self.mask_BL.shape)}: they must agree"
+            )
 
     @property
     def inputs(self) -> Int[Tensor, "B l"]:
@@ -67,7 +63,7 @@ class Batch:
 
     @property
     def targets(self) -> Int[Tensor, "B l"]:
-        """What it predicts: column l of `targets` follows column l of `inputs`."""
+        """What the model predicts: column l of `targets` follows column l of `inputs`."""
         return self.tokens_BL[:, 1:]
 
     @property
@@ -78,11 +74,9 @@ class Batch:
     @property
     def sequences(self) -> Sequences:
         """The targets place by place; every row is one sequence."""
-        columns = (
-            {}
-            if self.weights_BL is None
-            else {LOSS_WEIGHTS: torch.where(self.target_mask, self.weights_BL[:, 1:], 0.0)}
-        )
+        columns = {}
+        if self.weights_BL is not None:
+            columns[LOSS_WEIGHTS] = torch.where(self.target_mask, self.weights_BL[:, 1:], 0.0)
         return Sequences(self.targets.masked_fill(~self.target_mask, IGNORE), columns=columns)
 
     @property
@@ -104,12 +98,7 @@ class Batch:
 
 
 def pad(sequences: Sequence[Sequence[int]], *, prompt_lengths: Sequence[int], pad_id: int = 0) -> Batch:
-    """Right-pad token lists into a `Batch`; the first `prompt_lengths[b]` tokens of row b are not targets.
-
-    Args:
-      sequences: prompt and targets of each row, one after the other.
-      prompt_lengths: how many leading tokens of each row are prompt; at least 1.
-      pad_id: any legal token id.
+    """Right-pad token lists into a `Batch`; the first `prompt_lengths[b]` ≥ 1 tokens of row b are not targets.
 
     Examples:
       >>> batch = pad([[9, 4, 7], [9, 5]], prompt_lengths=[1, 1])

@@ -2,13 +2,13 @@
 
     3 4 8>20:8-3=5,5*4=20        prompt: the numbers in rising order and the target; answer: one step per operation
 
-A step takes two of the numbers that are left and puts its result in their place. Every number is used once, results are positive whole
-numbers, and division has no remainder. Answers are listed in one canonical form, so that one calculation counts once: the larger operand
-comes first, and the steps that make it come before those that make the smaller one. A chain in another order is not in the list.
+A step replaces two of the numbers left by its result. Every number is used once, results are positive whole numbers, and division has no
+remainder. Answers have one canonical form, so that each calculation counts once: the larger operand comes first, and the steps that make
+it come before those that make the smaller one.
 
-Problems with at least `fewest` answers are split by their numbers: a model is scored on numbers that it was not trained on.
+Problems are split by their numbers: a model is scored on numbers that it was not trained on.
 
-Shapes: none; tokens are single characters, `^` begins a sequence and `$` ends it.
+Tokens are single characters; `^` begins a sequence and `$` ends it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from .listed import Problem
 if TYPE_CHECKING:
     from .batch import Batch
 
-__all__ = ["CHARACTERS", "Countdown", "answers_of"]
-
 CHARACTERS = "0123456789+-*/=, >:^$"
 """The vocabulary: a token is the index of its character."""
 
@@ -38,13 +36,12 @@ class Countdown:
     Args:
       task: its name in a config.
       numbers: how many numbers a problem gives.
-      high: the numbers run from 1 to this.
-      max_target: targets run from 1 to this.
-      fewest: problems with fewer right answers are left out.
-      num_test: problems kept for scoring, each with numbers of its own. No training problem has these numbers.
+      high: largest number.
+      max_target: largest target.
+      fewest: least number of right answers of a problem.
+      num_test: problems kept for scoring, each with numbers of its own, which no training problem has.
       num_samples: training sequences, drawn once with replacement: a training problem, then one of its answers.
-      skew: the i-th answer of a problem, in alphabetical order, is drawn with weight i^-skew; 0 draws all alike. With a skew
-        some right answers are rare in training, as in the integer task.
+      skew: the i-th answer of a problem, in alphabetical order, is drawn with weight i^-skew; 0 draws all alike.
       split_seed: decides which problems are for testing.
       seed: of the training sample.
 
@@ -69,12 +66,20 @@ class Countdown:
     def __post_init__(self) -> None:
         if self.task != "countdown":
             raise ValueError(f"task={self.task!r}: must be 'countdown'")
-        for name, least in (("numbers", 2), ("high", 1), ("max_target", 1), ("fewest", 1), ("num_test", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
-        for name, least in (("num_samples", 1), ("skew", 0), ("split_seed", 0), ("seed", 0)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
+        least = {"numbers": 2, "skew": 0, "split_seed": 0, "seed": 0}
+        for name in (
+            "numbers",
+            "high",
+            "max_target",
+            "fewest",
+            "num_test",
+            "num_samples",
+            "skew",
+            "split_seed",
+            "seed",
+        ):
+            if not getattr(self, name) >= least.get(name, 1):
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least.get(name, 1)}")
 
     @property
     def vocab(self) -> int:
@@ -115,12 +120,12 @@ class Countdown:
         return [{"prompt": test[i][0], "answers": test[i][1]} for i in order]
 
     def text(self, tokens: object) -> list[str]:
-        """Rows of tokens as characters, without the first and without padding."""
+        """Rows of tokens as characters, without `^` and padding."""
         rows = np.asarray(tokens)
         return ["".join(CHARACTERS[token] for token in row[1:]).partition("$")[0] + "$" for row in rows]
 
     def _split(self) -> tuple[list[tuple[str, tuple[str, ...]]], list[tuple[str, tuple[str, ...]]]]:
-        """Test and training problems, as prompt and answers."""
+        """Test and training problems, as pairs of prompt and answers."""
         groups: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
         for prompt, answers in _every_problem(self.numbers, self.high, self.max_target, self.fewest):
             groups.setdefault(prompt.partition(">")[0], []).append((prompt, answers))
@@ -145,7 +150,7 @@ def _every_problem(numbers: int, high: int, max_target: int, fewest: int) -> lis
 
 
 def answers_of(numbers: tuple[int, ...]) -> dict[int, set[str]]:
-    """Every target that all of the numbers together reach, with every chain of steps that reaches it, in canonical form.
+    """Every target that the numbers reach, with all canonical chains of steps that reach it.
 
     >>> sorted(answers_of((2, 3))[6]), sorted(answers_of((1, 1))[1])
     (['3*2=6'], ['1*1=1', '1/1=1'])
@@ -158,7 +163,7 @@ def answers_of(numbers: tuple[int, ...]) -> dict[int, set[str]]:
 
 @lru_cache(maxsize=200_000)
 def _trees(numbers: tuple[int, ...]) -> frozenset[tuple[int, str]]:
-    """(result, chain) of every way to combine all of the numbers, which are in rising order."""
+    """(result, chain) of every way to combine all of the numbers, given in rising order."""
     if len(numbers) == 1:
         return frozenset({(numbers[0], "")})
     found = set()
@@ -169,7 +174,7 @@ def _trees(numbers: tuple[int, ...]) -> frozenset[tuple[int, str]]:
             right = _trees(tuple(numbers[i] for i in indices if i not in part))
             for one in left:
                 for other in right:
-                    # The larger result first; of equal results the chain that comes first in the alphabet.
+                    # The larger result first; ties in alphabetical order of the chains.
                     (a, first), (b, second) = sorted((one, other), key=lambda tree: (-tree[0], tree[1]))
                     for sign, value in _results(a, b):
                         steps = [text for text in (first, second, f"{a}{sign}{b}={value}") if text]
@@ -178,7 +183,7 @@ def _trees(numbers: tuple[int, ...]) -> frozenset[tuple[int, str]]:
 
 
 def _results(a: int, b: int) -> list[tuple[str, int]]:
-    """The signs that two numbers a >= b allow, with their results."""
+    """The operations that two numbers a >= b allow, with their results."""
     found = [("+", a + b), ("*", a * b)]
     if a > b:
         found.append(("-", a - b))

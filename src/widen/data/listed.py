@@ -1,7 +1,6 @@
-"""Synthetic tasks whose right answers can be listed: what scores a model exactly, without drawing a sample.
+"""Synthetic tasks whose right answers can be listed, so that a model is scored exactly, without samples.
 
-A task is a frozen dataclass with a few fields and the four things below. To add one, write its file and name it in `LISTED`:
-training, exact scores, recipes, tables and pages then work for it. `MulMod` is the case of one problem with an empty prompt.
+A task is a frozen dataclass with the four members of `ListedTask`. To add one, write its file and name it in `LISTED`.
 """
 
 from __future__ import annotations
@@ -12,17 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from .batch import Batch
 
-__all__ = ["LISTED", "ListedTask", "Problem", "listed_task"]
-
 LISTED = {"mulmod": "mulmod:MulMod", "countdown": "countdown:Countdown"}
-"""Every such task: the name it has in a config, and its ``module:class`` in this folder."""
+"""Each task's name in a config, and its ``module:class`` in this folder."""
 
 
 class Problem(NamedTuple):
-    """A prompt and every right answer to it.
+    """A prompt and every right answer to it, all equally likely under the reference P.
 
-    ``answers`` has one row per answer: the prompt, then the answer, whose tokens are the targets. All of them are equally likely under
-    the reference P.
+    ``answers`` has one row per answer: the prompt, then the answer, whose tokens are the targets.
     """
 
     prompt: str
@@ -31,25 +27,21 @@ class Problem(NamedTuple):
 
 @runtime_checkable
 class ListedTask(Protocol):
-    """A task whose right answers can be listed. Everything is a function of its fields alone."""
+    """A task whose right answers can be listed, as a function of its fields."""
 
     @property
     def task(self) -> str:
         """Its name in `LISTED`."""
-        ...
 
     @property
     def vocab(self) -> int:
-        """How many tokens its model needs."""
-        ...
+        """Number of tokens."""
 
     def train_batch(self) -> Batch:
         """Every training sequence; the targets are the answers."""
-        ...
 
     def problems(self) -> list[Problem]:
-        """The problems that a model is scored on; none of them is trained on, unless there is only one."""
-        ...
+        """The problems that a model is scored on; none is trained on, unless there is only one."""
 
 
 def listed_task(name: str) -> type[Any]:

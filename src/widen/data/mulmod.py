@@ -1,13 +1,11 @@
 """Integer multiplication (paper, Sec. 6): ``a1a2 x b1b2 = c1c2`` with c = a b mod 97, and its exact distribution.
 
-One sequence is BOS and then L = 8 target tokens: two digits, the sign ``x``, two digits, the sign ``=``, two digits. Every sequence
-has this length, so there is no EOS. The vocabulary has 13 tokens: the digits 0-9 are themselves, 10 is ``x``, 11 is ``=``, 12 is BOS.
+One sequence is BOS and L = 8 target tokens, without EOS. The 13 tokens are the digits 0-9, 10 for ``x``, 11 for ``=`` and 12 for BOS.
 
 The reference P is uniform over the pairs (a, b); with the integers 01..99 that is 9,801 sequences, the paper's 99 x 99.
 The *training* law draws the leading digit of a from 0-4 with proportion b (`under_representation`) and from 5-9 with 1 - b.
 
-Not in the paper, chosen here: the range 01..99 (the only one with 99 x 99 pairs); that inside a half the integers are drawn
-uniformly (the paper says how often a half is drawn, not what happens inside it).
+Chosen here, not in the paper: the range 01..99, and that integers are uniform inside each half.
 
 Shapes: S sequences of the support, T = 1 + L tokens with BOS.
 """
@@ -62,14 +60,11 @@ class MulMod:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.modulus < 2:
-            raise ValueError(f"modulus={self.modulus}: must be at least 2")
+        for name, least in (("modulus", 2), ("num_samples", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
         if not 0 <= self.low <= self.high:
             raise ValueError(f"low={self.low}, high={self.high}: need 0 <= low <= high")
-        if self.num_samples < 1:
-            raise ValueError(f"num_samples={self.num_samples}: must be at least 1")
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed}: must not be negative")
         b = self.under_representation
         if b is None:
             return
@@ -82,7 +77,7 @@ class MulMod:
 
     @property
     def task(self) -> str:
-        """Its name in a config, where it is the default: configs without a task are of this one."""
+        """Its name in a config. Configs without a task mean this one."""
         return "mulmod"
 
     @property
@@ -119,7 +114,7 @@ class MulMod:
         return self._encode(np.repeat(integers, len(integers)), np.tile(integers, len(integers)))
 
     def log_p(self) -> NDArray[np.float64]:
-        """log P over `support()`: uniform. The reference of every precision and recall."""
+        """log P over `support()`: uniform."""
         size = (self.high - self.low + 1) ** 2
         return np.full(size, -np.log(size))
 
@@ -133,7 +128,7 @@ class MulMod:
         return np.asarray(np.repeat(log_a, len(rare)) - np.log(len(rare)))
 
     def train_tokens(self) -> NDArray[np.int64]:
-        """The training sample, shape [num_samples, 1 + L]; a function of the fields alone."""
+        """The training sample, shape [num_samples, 1 + L]."""
         rng = np.random.Generator(np.random.Philox(key=self.seed))
         integers = np.arange(self.low, self.high + 1)
         if self.under_representation is None:
@@ -151,13 +146,7 @@ class MulMod:
         return self.unique_index(tokens) >= 0
 
     def unique_index(self, tokens: ArrayLike) -> NDArray[np.int64]:
-        """The row of `support()` that each sequence [n, 1 + L] is, or -1 where it is not in the support.
-
-        Examples:
-          >>> task = MulMod()
-          >>> task.unique_index(task.support()[[5, 7]])
-          array([5, 7])
-        """
+        """The row of `support()` that each sequence [n, 1 + L] is, or -1 off the support."""
         rows = np.asarray(tokens)
         if rows.ndim != 2 or rows.shape[1] != 1 + self.length:
             raise ValueError(f"tokens has shape {rows.shape}: need [n, {1 + self.length}], BOS first")
@@ -202,6 +191,6 @@ def _digits(number: NDArray[np.int64], width: int) -> NDArray[np.int64]:
 
 
 def _number(digits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The number that digit tokens spell; -1 where one of them is no digit."""
+    """The number that digit tokens spell, or -1 if one of them is not a digit."""
     value = digits @ 10 ** np.arange(digits.shape[1] - 1, -1, -1)
     return np.where((digits >= 0).all(axis=1) & (digits <= 9).all(axis=1), value, -1)

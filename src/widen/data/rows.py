@@ -1,7 +1,4 @@
-"""What a loss may look at: one entry per target token, in columns. The head fills them, the losses read them.
-
-It lives below both rooms, which never import each other.
-"""
+"""What a loss may look at: one entry per target token, in columns. The head fills them and the losses read them."""
 
 from __future__ import annotations
 
@@ -9,21 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor
 
-__all__ = ["COLUMNS", "COUNTED", "DEFAULT_NEEDS", "Rows", "needs_of"]
-
 COLUMNS = ("logq", "entropy", "top1", "position", "length")
 """The columns that have names here; all others are columns of the batch."""
 COUNTED = frozenset({"position", "length"})
-"""Columns that count the targets of a sequence. No trainer counts them unless a loss asks."""
+"""Columns that count the targets of a sequence. Trainers count them only if a loss asks."""
 DEFAULT_NEEDS = frozenset({"logq", "position", "length"})
-"""What a loss gets that does not say what it `needs`."""
+"""The columns of a loss that does not declare ``needs``."""
 
 
 class Rows:
     """Facts about target tokens, as columns of one shape, detached, in float32 or better.
 
-    A loss names the columns it reads in ``needs``; no other column is computed or passed. Reading a column that is not here is an error
-    that says so.
+    A loss names the columns it reads in ``needs``; no other column is computed or passed. Reading a missing column is an error.
 
     Args:
       logq: log-probability of the target.
@@ -45,6 +39,11 @@ class Rows:
     """
 
     __slots__ = ("_columns",)
+    logq: Tensor
+    entropy: Tensor
+    top1: Tensor
+    position: Tensor
+    length: Tensor
 
     def __init__(
         self,
@@ -59,35 +58,10 @@ class Rows:
         named = dict(zip(COLUMNS, (logq, entropy, top1, position, length), strict=True))
         self._columns: dict[str, Tensor] = {name: x for name, x in named.items() if x is not None} | dict(extra or {})
 
-    @property
-    def logq(self) -> Tensor:
-        """Log-probability of the target."""
-        return self["logq"]
-
-    @property
-    def entropy(self) -> Tensor:
-        """Entropy of the next-token distribution."""
-        return self["entropy"]
-
-    @property
-    def top1(self) -> Tensor:
-        """1 if the target is the most likely token."""
-        return self["top1"]
-
-    @property
-    def position(self) -> Tensor:
-        """l = 1..L."""
-        return self["position"]
-
-    @property
-    def length(self) -> Tensor:
-        """L."""
-        return self["length"]
-
-    @property
-    def extra(self) -> dict[str, Tensor]:
-        """The columns of the batch that have no name here."""
-        return {name: x for name, x in self._columns.items() if name not in COLUMNS}
+    def __getattr__(self, name: str) -> Tensor:
+        if name in COLUMNS:
+            return self[name]
+        raise AttributeError(f"Rows has no attribute {name!r}")
 
     def __getitem__(self, name: str) -> Tensor:
         found = self._columns.get(name)
@@ -104,8 +78,13 @@ class Rows:
     def __contains__(self, name: str) -> bool:
         return name in self._columns
 
+    @property
+    def extra(self) -> dict[str, Tensor]:
+        """The columns of the batch that have no name here."""
+        return {name: x for name, x in self._columns.items() if name not in COLUMNS}
+
     def only(self, names: Iterable[str]) -> Rows:
-        """These columns, where they are here, and no others."""
+        """These columns, as far as they are present."""
         return self._of({name: x for name, x in self._columns.items() if name in names})
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Rows:
@@ -113,7 +92,7 @@ class Rows:
         return self._of({name: change(x) for name, x in self._columns.items()})
 
     def adding(self, **columns: Tensor) -> Rows:
-        """With more columns; a column that is here already is replaced."""
+        """With more columns; existing ones are replaced."""
         return self._of(self._columns | columns)
 
     def joined(self, other: Rows) -> Rows:

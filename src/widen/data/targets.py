@@ -1,8 +1,8 @@
-"""Which tokens are targets, and where each one stands in its sequence: decided once for every trainer.
+"""Which tokens are targets, and the position of each in its sequence, for every trainer.
 
 A *target* is a token that the model is trained to predict. Position l and length L count the targets of one sequence; prompt,
-padding and the other sequences of a packed row never count. Packed rows are read from what the collator already provides:
-``cu_seq_lens_q``, ``seq_idx``, or ``position_ids`` that restart.
+padding and the other sequences of a packed row never count. Packed rows are recognised by the collator's ``cu_seq_lens_q``,
+``seq_idx``, or ``position_ids`` that restart.
 
 Shapes: B rows, C columns, N = B C places (the hidden state at a place predicts the next token), S sequences with a target,
 L targets of the longest sequence.
@@ -19,10 +19,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["IGNORE", "LOSS_WEIGHTS", "Sequences", "check_loss_weights", "read_sequences", "shifted_targets"]
-
 IGNORE = -100
-"""The label of a token that is not a target, as everywhere in transformers."""
+"""The label of a token that is not a target, as in transformers."""
 
 LOSS_WEIGHTS = "loss_weights"
 """Column of a batch that multiplies the weight of each target: one number per row, or one per token of ``input_ids``."""
@@ -38,7 +36,7 @@ class Sequences:
     Args:
       target_BC: the token after each place, or -100.
       start_BC: True at the first token of each sequence, column 0 included; None if every row is one sequence.
-      columns: further facts about the targets, by name: one entry per place, which belongs to the token *after* it.
+      columns: further numbers by name, one per place, each about the token *after* that place.
     """
 
     target_BC: Int[Tensor, "B C"]
@@ -47,7 +45,7 @@ class Sequences:
 
     @property
     def loss_weight_N(self) -> Float[Tensor, " N"] | None:
-        """What the data set multiplies the weight of each target by; None if it says nothing."""
+        """The data set's weight of each target; None if it has none."""
         found = self.columns.get(LOSS_WEIGHTS)
         return None if found is None else found.flatten()
 
@@ -58,7 +56,7 @@ class Sequences:
 
     @cached_property
     def sequence_N(self) -> Int[Tensor, " N"]:
-        """The number of each target's sequence; it never decreases."""
+        """Index of each target's sequence, never decreasing."""
         rows, columns = self.target_BC.shape
         if self.start_BC is None:
             return torch.arange(rows, device=self.target_BC.device).repeat_interleave(columns)
@@ -66,31 +64,23 @@ class Sequences:
         return torch.cat([sequence_BC[:, 1:], sequence_BC[:, -1:]], dim=1).flatten()  # the target is the *next* token
 
     @cached_property
-    def _mask_BC(self) -> Bool[Tensor, "B C"]:
-        return self.target_BC != IGNORE
-
-    @property
     def mask_N(self) -> Bool[Tensor, " N"]:
         """True where a target follows."""
-        return self._mask_BC.flatten()
+        return self.target_N != IGNORE
 
     @cached_property
     def _count_N(self) -> Int[Tensor, " N"]:
-        """Targets of sequence 0, 1, 2, ...; padded to length N, because the number of sequences is only known on the device."""
+        """Targets of sequence 0, 1, 2, ...; padded to N, because the number of sequences is only known on the device."""
         return torch.zeros_like(self.target_N).scatter_add_(0, self.sequence_N, self.mask_N.to(self.target_N.dtype))
 
     @cached_property
     def length_N(self) -> Int[Tensor, " N"]:
         """L: the number of targets of the sequence."""
-        if self.start_BC is None:
-            return self._mask_BC.sum(1, keepdim=True).expand_as(self._mask_BC).flatten()
         return self._count_N[self.sequence_N]
 
     @cached_property
     def position_N(self) -> Int[Tensor, " N"]:
         """l = 1..L at the targets; undefined elsewhere."""
-        if self.start_BC is None:
-            return self._mask_BC.cumsum(1).flatten()
         before_N = (self._count_N.cumsum(0) - self._count_N)[self.sequence_N]
         return self.mask_N.to(self.target_N.dtype).cumsum(0) - before_N
 
@@ -105,10 +95,10 @@ class Sequences:
     @property
     def number(self) -> Int[Tensor, ""]:
         """How many sequences have a target; on the device."""
-        return self._mask_BC.any(1).sum() if self.start_BC is None else (self._count_N > 0).sum()
+        return (self._count_N > 0).sum()
 
     def rows(self, x_N: Float[Tensor, " N"]) -> Float[Tensor, "S L"]:
-        """The targets' values with one sequence per row, from its first target on; `row_mask` marks the filled entries."""
+        """Values of the targets, one sequence per row, left-aligned; `row_mask` marks the filled entries."""
         place_T, slot_T, count, longest = self._slots
         return x_N.new_zeros(count * longest).index_copy(0, slot_T, x_N[place_T]).view(count, longest)
 
@@ -125,13 +115,13 @@ class Sequences:
 
 
 def read_sequences(inputs: Mapping[str, Any], *, columns: Iterable[str] = ()) -> Sequences:
-    """Targets and sequences of a batch as a Hugging Face collator made it.
+    """Targets and sequences of a batch from a Hugging Face collator.
 
     Args:
       inputs: ``labels`` (or ``shift_labels``, already shifted by one) of shape [B, C], -100 where a token is not a target; for packed
-        rows also one of ``cu_seq_lens_q``, ``seq_idx`` and ``position_ids``. ``loss_weights``, of shape [B] or [B, C], is aligned with
-        ``input_ids``: the entry of a token multiplies the loss of predicting that token.
-      columns: names of further columns of shape [B, C], aligned with ``input_ids``, that the loss reads.
+        rows also one of ``cu_seq_lens_q``, ``seq_idx`` and ``position_ids``; optionally ``loss_weights`` of shape [B] or [B, C].
+      columns: names of further columns of shape [B, C] that the loss reads. Like ``loss_weights`` they are aligned with ``input_ids``:
+        the entry of a token is about predicting that token.
 
     Examples:
       >>> packed = {"labels": torch.tensor([[-100, 5, 6, -100, 7]]), "position_ids": torch.tensor([[0, 1, 2, 0, 1]])}
@@ -152,7 +142,7 @@ def read_sequences(inputs: Mapping[str, Any], *, columns: Iterable[str] = ()) ->
 
 
 def _loss_weights(inputs: Mapping[str, Any], target_BC: Tensor) -> Float[Tensor, "B C"]:
-    """The data set's weight of the target after each place; 0 where none follows. Waits for the device, to check the values."""
+    """The data set's weight of the target after each place; 0 where none follows. Waits for the device to check the values."""
     given: Tensor = inputs[LOSS_WEIGHTS]
     if given.dim() == 1 and len(given) == len(target_BC):
         if any(inputs.get(key) is not None for key in ("cu_seq_lens_q", "seq_idx")):
@@ -170,7 +160,7 @@ def _loss_weights(inputs: Mapping[str, Any], target_BC: Tensor) -> Float[Tensor,
 
 
 def check_loss_weights(weight_BC: Float[Tensor, "B C"]) -> None:
-    """Refuse a weight that is negative or not finite, with the row of the batch it is in."""
+    """Refuse a weight that is negative or not finite; the error names its row."""
     bad_BC = ~(weight_BC.isfinite() & (weight_BC >= 0))
     if bool(bad_BC.any()):
         row, column = (int(x) for x in bad_BC.nonzero()[0])
@@ -180,7 +170,7 @@ def check_loss_weights(weight_BC: Float[Tensor, "B C"]) -> None:
 
 
 def _column(name: str, inputs: Mapping[str, Any], target_BC: Tensor, *, shift: bool = True) -> Float[Tensor, "B C"]:
-    """A column that is aligned with ``input_ids``, moved so that each place has the entry of the token after it."""
+    """A column aligned with ``input_ids``, shifted so that each place has the entry of the token after it."""
     given = inputs.get(name)
     if given is None or given.shape != target_BC.shape:
         shown = "is missing" if given is None else f"has shape {tuple(given.shape)}"
@@ -191,7 +181,6 @@ def _column(name: str, inputs: Mapping[str, Any], target_BC: Tensor, *, shift: b
 
 
 def _shifted(x_BC: Tensor, value: float) -> Tensor:
-    """One place to the left."""
     return torch.nn.functional.pad(x_BC[:, 1:], (0, 1), value=value)
 
 
@@ -203,14 +192,14 @@ def shifted_targets(inputs: Mapping[str, Any]) -> Int[Tensor, "B C"]:
     labels = inputs.get("labels")
     if labels is None:
         raise ValueError(
-            f"the batch has no 'labels' (it has {', '.join(sorted(inputs))}): the collator must provide them, with -100 for every token "
-            "that is not a target"
+            f"the batch has no 'labels' (it has {', '.join(sorted(inputs))}): the collator must provide them, with -100 for tokens that "
+            "are not targets"
         )
     return _shifted(labels, IGNORE).long()
 
 
 def _starts(inputs: Mapping[str, Any], like_BC: Tensor) -> Bool[Tensor, "B C"] | None:
-    """True at the first token of each sequence (the caller adds column 0); None if nothing says that rows are packed."""
+    """True at the first token of each sequence (the caller adds column 0); None if rows are not packed."""
     cu_seq_lens, seq_idx, position_ids = (inputs.get(k) for k in _PACKED)
     if cu_seq_lens is not None:  # boundaries in the one row that holds everything
         start_BC = torch.zeros_like(like_BC, dtype=torch.bool)
@@ -230,7 +219,7 @@ def _refuse_targets_across_sequences(inputs: Mapping[str, Any], target_BC: Tenso
     leak_BC = start_BC[:, 1:] & (target_BC[:, :-1] != IGNORE)
     attention_mask = inputs.get("attention_mask")
     if attention_mask is not None and attention_mask.shape == target_BC.shape:
-        leak_BC &= attention_mask[:, :-1] != 0  # after padding no other sequence is read; hosts do this themselves
+        leak_BC &= attention_mask[:, :-1] != 0  # a token after padding reads no other sequence
     if bool(leak_BC.any()):
         row, column = (int(x) for x in leak_BC.nonzero()[0])
         raise ValueError(

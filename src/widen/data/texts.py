@@ -1,28 +1,26 @@
-"""Texts from a file: one a line (.txt), one a JSON line (.jsonl), one a row (.csv); an error names the line.
-
-Every text is returned as it stands, without trimming: what a model wrote is what is scored.
-"""
+"""Texts from a file, exactly as written: one per line (.txt), per JSON line (.jsonl) or per row (.csv). Errors name the line."""
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
-__all__ = ["read_texts"]
+from .tasks.source_files import decoded, records
+
+ENDINGS = (".txt", ".jsonl", ".csv")
 
 
 def read_texts(path: str | Path, *, field: str = "text", limit: int | None = None) -> list[str]:
     """The texts of a file, in its order.
 
-    ``.txt``: one text a line, so no text may be empty or hold a line break. ``.jsonl``: one JSON value a line, a string or an object
-    with the field. ``.csv``: a header and one text a row, in the column of that name; line breaks inside quotes belong to the text.
+    A ``.txt`` has one text per line, so no text may be empty or hold a line break. A ``.jsonl`` has one JSON value per line: a string, or
+    an object with the field. A ``.csv`` has a header and one text per row, in the column of that name; quoted texts may hold line breaks.
 
     Args:
       path: a UTF-8 file with one of these endings.
       field: name of the field or column; not used for ``.txt``.
-      limit: read no more than this many.
+      limit: read at most this many.
 
     Examples:
       >>> import tempfile
@@ -32,82 +30,40 @@ def read_texts(path: str | Path, *, field: str = "text", limit: int | None = Non
       ['Once.', '']
     """
     file = Path(path)
-    readers = {".txt": from_lines, ".jsonl": from_json_lines, ".csv": from_csv}
-    if file.suffix.lower() not in readers:
+    if file.suffix.lower() not in ENDINGS:
         raise ValueError(
-            f"{file}: the name must end in {', '.join(readers)} to be read as texts, got {file.suffix or 'no ending'!r}"
+            f"{file}: the name must end in {', '.join(ENDINGS)} to be read as texts, got {file.suffix or 'no ending'!r}"
         )
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}")
     if not file.is_file():
         raise FileNotFoundError(f"{file}: there is no such file")
-    texts: list[str] = []
-    try:
-        for text in readers[file.suffix.lower()](file, field):
-            texts.append(text)
-            if len(texts) == limit:
-                break
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: not UTF-8 near text {len(texts) + 1}: {error.reason}") from error
+    texts = list(islice(_lines(file) if file.suffix.lower() == ".txt" else _values(file, field), limit))
     if not texts:
         raise ValueError(f"{file}: holds no text")
     return texts
 
 
-def from_lines(file: Path, field: str) -> Iterator[str]:
-    """One text a line; only a line feed ends one."""
-    with file.open(encoding="utf-8-sig", newline="\n") as lines:
-        for number, line in enumerate(lines, 1):
-            text = line.removesuffix("\n").removesuffix("\r")
-            if not text.strip():
-                raise ValueError(
-                    f"{file}, line {number}: empty; a .txt holds one text a line (use .jsonl for texts that may be empty)"
-                )
-            yield text
-
-
-def from_json_lines(file: Path, field: str) -> Iterator[str]:
-    """One JSON value a line; lines of blanks between them are nothing."""
-    with file.open(encoding="utf-8-sig", newline="\n") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line.rstrip())
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{file}, line {number}: not JSON: {error.msg} at column {error.colno}") from error
-            if isinstance(value, dict):
-                if field not in value:
-                    raise ValueError(
-                        f"{file}, line {number}: no field {field!r}; it has {', '.join(map(repr, value)) or 'none'}"
-                    )
-                value = value[field]
-            if not isinstance(value, str):
-                raise ValueError(f"{file}, line {number}: the text must be a string, got {type(value).__name__}")
-            yield value
-
-
-def from_csv(file: Path, field: str) -> Iterator[str]:
-    """One text a row under the header's column."""
-    csv.field_size_limit(2**31 - 1)  # the default refuses a text of more than 128 KB
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        rows = csv.reader(lines, strict=True)
-        header = next(rows, None)
-        if header is None or field not in header:
-            raise ValueError(
-                f"{file}, line 1: no column {field!r}; the header has {', '.join(map(repr, header or [])) or 'none'}"
-            )
-        column = header.index(field)
-        while True:
-            start = rows.line_num + 1
-            try:
-                row = next(rows, None)
-            except csv.Error as error:
-                raise ValueError(f"{file}, line {start}: not CSV: {error}") from error
-            if row is None:
+def _lines(file: Path) -> Iterator[str]:
+    for number, line in enumerate(decoded(file).removesuffix("\n").split("\n"), 1):
+        text = line.removesuffix("\r")
+        if not text.strip():
+            if number == 1 and not file.stat().st_size:
                 return
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise ValueError(f"{file}, line {start}: {len(row)} columns where the header has {len(header)}")
-            yield row[column]
+            raise ValueError(
+                f"{file}, line {number}: empty; a .txt holds one text per line (use .jsonl for texts that may be empty)"
+            )
+        yield text
+
+
+def _values(file: Path, field: str) -> Iterator[str]:
+    for where, value, fault in records(str(file), split="", columns=()):
+        if fault:
+            raise ValueError(f"{where}: {fault}")
+        if isinstance(value, dict):
+            if field not in value:
+                raise ValueError(f"{where}: no field {field!r}; it has {', '.join(map(repr, value)) or 'none'}")
+            value = value[field]
+        if not isinstance(value, str):
+            raise ValueError(f"{where}: the text must be a string, got {type(value).__name__}")
+        yield value

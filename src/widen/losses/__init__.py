@@ -1,14 +1,13 @@
-"""Rows -> weights: the paper's seven losses and their rivals, each a few lines of arithmetic on detached numbers (paper, Sec. 5).
+"""Rows -> weights: the paper's seven losses and their rivals (paper, Sec. 5).
 
-Read ``cdiv.py``, ``tailr.py`` and ``trunc.py``: Sections 5.3, 5.4 and 5.2, the precision-side baseline and its recall-side
-reversal on one screen. ``weight.py`` is the contract, ``weighted.py`` the one reduction; ``rivals/`` holds other people's losses.
+Read ``cdiv.py``, ``tailr.py`` and ``trunc.py`` (Sections 5.3, 5.4 and 5.2): each has a precision-side baseline and its recall-side
+reversal. ``weight.py`` is the contract, ``weighted.py`` the reduction; ``rivals/`` holds other people's losses.
 """
 
 from widen.data.rows import Rows
 
 from .cdiv import CDiv, dft, gold
-from .column import Column
-from .compose import Product, Warmup
+from .compose import Column, Product, Warmup
 from .fit import fitted, idle, refuse_late_start, was_idle
 from .nll import NLL
 from .parse import LOSSES, parse, spec

@@ -15,15 +15,14 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .fields import check, spec_of
+from .fields import check
 from .weight import Bounded
 
 DEFAULT_CAP = 10.0
 """Cap of c-Div above alpha = 1, where the weight grows without bound as Q -> 0. At alpha = 1.4 it binds below Q = .003.
 
-With a cap of 10,000 c-Div loses the integer task from alpha = 1.5 on, and on an instruction-tuned model its effective sample size fell
-to .4 to 4 % of the tokens. With 10 it learns the task (docs/LOG.md), and weights between 1 and 10 keep the effective sample size above
-4 * 10 / 11^2 = 33 %. Clip gradients to norm 1 as well: on the integer task that does more than the cap.
+With a cap of 10,000 c-Div loses the integer task from alpha = 1.5 on; with 10 it learns the task (docs/LOG.md). Weights between 1 and 10
+keep the effective sample size above 4 * 10 / 11^2 = 33 %. Clip gradients to norm 1 as well: that helps more than the cap.
 """
 
 
@@ -33,23 +32,18 @@ class CDiv(Bounded):
 
     .. math::  w_l = \bar Q_{<l}(x_l)^{1 - \alpha}
 
-    ``alpha = 1`` is NLL, ``1/2`` is GOLD, ``0`` is DFT. ``alpha > 1`` favours Recall: rare tokens weigh more, without bound as
-    Q -> 0, hence ``cap``: 10 unless given. ``cap=inf`` is the paper's loss.
-    Without a cap it converges to P^(1/alpha): decoding at temperature 1/alpha gives P back (:func:`widen.theory.optima.cdiv`). With a
-    cap, tokens below ``cap ** (-1 / (alpha - 1))`` are treated as NLL treats them.
-
-    Args:
-      alpha: order of the divergence, at least 0; the paper uses 1.3 and 1.4 for fine-tuning.
+    ``alpha = 1`` is NLL, ``1/2`` is GOLD, ``0`` is DFT; the paper uses 1.3 and 1.4 for fine-tuning. ``alpha > 1`` favours Recall: rare
+    tokens weigh more, without bound as Q -> 0, hence ``cap``: 10 unless given. ``cap=inf`` is the paper's loss and converges to
+    P^(1/alpha) (:func:`widen.theory.optima.cdiv`). With a cap, tokens below ``cap ** (-1 / (alpha - 1))`` are treated as by NLL.
 
     Examples:
       >>> CDiv(alpha=2.0).weigh(Rows(torch.tensor([0.25]).log()))
       tensor([4.])
       >>> print(CDiv(alpha=1.4))
       cdiv:alpha=1.4,cap=10.0
-
-    Paper note: Algorithm 1 prints the exponent 1/2 for c-Div; we follow the theorem.
     """
 
+    spec_name: ClassVar[str] = "cdiv"
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
     alpha: float
@@ -68,15 +62,12 @@ class CDiv(Bounded):
         return self.bounded(((1 - self.alpha) * rows.logq).exp())  # in logs: q ** (1 - alpha) is inf once q underflows
 
     def __str__(self) -> str:
-        shown = spec_of("cdiv", self)
+        shown = super().__str__()
         return shown.replace(",cap=inf", "") if self.alpha <= 1 else shown
 
 
 def gold(*, floor: float = 0.0, cap: float = math.inf) -> CDiv:
-    """GOLD as the paper uses it (eq. ``eq:gold``): c-Div at alpha = 1/2, so Q -> P^2. Not TRL's GOLD trainer.
-
-    Paper note: the original GOLD-delta weights by q (alpha = 0) with further terms; the square root is a later simplification.
-    """
+    """GOLD as the paper uses it (eq. ``eq:gold``): c-Div at alpha = 1/2, so Q -> P^2. Not TRL's GOLD trainer."""
     return CDiv(alpha=0.5, floor=floor, cap=cap)
 
 

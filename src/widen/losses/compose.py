@@ -1,6 +1,6 @@
-"""Weights made of weights: a product of several, and "NLL for the first n steps, then another".
+"""Weights made of other things: a column of the batch, a product of weights, and "NLL for the first n steps, then another".
 
-Shapes: B sequences, L positions, n scores of one optimizer step, k score columns.
+Shapes: B sequences, L positions, N target tokens, n scores of one optimizer step, k score columns.
 """
 
 from __future__ import annotations
@@ -17,18 +17,39 @@ from widen.data.rows import Rows, needs_of
 
 from .nll import NLL
 from .residual import PLAIN, Residual, only_weighs, residual_of
-from .weight import State, Weight
+from .weight import State, TokenWeight, Weight
+
+
+@dataclass(frozen=True)
+class Column(TokenWeight):
+    """The weight of a token is its entry in a column of the batch.
+
+    Examples:
+      >>> Column("loss_weights").weigh(Rows(extra={"loss_weights": torch.tensor([0.5, 2.0])}))
+      tensor([0.5000, 2.0000])
+    """
+
+    name: str
+    residual: Residual = PLAIN  # type: ignore[misc]  # a field here, a class attribute elsewhere
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The column."""
+        return frozenset({self.name})
+
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
+        """The column."""
+        return rows[self.name]
 
 
 @dataclass(frozen=True)
 class Product:
     """``w = w_1 w_2 ...``: for instance TruncR's choice of sequences times c-Div's choice of tokens.
 
-    Token-local if every factor is. The states travel as a tuple, one per factor. At most one factor may have
-    another residual than the plain one.
+    The state is a tuple, one per factor. At most one factor may have another residual than the plain one.
 
     Examples:
-      >>> from widen.losses import CDiv, TaiLr
+      >>> from widen.losses import CDiv
       >>> loss = Product(CDiv(alpha=0.5), CDiv(alpha=0.5))
       >>> loss.weigh(Rows(torch.tensor([0.25]).log()))
       tensor([0.2500])
@@ -59,12 +80,12 @@ class Product:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What any factor needs."""
+        """The columns that any factor reads."""
         return frozenset().union(*map(needs_of, self.factors))
 
     @property
     def residual(self) -> Residual:
-        """That of the one factor that has another than the plain one."""
+        """That of the one factor whose residual is not plain."""
         return next((found for found in map(residual_of, self.factors) if found != PLAIN), PLAIN)
 
     @property
@@ -83,7 +104,7 @@ class Product:
         return sum(factor.score_columns for factor in self.factors)
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """Product of the factors' `weigh`; refused by a factor that is not token-local."""
+        """Product of the factors' `weigh`."""
         return reduce(torch.mul, (factor.weigh(rows.only(needs_of(factor))) for factor in self.factors))
 
     def init(self) -> State:
@@ -112,7 +133,7 @@ class Product:
         return tuple(new)
 
     def now(self, state: State) -> Weight:
-        """Always itself."""
+        """Itself."""
         return self
 
     def __str__(self) -> str:
@@ -120,9 +141,9 @@ class Product:
 
 
 class WarmupState(NamedTuple):
-    """How many optimizer steps are done, and the state of the weight to come."""
+    """The number of optimizer steps done, and the state of the second weight."""
 
-    step: Int[Tensor, ""]  # on the CPU, so that asking it costs no device sync
+    step: Int[Tensor, ""]  # on the CPU, so that reading it does not wait for the device
     inner: State
 
 
@@ -130,9 +151,8 @@ class WarmupState(NamedTuple):
 class Warmup:
     """NLL for the first ``steps`` optimizer steps, then ``then``.
 
-    The paper starts its losses "from a checkpoint obtained after one epoch of NLL": c-Div at alpha > 1 is unstable, and lambda-PR
-    cannot learn at all, from random weights. During the warm-up a Trunc or TruncR already fills its window, so that its threshold
-    is there when it is needed.
+    The paper starts its losses "from a checkpoint obtained after one epoch of NLL": from random weights c-Div at alpha > 1 is unstable and
+    lambda-PR cannot learn. Trunc and TruncR fill their window during the warm-up.
 
     Examples:
       >>> from widen.losses import CDiv
@@ -161,12 +181,12 @@ class Warmup:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Those of the weight to come, and NLL's."""
+        """Those of both weights."""
         return NLL.needs | needs_of(self.then)
 
     @property
     def residual(self) -> Residual:
-        """That of the weight to come. Within one step ask `now`."""
+        """That of the second weight. Within one step ask `now`."""
         return residual_of(self.then)
 
     @property
@@ -176,11 +196,11 @@ class Warmup:
 
     @property
     def score_columns(self) -> int:
-        """Those of the weight to come."""
+        """Those of the second weight."""
         return self.then.score_columns
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """Refused: which weight holds depends on the step."""
+        """Refused: the weight depends on the step."""
         raise TypeError(f"{self}: the weight depends on the step; call now(state).weigh(...) within one step, or apply")
 
     def init(self) -> WarmupState:
@@ -188,7 +208,7 @@ class Warmup:
         return WarmupState(torch.zeros((), dtype=torch.int64), self.then.init())
 
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
-        """The weight of `now`; the weight to come sees the batch in either case."""
+        """The weight of `now`; the second weight sees the batch in either case."""
         state = WarmupState(*state)
         w_BL, inner = self.then.apply(rows, mask_BL, state.inner)
         if int(state.step) < self.steps:
@@ -196,11 +216,11 @@ class Warmup:
         return w_BL, state._replace(inner=inner)
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:
-        """Those of the weight to come."""
+        """Those of the second weight."""
         return self.then.seen(WarmupState(*state).inner)
 
     def observe(self, scores: Float[Tensor, "n k"] | Float[Tensor, " n"], state: State) -> WarmupState:
-        """One optimizer step is over."""
+        """Ends one optimizer step."""
         state = WarmupState(*state)
         return WarmupState(state.step + 1, self.then.observe(scores, state.inner))
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-__all__ = ["check", "spec_of"]
-
 
 def check(owner: object, name: str, low: float, high: float, *, allow_high: bool = False) -> None:
-    """Refuse a field that is not a number in ``[low, high)`` (``[low, high]`` with ``allow_high``), saying what is legal."""
+    """Refuse a field that is not a number in ``[low, high)``, or ``[low, high]`` with ``allow_high``."""
     value = getattr(owner, name)
     legal = f"{low:g} <= {name} {'<=' if allow_high else '<'} {high:g}"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -19,10 +17,7 @@ def check(owner: object, name: str, low: float, high: float, *, allow_high: bool
 
 
 def spec_of(name: str, weight: Any) -> str:
-    """``name:field=value,...`` with every field that differs from its default: what `losses.parse` reads back.
-
-    A default of None stands for "chosen on construction" (c-Div's cap), and such a value is always shown.
-    """
+    """``name:field=value,...`` with every field that differs from its default, as `losses.parse` reads it."""
     shown = [f.name for f in fields(weight) if getattr(weight, f.name) != f.default]
     shown.sort(key=lambda field: field in ("floor", "cap"))  # the loss's own fields first
     parts = [f"{field}={getattr(weight, field)}" for field in shown]

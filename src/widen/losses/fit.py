@@ -1,4 +1,4 @@
-"""Fitting a loss to the length of its run: the window of Trunc and TruncR, and losses that would never take effect."""
+"""Fitting a loss to the length of a run: the window of Trunc and TruncR, and losses that would never take effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .weight import State, Weight
 
 
 def fitted(weight: Weight, sequences: int) -> Weight:
-    """The loss with every window that was left open chosen for a run over so many sequences (`Trunc.fitted`).
+    """The loss with every open window chosen for a run over so many sequences (`Trunc.fitted`).
 
     >>> from widen.losses import parse
     >>> print(fitted(parse("nll:steps=5 then truncr:drop=0.1 * cdiv:alpha=1.4"), 4000))
@@ -29,7 +29,7 @@ def truncs(weight: Weight) -> list[Trunc]:
 
 
 def with_truncs(weight: Weight, new: Iterator[Trunc]) -> Weight:
-    """The loss with these in place of its `truncs`."""
+    """The loss with its `truncs` replaced."""
     if isinstance(weight, Warmup):
         return Warmup(steps=weight.steps, then=with_truncs(weight.then, new))
     if isinstance(weight, Product):
@@ -38,7 +38,7 @@ def with_truncs(weight: Weight, new: Iterator[Trunc]) -> Weight:
 
 
 def idle(weight: Weight, *, steps: int, batch_size: int) -> str | None:
-    """A sentence when Trunc or TruncR cannot drop anything in a run of so many steps, else None.
+    """A warning if Trunc or TruncR cannot drop anything in a run of so many steps, else None.
 
     >>> from widen.losses import TruncR
     >>> idle(TruncR(drop=0.1), steps=15, batch_size=8)
@@ -55,7 +55,7 @@ def idle(weight: Weight, *, steps: int, batch_size: int) -> str | None:
 
 
 def was_idle(weight: Weight, state: State) -> str | None:
-    """A sentence when a run is over and its Trunc or TruncR never set a threshold, else None."""
+    """A warning if Trunc or TruncR never set a threshold in a finished run, else None."""
     if isinstance(weight, Warmup):
         return was_idle(weight.then, state[1])
     if isinstance(weight, Product):
@@ -70,9 +70,9 @@ def was_idle(weight: Weight, state: State) -> str | None:
 
 
 def refuse_late_start(weight: Weight, *, steps: int) -> None:
-    """Refuse ``nll:steps=N then ...`` where N leaves no step for the loss that was asked for."""
+    """Refuse ``nll:steps=N then ...`` if N leaves no step for the second loss."""
     if isinstance(weight, Warmup) and 0 < steps <= weight.steps:
         raise ValueError(
-            f"loss={str(weight)!r}: the run has {steps:,} steps, so that {weight.then} would never be used. "
+            f"loss={str(weight)!r}: the run has {steps:,} steps, so {weight.then} would never be used. "
             f"Take fewer than {steps:,} steps of NLL, or train longer"
         )

@@ -11,23 +11,11 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .fields import spec_of
 from .weight import Bounded
 
 
-@dataclass(frozen=True, kw_only=True)
-class NLL(Bounded):
-    r"""Cross entropy.
-
-    .. math::  w_l = 1
-
-    Converges to P itself (:func:`widen.theory.optima.nll`), and no other loss beats it there. The others can only gain where
-    training is imperfect, or where the training law is not the target.
-
-    Examples:
-      >>> NLL().weigh(Rows(torch.tensor([0.25, 1.0]).log()))
-      tensor([1., 1.])
-    """
+class Ones(Bounded):
+    """Every token has the weight 1, between ``floor`` and ``cap``."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
@@ -36,5 +24,12 @@ class NLL(Bounded):
         """One."""
         return self.bounded(torch.ones_like(rows.logq))
 
-    def __str__(self) -> str:
-        return spec_of("nll", self)
+
+@dataclass(frozen=True, kw_only=True)
+class NLL(Ones):
+    r"""Cross entropy, :math:`w_l = 1`. Converges to P itself (:func:`widen.theory.optima.nll`).
+
+    Other losses can only gain where training is imperfect, or where the training law is not the target.
+    """
+
+    spec_name: ClassVar[str] = "nll"

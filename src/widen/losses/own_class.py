@@ -1,4 +1,4 @@
-"""A loss class of the user's as a string, ``module:Class(field=value)``, and back: what configs and folder names hold.
+"""A loss class of your own as a string, ``module:Class(field=value)``, and back.
 
 Reading such a string imports the module that it names. Values are literals, and nothing but a loss class is called.
 """
@@ -12,14 +12,12 @@ import re
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-__all__ = ["class_spec", "from_class_spec"]
-
 CONTRACT = ("weigh", "init", "apply", "observe", "now")
 FORM = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)\((.*)\)", re.DOTALL)
 
 
 def class_spec(loss: Any) -> str:
-    """``module:Class(field=value, ...)`` with every field that differs from its default; ValueError where that cannot be read back.
+    """``module:Class(field=value, ...)`` with every field that differs from its default. Refused if it cannot be read back.
 
     >>> from widen.losses import CDiv
     >>> class_spec(CDiv(alpha=1.4, cap=10.0))
@@ -52,7 +50,7 @@ def from_class_spec(text: str) -> Any | None:
             kind = getattr(kind, part)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{text!r}: cannot import {path} from {module}: {error}") from None
-    # A config may come from a stranger: nothing but a loss is ever called.
+    # A config may come from a stranger: call nothing but a loss.
     if not isinstance(kind, type) or not all(hasattr(kind, name) for name in CONTRACT):
         raise ValueError(f"{text!r}: {path} is not a loss: a class with {', '.join(CONTRACT)}, such as a TokenWeight")
     try:

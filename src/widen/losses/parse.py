@@ -1,12 +1,11 @@
-"""A loss as a string: what the command line, a config file and Python agree on.
+"""A loss as a string, as on the command line and in a config.
 
     nll | gold | dft | cdiv:alpha= | tailr:gamma= | lambda_pr:lam=,gamma=
     trunc:drop=,window=,score=,start= | truncr:drop=,window=,score=,start=
     gem:beta= | tofu:gamma=,beta= | focal:gamma= | smooth:eps= | entropy:bonus= | eaft:power= | dco:n=      other people's losses
     module:Class(field=value, ...)                   a loss of your own, importable by that name
 
-each of the named ones with ``floor=`` and ``cap=``; ``A * B`` is a product, ``nll:steps=1000 then A`` is NLL for 1000 optimizer steps
-and then A. `parse` turns a string into the loss, `spec` turns a loss into its string.
+The named ones also take ``floor=`` and ``cap=``. ``A * B`` is a product; ``nll:steps=1000 then A`` is NLL for 1000 optimizer steps, then A.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ LOSSES: dict[str, Callable[..., Weight]] = {
     "eaft": EAFT,
     "dco": DCO,
 }
-"""The table of contents: every loss by the name it has on the command line."""
+"""Every loss by its name on the command line."""
 WHOLE = ("window", "start", "steps")
 """Options that take a whole number."""
 
 
 def parse(spec: str | Weight) -> Weight:
-    """The weight that ``spec`` names; a weight is handed back as it is, so whatever takes a string also takes an object.
+    """The weight that ``spec`` names; a weight is returned unchanged.
 
     Examples:
       >>> parse("cdiv:alpha=1.4") == CDiv(alpha=1.4)
@@ -76,10 +75,10 @@ def parse(spec: str | Weight) -> Weight:
 
 
 def spec(loss: str | Weight) -> str:
-    """The one string of a loss: equal losses have equal strings, and `parse` gives the loss back.
+    """The string of a loss. Equal losses have equal strings, and `parse` gives the loss back.
 
-    A loss of your own is written as ``module:Class(field=value)``. It is refused if it could not be read back from that: a class of
-    ``__main__`` or inside a function, or a field that is neither a number nor a word.
+    A loss of your own becomes ``module:Class(field=value)``. Refused if that cannot be read back: a class of ``__main__`` or inside a
+    function, or a field that is neither a number nor a word.
 
     Examples:
       >>> spec("gold"), spec(CDiv(alpha=0.5))
@@ -94,7 +93,7 @@ def spec(loss: str | Weight) -> str:
 
 
 def _one(part: str, spec: str) -> Weight:
-    """One loss: a name of `LOSSES` with its fields, or a class of the user's."""
+    """One loss: a name of `LOSSES` with its fields, or a class of your own."""
     own: Weight | None = from_class_spec(part)
     if own is not None:
         return own
@@ -144,15 +143,13 @@ def _value(key: str, text: str, spec: str) -> Any:
 
 
 def _warmup_steps(first: str, spec: str) -> int:
-    """n of ``nll:steps=n``."""
     name, _, arguments = first.partition(":")
     values = _arguments(arguments, spec)
     if name != "nll" or set(values) != {"steps"}:
-        raise ValueError(f"{spec!r}: what stands before 'then' is nll:steps=N, got {first!r}")
+        raise ValueError(f"{spec!r}: write nll:steps=N before 'then', got {first!r}")
     return int(values["steps"])
 
 
 def _nearest(word: str, known: Any) -> str:
-    """A hint for a misspelt name, and the end of the sentence."""
     close = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else "."

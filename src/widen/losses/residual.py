@@ -1,7 +1,6 @@
-r"""How the logits of a token move: the direction that its weight multiplies.
+r"""The gradient of a loss in the logits of a token is its weight times a residual.
 
-The gradient of a loss with respect to the logits of a token is its weight times a residual. For every loss of the paper the residual is
-softmax - onehot. `Residual` is the family that the head knows; GEM, TOFU, label smoothing and entropy bonuses are members.
+For every loss of the paper the residual is softmax - onehot. `Residual` is the family that the head knows.
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .fields import check
-
-__all__ = ["PLAIN", "Residual", "only_weighs", "residual_of"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .fields import check, spec_of
+from .fields import check
 from .weight import Bounded
 
 
@@ -42,11 +42,9 @@ class TaiLr(Bounded):
     Examples:
       >>> TaiLr(gamma=0.5).weigh(Rows(torch.tensor([1.0, 0.5]).log()))
       tensor([1.0000, 0.6667])
-
-    Paper note: the optimum printed in the paper's proposition can be negative; ours is the corrected one. The TaiLr code also
-    clamps the weight from below (0.2): here that is ``floor=0.2``, and it is off unless given.
     """
 
+    spec_name: ClassVar[str] = "tailr"
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
     gamma: float
@@ -59,9 +57,6 @@ class TaiLr(Bounded):
         """``q / (gamma + (1 - gamma) q)``."""
         return self.bounded(tailr_ratio(rows.logq, self.gamma))
 
-    def __str__(self) -> str:
-        return spec_of("tailr", self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LambdaPR(Bounded):
@@ -70,9 +65,9 @@ class LambdaPR(Bounded):
     .. math::  w_l = \lambda^{(l-1)/L}\; 1[\bar Q_{<l}(x_l) \le \delta]\; \frac{\bar Q_{<l}(x_l)}{\gamma + (1-\gamma)\bar Q_{<l}(x_l)},
                \qquad \delta = \frac{\gamma\,\lambda^{1/L}}{1 - (1-\gamma)\,\lambda^{1/L}}
 
-    ``lam = 1`` is TaiLr exactly. A smaller ``lam`` moves along the curve towards Recall: a token stops counting once its
-    probability passes delta, so only what the model finds unlikely is trained. Start from an NLL checkpoint: from scratch, with a
-    tiny gamma, even certain tokens are trained only up to q = delta. What it converges to: :func:`widen.theory.optima.lambda_pr`.
+    ``lam = 1`` is TaiLr. A smaller ``lam`` favours Recall: a token stops counting once its probability passes delta. Start from an NLL
+    checkpoint: from scratch, with a tiny gamma, even certain tokens are trained only up to q = delta. Converges to
+    :func:`widen.theory.optima.lambda_pr`.
 
     Args:
       lam: the point of the curve; 0 < lam. The theorem covers lam <= 1; above 1 no token is ever gated.
@@ -82,11 +77,9 @@ class LambdaPR(Bounded):
       >>> loss = LambdaPR(lam=0.1, gamma=1e-5)
       >>> f"{loss.threshold(512):.4f}"      # only tokens with q <= 0.0022 train in a sequence of 512 tokens
       '0.0022'
-
-    Paper note: Algorithm 1 omits the power of lam and the gate; we follow the theorem, with ``<=``. L is the number of target tokens
-    of that sequence, which the paper leaves open; delta is proportional to it when gamma is small.
     """
 
+    spec_name: ClassVar[str] = "lambda_pr"
     needs: ClassVar[frozenset[str]] = frozenset({"logq", "position", "length"})
     lam: float
     gamma: float
@@ -107,7 +100,7 @@ class LambdaPR(Bounded):
     def log_threshold(self, length: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         """log delta for sequences of ``length`` target tokens; inf where no token is gated."""
         if self.lam >= 1:
-            # As printed, delta rounds to 0.9986 at lam = 1, gamma = 1e-5 in float32 and drops every token the model is sure of.
+            # The printed delta rounds to 0.9986 at lam = 1, gamma = 1e-5 in float32 and would drop certain tokens.
             return torch.full_like(length, math.inf)
         # delta = 1 / (1 + expm1(-log(lam)/L) / gamma): the printed form cancels near lam^(1/L) = 1 and loses 8 digits.
         return -torch.log1p(torch.expm1(-math.log(self.lam) / length) / self.gamma)
@@ -119,12 +112,7 @@ class LambdaPR(Bounded):
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """The decay, the gate and TaiLr's ratio."""
         logq_N = rows.logq
-        length_N = rows.length.clamp(min=1).to(
-            logq_N.dtype
-        )  # a fully masked row has length 0; its weights are discarded
+        length_N = rows.length.clamp(min=1).to(logq_N.dtype)  # a masked row has length 0; its weights are discarded
         decay_N = (math.log(self.lam) * (rows.position.to(logq_N.dtype) - 1) / length_N).exp()
         gate_N = logq_N <= self.log_threshold(length_N)
         return self.bounded(decay_N * gate_N * tailr_ratio(logq_N, self.gamma))
-
-    def __str__(self) -> str:
-        return spec_of("lambda_pr", self)

@@ -1,8 +1,8 @@
-"""Trunc and TruncR (paper, Sec. 5.2): leave out the least, or the most, likely sequences. The baseline and its reversal.
+"""Trunc and TruncR (paper, Sec. 5.2): drop the least, or the most, likely sequences. The baseline and its reversal.
 
-The threshold is a quantile of the last ``window`` sequence scores. It is frozen for a whole optimizer step: `apply` reads it and
-notes the scores it meets, `observe` takes the scores of *all* micro-batches and ranks and sets the next one. So accumulation and
-the number of processes change nothing, and no rank waits for another inside the loss.
+The threshold is a quantile of the last ``window`` sequence scores, frozen during an optimizer step. `apply` reads it and collects scores;
+`observe` takes the scores of *all* micro-batches and ranks and sets the next threshold. So accumulation and the number of processes do
+not change the result.
 
 Shapes: B sequences, L positions, W window, n scores of one optimizer step.
 """
@@ -19,19 +19,19 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .fields import check, spec_of
+from .fields import check
 from .weight import Bounded, State
 
 USEFUL = 20
-"""A quantile is trusted once about this many scores are expected on its thin side. Until then every sequence counts."""
+"""A quantile is used once about this many scores are expected on its thin side."""
 LARGEST_WINDOW = 10_000
-"""Window of a long run, and of a loss that was not fitted to any run."""
+"""Window of a long run, and of a loss that was not fitted to a run."""
 
 
 class TruncState(NamedTuple):
-    """The rolling list of Algorithm 1. Tensors only, so that it is saved and loaded like any other state."""
+    """The rolling list of Algorithm 1."""
 
-    ring: Float[Tensor, " W"]  # the last W scores, nan where none has come yet
+    ring: Float[Tensor, " W"]  # the last W scores, nan in empty slots
     pushed: Int[Tensor, ""]  # how many scores were ever pushed; the next one goes to slot pushed % W
     threshold: Float[Tensor, ""]  # delta, frozen for this optimizer step
     seen: Float[Tensor, "n 1"]  # what `apply` met since the last `observe`
@@ -54,11 +54,11 @@ def keep(scores: Float[Tensor, " n"], *, drop: float, side: Literal["high", "low
 
 
 def _threshold(scores: Float[Tensor, " n"], drop: float, side: str) -> Float[Tensor, ""]:
-    """n_keep-th highest or lowest of the scores that are not nan; no host sync, so n stays on the device."""
+    """The n_keep-th highest or lowest score, nan apart, without waiting for the device."""
     unlikely_first = torch.nan_to_num(scores if side == "low" else -scores, nan=math.inf).sort().values
-    n = (~scores.isnan()).sum().double()  # in float32, where an integer tensor would go, 1e-9 is lost from n = 1 on
+    n = (~scores.isnan()).sum().double()  # float32 would lose the 1e-9 below
     n_keep = ((1 - drop) * n - 1e-9).ceil().long()  # 1e-9: (1 - .1) * 10 must not round up to 10
-    value = unlikely_first.index_select(0, (n_keep - 1).clamp(min=0).reshape(1))[0]  # no wait for the device
+    value = unlikely_first.index_select(0, (n_keep - 1).clamp(min=0).reshape(1))[0]
     return value if side == "low" else -value
 
 
@@ -69,19 +69,16 @@ class Trunc(Bounded):
     .. math::  w(x) = 1[\log \bar Q(x) \ge \delta], \qquad \delta: \; P(\log \bar Q \ge \delta) = 1 - \Delta
 
     ``drop = 0`` is NLL. Favours Precision. From P it reaches the *minimum*-entropy law with Q <= P/(1 - drop)
-    (:func:`widen.theory.optima.trunc`). Nothing is dropped before ``start`` scores have been seen.
+    (:func:`widen.theory.optima.trunc`).
 
     Args:
       drop: the paper's Delta, the share of sequences left out; 0 <= drop < 1.
-      window: how many scores the rolling list holds (the paper's K). None lets the trainer choose (`fitted`): a quarter of the run's
-        sequences, at most 10,000. Without a trainer None means 10,000.
-      start: how many scores must be seen before anything is dropped. None waits for 20 scores on the thin side of the quantile,
-        20 / min(drop, 1 - drop), or for a full window if that is sooner.
+      window: length of the rolling list (the paper's K). None lets the trainer choose (`fitted`), else means 10,000.
+      start: scores to see before anything is dropped. None means 20 / min(drop, 1 - drop), at most a full window.
       score: ``sum`` of log-probabilities, the paper's Q(x), which favours short sequences; or their ``mean``.
-
-    Paper note: Algorithm 1 prints "delta x K" for the number kept; it is (1 - Delta) K. The threshold lags by one optimizer step.
     """
 
+    spec_name: ClassVar[str] = "trunc"
     token_local: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     score_columns: ClassVar[int] = 1
@@ -102,12 +99,12 @@ class Trunc(Bounded):
         super().__post_init__()
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """Refused: the weight of a token depends on its whole sequence."""
+        """Refused: the weight depends on the whole sequence."""
         raise TypeError(f"{type(self).__name__} weighs whole sequences, not tokens: call apply(rows, mask_BL, state)")
 
     def init(self) -> TruncState:
-        """An empty list and a threshold that lets everything through."""
-        # float64: the threshold *is* one of the scores, and rounding it would drop the very sequence that set it.
+        """An empty list and a threshold that keeps everything."""
+        # float64: the threshold *is* one of the scores, and rounding it would drop that sequence.
         everything = -math.inf if self.side == "high" else math.inf
         return TruncState(
             ring=torch.full((self.size,), math.nan, dtype=torch.float64),
@@ -125,7 +122,7 @@ class Trunc(Bounded):
         return torch.where(length_B > 0, total_B, math.nan)
 
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
-        """1 for the rows on the right side of the frozen threshold, 0 for the others; the rows' scores join ``state.seen``."""
+        """1 for rows on the right side of the threshold, 0 for the others; appends the scores to ``state.seen``."""
         logq_BL = rows.logq
         state = TruncState(*(part.to(logq_BL.device) for part in state))
         score_B = self.scores(logq_BL, mask_BL)
@@ -138,10 +135,9 @@ class Trunc(Bounded):
         return TruncState(*state).seen
 
     def observe(self, scores: Float[Tensor, "n 1"] | Float[Tensor, " n"], state: State) -> TruncState:
-        """Push one optimizer step's scores, then take the quantile of the window (Algorithm 1). No host sync.
+        """Push one optimizer step's scores, then take the quantile of the window (Algorithm 1), without waiting for the device.
 
-        The scores of one step are pushed in sorted order, so that the list, even when it evicts in the middle of a step, does not
-        depend on which rank or micro-batch saw what.
+        Scores are pushed in sorted order, so that the list does not depend on which rank or micro-batch saw what.
         """
         state = TruncState(*state)
         device = state.ring.device
@@ -150,9 +146,9 @@ class Trunc(Bounded):
         valid_n = ~new_n.isnan()
         n_valid = valid_n.sum()
         rank_n = torch.arange(new_n.numel(), device=device)
-        wanted_n = valid_n & (rank_n >= n_valid - self.size)  # more than a window at once: the last ones win
+        wanted_n = valid_n & (rank_n >= n_valid - self.size)  # of more than a window, keep the last ones
         slot_n = torch.where(wanted_n, (state.pushed + rank_n) % self.size, self.size)
-        ring = torch.cat([state.ring, state.ring.new_full((1,), math.nan)])  # one spare slot swallows the padding
+        ring = torch.cat([state.ring, state.ring.new_full((1,), math.nan)])  # one spare slot for padding
         ring = ring.index_copy(0, slot_n, torch.where(wanted_n, new_n, math.nan))[: self.size]
         pushed = state.pushed + n_valid
         everything = state.threshold.new_full((), -math.inf if self.side == "high" else math.inf)
@@ -171,18 +167,17 @@ class Trunc(Bounded):
 
     @property
     def first_drop(self) -> int:
-        """How many scores must be seen before the quantile is used."""
+        """Number of scores to see before the quantile is used."""
         if self.start is not None:
             return self.start
         thin = min(self.drop, 1 - self.drop)
         return self.size if thin == 0 else min(self.size, math.ceil(USEFUL / thin))
 
     def fitted(self, sequences: int) -> Trunc:
-        """This loss with a window and a start for a run over so many sequences. What was given stays as it is.
+        """This loss with a window and a start for a run over so many sequences, unless given.
 
-        The window is a quarter of the run, so that most of its scores come from recent weights. It is at most 10,000, and large enough
-        for 5 scores on the thin side of the quantile. Dropping starts once 20 scores are expected there, but no later than after an
-        eighth of the run, and not before one is expected.
+        The window is a quarter of the run, at most 10,000, and large enough for 5 scores on the thin side of the quantile. Dropping
+        starts once 20 scores are expected there, but no later than after an eighth of the run, and not before one is expected.
 
         >>> print(TruncR(drop=0.1).fitted(120))
         truncr:drop=0.1,window=50,start=15
@@ -196,13 +191,6 @@ class Trunc(Bounded):
         start = min(math.ceil(USEFUL / thin), max(sequences // 8, math.ceil(1 / thin)))
         return replace(self, window=window, start=min(start, window) if self.start is None else self.start)
 
-    def now(self, state: State) -> Trunc:
-        """Always itself."""
-        return self
-
-    def __str__(self) -> str:
-        return spec_of("trunc", self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TruncR(Trunc):
@@ -212,11 +200,7 @@ class TruncR(Trunc):
 
     Favours Recall. Converges to ``min(delta, P/(1 - drop))``, the *maximum*-entropy law under the same density cap
     (:func:`widen.theory.optima.truncr`): it is the conditional value at risk of the NLL.
-
-    Paper note: the text takes the quantile under Q, the lemma and the algorithm under P; it is under P. As stated the lemma is false.
     """
 
+    spec_name: ClassVar[str] = "truncr"
     side: ClassVar[Literal["high", "low"]] = "low"
-
-    def __str__(self) -> str:
-        return spec_of("truncr", self)

@@ -1,6 +1,6 @@
 """What a loss is here: how much each target token counts, and in which direction its logits move.
 
-Every loss of the paper is ``-sum_l w_l log Q(x_l | x_<l)``; a `Weight` says the ``w`` (paper, Sec. 5 and Algorithm 1).
+Every loss of the paper is ``-sum_l w_l log Q(x_l | x_<l)``; a `Weight` gives the ``w`` (paper, Sec. 5 and Algorithm 1).
 Other people's losses also change the residual (`Residual`).
 
 Shapes: B sequences (one per row), L positions of a row, N target tokens in any order.
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from widen.data.rows import COUNTED, DEFAULT_NEEDS, Rows
 
-from .fields import check
+from .fields import check, spec_of
 from .residual import PLAIN, Residual
 
 State = tuple[Any, ...]
@@ -27,61 +27,47 @@ State = tuple[Any, ...]
 
 @runtime_checkable
 class Weight(Protocol):
-    """How much each target token counts. A frozen dataclass: its fields are the hyperparameters, its methods are pure.
-
-    ``token_local`` says that a token's weight depends on that token alone; then `weigh` is the whole definition. ``score_columns``
-    says how many numbers a sequence sends to `observe` (0 for all but Trunc, TruncR and what is built of them).
-    """
+    """How much each target token counts. A frozen dataclass: its fields are the hyperparameters, its methods are pure."""
 
     @property
     def token_local(self) -> bool:
-        """Whether `weigh` defines this weight."""
-        ...
+        """Whether a token's weight depends on that token alone, so that `weigh` defines it."""
 
     @property
     def score_columns(self) -> int:
-        """How many scores per sequence `observe` wants."""
-        ...
+        """How many scores per sequence `observe` takes: 0 except for Trunc, TruncR and what is built of them."""
 
     @property
     def needs(self) -> frozenset[str]:
         """The columns of `Rows` that this weight reads."""
-        ...
 
     @property
     def residual(self) -> Residual:
         """The direction that the weight multiplies."""
-        ...
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """The weight of each token where ``token_local``; refused otherwise."""
-        ...
+        """The weight of each token; refused unless ``token_local``."""
 
     def init(self) -> State:
         """The state before the first step."""
-        ...
 
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
-        """Weights of one micro-batch, whose columns have the shape of the mask, and the state with what this micro-batch adds."""
-        ...
+        """Weights of one micro-batch, whose columns have the shape of the mask, and the updated state."""
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:
         """The sequence scores that `apply` has met since the last `observe`, one row per sequence."""
-        ...
 
     def observe(self, scores: Float[Tensor, "n k"], state: State) -> State:
-        """End one optimizer step: ``scores`` are those of all micro-batches and ranks; a nan row is padding."""
-        ...
+        """End one optimizer step with the scores of all micro-batches and ranks; a nan row is padding."""
 
     def now(self, state: State) -> Weight:
-        """The weight that holds during this optimizer step: a schedule answers with the part it has reached."""
-        ...
+        """The weight during this optimizer step: a schedule returns its current part."""
 
 
 def position_and_length(mask_BL: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, "B L"]]:
     """Position l = 1..L of every target token within its row, and the row's number of target tokens.
 
-    Prompt and padding are not counted. Where the mask is False the position is that of the last target before it; nothing reads it.
+    Positions where the mask is False are undefined.
 
     >>> position_and_length(torch.tensor([[False, True, True]]))[0]
     tensor([[0, 1, 2]])
@@ -91,7 +77,7 @@ def position_and_length(mask_BL: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B L"
 
 
 class TokenWeight:
-    """A weight whose definition is `weigh`; everything else follows. Inherit from it to write a loss of your own.
+    """A weight defined by `weigh` alone. Inherit from it to write a loss of your own.
 
     Examples:
       >>> class Unsure(TokenWeight):
@@ -105,28 +91,27 @@ class TokenWeight:
     token_local: ClassVar[bool] = True
     score_columns: ClassVar[int] = 0
     needs: ClassVar[frozenset[str]] = DEFAULT_NEEDS
-    """The columns that `weigh` reads: ``logq``, ``entropy``, ``top1``, ``position``, ``length``, or a column of the batch. Nothing else is
-    computed or passed. A class that defines `weigh` and no ``needs`` gets ``logq``, ``position`` and ``length``."""
+    """The columns that `weigh` reads: ``logq``, ``entropy``, ``top1``, ``position``, ``length``, or a column of the batch. A class that
+    defines `weigh` and no ``needs`` gets ``logq``, ``position`` and ``length``."""
     residual: ClassVar[Residual] = PLAIN
-    """The direction that the weight multiplies. The head knows the family `Residual`."""
+    """The direction that the weight multiplies."""
     never_zero: ClassVar[bool] = False
-    """A promise that no token weighs 0: the head then does not wait for the device to skip rows. A broken promise (an underflow, a cap of
-    0) costs products, not correctness."""
+    """Promise that no token weighs 0: the head then does not wait for the device to skip rows. Breaking it costs time, not correctness."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "weigh" in cls.__dict__:  # what a parent promises of its own `weigh` does not hold for another
+        if "weigh" in cls.__dict__:  # what a parent declares about its own `weigh` does not hold for another
             if "needs" not in cls.__dict__:
                 cls.needs = DEFAULT_NEEDS
             if "never_zero" not in cls.__dict__:
                 cls.never_zero = False
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """The weight of each token, from columns that are detached and in float32 (float64 if the caller's are)."""
+        """The weight of each token, from detached columns in float32 (float64 if the caller's are)."""
         raise TypeError(f"{type(self).__name__} must define weigh(rows)")
 
     def init(self) -> State:
-        """Nothing to remember."""
+        """No state."""
         return ()
 
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
@@ -135,7 +120,7 @@ class TokenWeight:
         if self.needs & COUNTED:
             position_BL, length_BL = position_and_length(mask_BL)
             needed = needed.adding(position=position_BL, length=length_BL)
-        # Where the mask is False anything may stand, even nan: 0 replaces it.
+        # Replace entries outside the mask by 0; they may be nan.
         w_N = self.weigh(needed.map(lambda x: torch.where(mask_BL, x, 0).flatten()))
         return torch.where(mask_BL, w_N.view(mask_BL.shape), 0.0), state
 
@@ -144,22 +129,24 @@ class TokenWeight:
         return torch.empty(0, 0)
 
     def observe(self, scores: Float[Tensor, "n k"], state: State) -> State:
-        """Nothing changes from step to step."""
+        """No change."""
         return state
 
     def now(self, state: State) -> TokenWeight:
-        """Always itself."""
+        """Itself."""
         return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded(TokenWeight):
-    """The two options that every loss takes: no token counts less than ``floor`` or more than ``cap``.
+    """Adds the options of every loss: no token counts less than ``floor`` or more than ``cap``.
 
-    They bound the final weight, after any gate: with ``floor=0.1`` a token that the loss would leave out has a tenth of NLL's weight.
-    The code of TaiLr uses a floor of .2 and that of GOLD .1. A weight that grows without bound needs a cap.
+    They bound the final weight, after any gate. The code of TaiLr uses a floor of .2 and that of GOLD .1. A weight that grows without
+    bound needs a cap.
     """
 
+    spec_name: ClassVar[str] = ""
+    """Name on the command line; "" for a loss of your own."""
     floor: float = 0.0
     cap: float = math.inf
 
@@ -172,7 +159,10 @@ class Bounded(TokenWeight):
             raise ValueError(f"floor={self.floor:g} is above cap={self.cap:g}; legal: floor <= cap")
 
     def bounded(self, w: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-        """``w`` between ``floor`` and ``cap``; an overflow to inf comes down to ``cap``."""
+        """``w`` between ``floor`` and ``cap``, also where it overflowed to inf."""
         if self.floor == 0.0 and math.isinf(self.cap):
             return w
         return w.clamp(self.floor, self.cap)
+
+    def __str__(self) -> str:
+        return spec_of(self.spec_name, self) if self.spec_name else repr(self)

@@ -1,6 +1,6 @@
-"""The one reduction: weights times log-probabilities, summed, over the token count of the whole optimizer step (Algorithm 1).
+"""The reduction: weights times log-probabilities, summed, over the token count of the whole optimizer step (Algorithm 1).
 
-Shapes: B sequences (one a row), L positions.
+Shapes: B sequences (one per row), L positions.
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ def weighted_nll(
       mask_BL: True at target tokens.
       weight: how much each token counts; it sees ``logq_BL`` detached.
       state: from ``weight.init()``, or from the last call.
-      num_tokens: number of target tokens of the *whole optimizer step*, all ranks and micro-batches. With it, gradients of
-        micro-batches add up to the gradient of the batch, whatever the lengths; a mean per micro-batch would not.
+      num_tokens: number of target tokens of the *whole optimizer step*, all ranks and micro-batches. Then gradients of micro-batches
+        add up to the gradient of the batch.
       entropy_BL, top1_BL: for a weight that needs them (`Rows`).
 
     Returns:
       The loss, to be summed over micro-batches and ranks, and the state. A batch without targets gives a differentiable 0.
-
-    Paper note: Algorithm 1 sums without dividing; the division only sets the scale of the learning rate.
 
     Examples:
       >>> from widen.losses import parse

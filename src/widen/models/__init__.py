@@ -1,7 +1,4 @@
-"""tokens -> hidden states: the paper's small Llama, its files, and its exact likelihoods.
-
-Start with ``tiny_llama.py``. ``convert.py`` and ``checkpoint.py`` are files; ``likelihood.py`` scores sequences exactly under any decoding.
-"""
+"""The paper's small Llama, its files, and its exact likelihoods under any decoding. Start with ``tiny_llama.py``."""
 
 from __future__ import annotations
 

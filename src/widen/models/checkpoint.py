@@ -1,7 +1,7 @@
-"""Checkpoints as safetensors and JSON: nothing is unpickled, and a killed process never leaves half a checkpoint behind.
+"""Checkpoints as safetensors and JSON, written atomically and without pickle.
 
 A checkpoint is a folder ``step-<n>`` with ``checkpoint.json`` and one ``.safetensors`` file per group of tensors (weights, optimizer,
-loss state, random state). It appears in one move, and older checkpoints are removed only after that.
+loss state, random state).
 """
 
 from __future__ import annotations
@@ -24,27 +24,15 @@ from widen.disk.checksums import check_files
 from widen.disk.inside import tree_inside
 from widen.disk.json_file import read_json
 
-__all__ = [
-    "Checkpoint",
-    "latest",
-    "load",
-    "load_tensors",
-    "random_state",
-    "restore_random_state",
-    "save",
-    "state_from",
-    "state_tensors",
-]
-
 SCHEMA = 1
-"""Version of ``checkpoint.json``; a change in meaning raises it."""
+"""Version of ``checkpoint.json``."""
 
 _NAME = re.compile(r"step-(\d{9})")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds: the optimizer steps done, groups of named tensors, and plain numbers."""
+    """The number of optimizer steps done, groups of named tensors, and plain numbers."""
 
     step: int
     groups: Mapping[str, Mapping[str, Tensor]]
@@ -52,7 +40,7 @@ class Checkpoint:
 
 
 def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
-    """Write ``folder/step-<n>`` in one move, then drop the older ones."""
+    """Write ``folder/step-<n>`` in one move, then remove older ones."""
     content = {
         "schema": SCHEMA,
         "step": checkpoint.step,
@@ -74,13 +62,13 @@ def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
 
 
 def latest(folder: str | Path) -> Path | None:
-    """The newest whole checkpoint under `folder`, or None."""
+    """The newest complete checkpoint under `folder`, or None."""
     found = _all(Path(folder))
     return found[-1] if found else None
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
-    """Read a checkpoint folder; damage is refused with the name of the file."""
+    """Read a checkpoint folder; an error names the damaged file."""
     path = Path(path)
     tree_inside(path.parent, path)
     check_files(path)
@@ -100,7 +88,7 @@ def load_tensors(path: str | Path, *, device: str | torch.device = "cpu") -> dic
 
 
 def state_tensors(state: tuple[Any, ...], *, prefix: str = "") -> dict[str, Tensor]:
-    """A loss state, tuples in tuples of tensors, as named tensors.
+    """A loss state, nested tuples of tensors, as named tensors.
 
     Examples:
       >>> sorted(state_tensors((torch.zeros(2), (torch.ones(1), ()))))
@@ -116,13 +104,11 @@ def state_tensors(state: tuple[Any, ...], *, prefix: str = "") -> dict[str, Tens
 
 
 def state_from(template: tuple[Any, ...], tensors: Mapping[str, Tensor], *, prefix: str = "") -> tuple[Any, ...]:
-    """The state again; `template` (`weight.init()`) says how the tuples nest and what they are called."""
-    parts: list[Any] = []
-    for i, part in enumerate(template):
-        if isinstance(part, Tensor):
-            parts.append(tensors[f"{prefix}{i}"])
-        else:
-            parts.append(state_from(part, tensors, prefix=f"{prefix}{i}."))
+    """The inverse of `state_tensors`; `template` (`weight.init()`) has the nesting and the types."""
+    parts = [
+        tensors[f"{prefix}{i}"] if isinstance(part, Tensor) else state_from(part, tensors, prefix=f"{prefix}{i}.")
+        for i, part in enumerate(template)
+    ]
     return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
 
 
@@ -135,7 +121,7 @@ def random_state() -> dict[str, Tensor]:
 
 
 def restore_random_state(states: Mapping[str, Tensor]) -> None:
-    """Put them back; devices that are not here are left out."""
+    """Restore them on the devices that are present."""
     torch.set_rng_state(states["cpu"].cpu())
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         if f"cuda.{i}" in states:

@@ -1,7 +1,7 @@
 """Exact log-likelihoods under any decoding, on any device: the torch twin of :func:`widen.theory.exact_log_likelihood`.
 
-The model runs once over every sequence; each decoding then re-normalises the same logits. What the steps of a decoding mean, ties included,
-is written in :mod:`widen.theory.steps`. Laws and sums are computed in float64, whatever the dtype of the model.
+The model runs once over every sequence; each decoding (:mod:`widen.theory.steps`) then re-normalises the same logits. Laws and sums are
+computed in float64, whatever the dtype of the model.
 
 Shapes: S sequences, L target tokens, V vocabulary, T decodings, B sequences of a chunk, N rows of logits.
 """
@@ -9,7 +9,7 @@ Shapes: S sequences, L target tokens, V vocabulary, T decodings, B sequences of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -21,14 +21,6 @@ from widen.theory.steps import Decodings, Steps, as_decodings, as_steps
 
 from .tiny_llama import TinyLlama
 
-__all__ = [
-    "decoded_log_likelihood",
-    "decoded_log_probabilities",
-    "log_likelihood",
-    "log_likelihood_from_logits",
-    "next_logits",
-]
-
 SLICE = 1 << 24
 """Logits converted to float64 at a time: 128 MB, and a few times that while a decoding is applied."""
 
@@ -36,7 +28,7 @@ SLICE = 1 << 24
 def log_likelihood(
     model: TinyLlama, tokens: NDArray[np.int64], decodings: Decodings, *, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:
-    """`decoded_log_likelihood` of a small Llama, run in float64: the score of the model itself, free of rounding.
+    """`decoded_log_likelihood` of a small Llama, run in float64.
 
     Examples:
       >>> from widen.data.mulmod import MulMod
@@ -44,30 +36,23 @@ def log_likelihood(
       >>> logq.shape, round(float(logq[1, 0] / np.log(13)), 6)
       ((2, 81), -5.0)
     """
-    return decoded_log_likelihood(in_float64(model).logits, tokens, decodings, mask=mask, device=model.head.device)
-
-
-def in_float64(model: TinyLlama) -> TinyLlama:
-    """A copy of the model, on its device, in float64."""
-    return TinyLlama(model.shape).to(model.head.device, torch.float64).load_flat(model.flat().double())
+    return decoded_log_likelihood(_in_float64(model).logits, tokens, decodings, mask=mask, device=model.head.device)
 
 
 @torch.no_grad()
 def next_logits(model: TinyLlama, tokens: NDArray[np.int64], *, chunk: int = 1024) -> Float[Tensor, "S L V"]:
     """Teacher-forced logits of a small Llama in float64, on its device: row l of a sequence predicts token l + 1.
 
-    All of them are kept. The 9,801 answers of the integer task take 8 MB.
-
     Args:
       tokens: [S, 1 + L], the first token is context only (BOS).
       chunk: sequences in one forward pass.
-
-    Examples:
-      >>> next_logits(TinyLlama(), np.array([[1, 2, 3]])).shape
-      torch.Size([1, 2, 13])
     """
-    net, ids = in_float64(model), torch.from_numpy(np.ascontiguousarray(tokens[:, :-1])).to(model.head.device)
+    net, ids = _in_float64(model), torch.from_numpy(np.ascontiguousarray(tokens[:, :-1])).to(model.head.device)
     return torch.cat([net.logits(part) for part in ids.split(chunk)])
+
+
+def _in_float64(model: TinyLlama) -> TinyLlama:
+    return TinyLlama(model.shape).to(model.head.device, torch.float64).load_flat(model.flat().double())
 
 
 @torch.no_grad()
@@ -80,7 +65,7 @@ def decoded_log_likelihood(
     chunk: int = 1024,
     device: torch.device | str = "cpu",
 ) -> NDArray[np.float64]:
-    """log Q(x) of every sequence under every decoding, -inf where a decoding cuts the sequence off.
+    """log Q(x) of every sequence under every decoding, [T..., S]; -inf where a decoding drops a token of x.
 
     Args:
       logits: maps token ids [B, L] to next-token logits [B, L, V]: ``TinyLlama.logits``, or ``lambda ids: model(ids).logits``.
@@ -90,31 +75,26 @@ def decoded_log_likelihood(
       chunk: sequences in one forward pass.
       device: where the model is.
 
-    Returns:
-      [T..., S].
-
     Examples:
       >>> fair = lambda ids: torch.zeros(*ids.shape, 4)
       >>> decoded_log_likelihood(fair, np.array([[0, 1, 3]]), [1.0, (("top_p", 0.5),)]).round(4).tolist()
       [[-2.7726], [-inf]]
     """
     if tokens.ndim != 2 or tokens.shape[1] < 2:
-        raise ValueError(f"tokens has shape {tokens.shape}: must be [S, 1 + L] with at least 2 tokens a sequence")
+        raise ValueError(f"tokens has shape {tokens.shape}: must be [S, 1 + L] with at least 2 tokens per sequence")
     if mask is not None and mask.shape != tokens[:, 1:].shape:
         raise ValueError(
             f"mask has shape {mask.shape}: must be {tokens[:, 1:].shape}, one entry for each token after the first"
         )
     if chunk < 1:
         raise ValueError(f"chunk={chunk}: must be at least 1")
-    shape, all_steps = as_decodings(decodings)
-    total_TS = np.zeros((len(all_steps), len(tokens)))
+    found = []
     for start in range(0, len(tokens), chunk):
         part = slice(start, start + chunk)
-        ids_BT = torch.from_numpy(np.ascontiguousarray(tokens[part])).to(device)
-        on_BL = None if mask is None else torch.from_numpy(mask[part]).to(device)
-        sums_TB = _sums(logits(ids_BT[:, :-1]), ids_BT[:, 1:], on_BL, all_steps)
-        total_TS[:, part] = sums_TB.cpu().numpy()
-    return total_TS.reshape(*shape, len(tokens))
+        ids_BL = torch.from_numpy(np.ascontiguousarray(tokens[part, :-1])).to(device)
+        on_BL = None if mask is None else mask[part]
+        found.append(log_likelihood_from_logits(logits(ids_BL), tokens[part], decodings, mask=on_BL))
+    return np.concatenate(found, axis=-1)
 
 
 @torch.no_grad()
@@ -125,32 +105,20 @@ def log_likelihood_from_logits(
     *,
     mask: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.float64]:
-    """`decoded_log_likelihood` where the logits are there already (`next_logits`), on their device.
-
-    Examples:
-      >>> log_likelihood_from_logits(torch.zeros(1, 2, 4), np.array([[0, 1, 3]]), [1.0, (("top_p", 0.5),)]).round(4).tolist()
-      [[-2.7726], [-inf]]
-    """
+    """`decoded_log_likelihood` from logits (`next_logits`), on their device."""
     device = logits_SLV.device
     ids_SL = torch.from_numpy(np.ascontiguousarray(tokens[:, 1:])).to(device)
     if ids_SL.shape != logits_SLV.shape[:2]:
         raise ValueError(f"tokens has shape {tokens.shape}: logits of shape {tuple(logits_SLV.shape)} need [S, 1 + L]")
     shape, all_steps = as_decodings(decodings)
-    on_SL = None if mask is None else torch.from_numpy(mask).to(device)
-    return _sums(logits_SLV, ids_SL, on_SL, all_steps).cpu().numpy().reshape(*shape, len(tokens))
-
-
-def _sums(logits_BLV: Tensor, target_BL: Tensor, on_BL: Tensor | None, all_steps: Sequence[Steps]) -> Tensor:
-    """Log-likelihoods [T, B]: the sum over the targets that are on."""
-    if on_BL is None:
-        on_BL = torch.ones_like(target_BL, dtype=torch.bool)
-    rows_NV, target_N, of_N = logits_BLV[on_BL], target_BL[on_BL], on_BL.nonzero()[:, 0]
-    sums_TB = torch.zeros(len(all_steps), len(target_BL), dtype=torch.float64, device=rows_NV.device)
-    step = max(1, SLICE // rows_NV.shape[-1])
+    on_SL = torch.ones_like(ids_SL, dtype=torch.bool) if mask is None else torch.from_numpy(mask).to(device)
+    rows_NV, target_N, of_N = logits_SLV[on_SL], ids_SL[on_SL], on_SL.nonzero()[:, 0]
+    sums_TS = torch.zeros(len(all_steps), len(ids_SL), dtype=torch.float64, device=device)
     by_first: dict[Steps, list[int]] = {}  # decodings that begin with the same step share its result
     for number, steps in enumerate(all_steps):
         by_first.setdefault(steps[:1], []).append(number)
-    for z_NV, x_N, b_N in zip(rows_NV.split(step), target_N.split(step), of_N.split(step), strict=True):
+    step = max(1, SLICE // rows_NV.shape[-1])
+    for z_NV, x_N, s_N in zip(rows_NV.split(step), target_N.split(step), of_N.split(step), strict=True):
         lead_NV = z_NV.double()
         lead_NV = lead_NV - lead_NV.amax(-1, keepdim=True)
         for first, numbers in by_first.items():
@@ -158,13 +126,12 @@ def _sums(logits_BLV: Tensor, target_BL: Tensor, on_BL: Tensor | None, all_steps
             for number in numbers:
                 decoded_NK = _decoded(start_NK, all_steps[number][len(first) :])
                 hit_N = decoded_NK.gather(1, place_N[:, None])[:, 0].masked_fill(dropped_N, -torch.inf)
-                sums_TB[number].index_add_(0, b_N, hit_N - decoded_NK.logsumexp(-1))
-    return sums_TB
+                sums_TS[number].index_add_(0, s_N, hit_N - decoded_NK.logsumexp(-1))
+    return sums_TS.cpu().numpy().reshape(*shape, len(tokens))
 
 
 def _compact(decoded_NV: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Leave out columns that a filter has dropped: the logits [N, K] in the order of the vocabulary, the targets' columns, and which
-    targets were dropped."""
+    """Logits [N, K] without the columns that a filter dropped, the targets' columns, and which targets were dropped."""
     kept = int((decoded_NV > -torch.inf).sum(-1).amax())
     if 4 * kept > decoded_NV.shape[-1]:
         return decoded_NV, target_N, torch.zeros_like(target_N, dtype=torch.bool)
@@ -174,13 +141,7 @@ def _compact(decoded_NV: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tens
 
 
 def decoded_log_probabilities(logits_NV: Float[Tensor, "N V"], decoding: float | int | Steps) -> Float[Tensor, "N V"]:
-    """Log-probabilities that a decoding samples from, in float64; -inf for tokens that it drops.
-
-    Examples:
-      >>> q = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
-      >>> decoded_log_probabilities(q, [("min_p", 0.2), ("temperature", math.inf)]).exp()
-      tensor([[0.3333, 0.3333, 0.3333, 0.0000]], dtype=torch.float64)
-    """
+    """Log-probabilities that a decoding samples from, in float64; -inf for tokens that it drops."""
     lead_NV = logits_NV.double()
     return _decoded(lead_NV - lead_NV.amax(-1, keepdim=True), as_steps(decoding)).log_softmax(-1)
 
@@ -200,7 +161,6 @@ def _decoded(lead_NV: Float[Tensor, "N V"], steps: Steps) -> Float[Tensor, "N V"
 
 
 def _dropped(lead_NV: Float[Tensor, "N V"], name: str, value: float) -> Tensor:
-    """Which tokens a filter drops."""
     if name == "top_k":
         return lead_NV < lead_NV.topk(min(int(value), lead_NV.shape[-1])).values[:, -1:]
     if name == "min_p":

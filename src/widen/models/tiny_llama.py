@@ -1,8 +1,7 @@
 """The paper's small Llama in one file: 4 layers, 32 dimensions, 4 heads, feed-forward 128 (paper, App. "Models and training details").
 
-With the 13 tokens of the integer task and an untied head it has 66,656 parameters. The arithmetic is Llama's (RMS norm, rotary
-positions, causal attention, SwiGLU, no biases), so that a checkpoint opens in Hugging Face transformers with the same logits
-(:mod:`widen.models.convert`). q, k and v share one matrix, and so do gate and up: fewer and bigger products.
+With the 13 tokens of the integer task and an untied head it has 66,656 parameters. The arithmetic is Llama's, so that a checkpoint opens
+in Hugging Face transformers with the same logits (:mod:`widen.models.convert`). q, k and v share one matrix, and so do gate and up.
 
 Shapes: B sequences, L positions, D hidden, H heads, E = D/H, F feed-forward, V vocabulary.
 """
@@ -17,8 +16,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-__all__ = ["LlamaShape", "TinyLlama", "rotary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +96,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same in plain operations, which `torch.func.vmap` can batch; it cannot batch torch's kernels for short sequences."""
+    """The same in plain operations, which `torch.func.vmap` can batch."""
     scores_LL = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     later_LL = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=q.device).triu(1)
     out: Tensor = scores_LL.masked_fill(later_LL, -torch.inf).softmax(-1) @ v
@@ -107,7 +104,7 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 class Layer(nn.Module):
-    """One block: attention and feed-forward, each after its norm and added to the stream."""
+    """One block: attention and feed-forward, each with its norm and a residual connection."""
 
     def __init__(self, shape: LlamaShape, attend: Attention) -> None:
         super().__init__()
@@ -148,18 +145,15 @@ def turn(
 
 
 class TinyLlama(nn.Module):
-    """tokens -> hidden states; `head` turns those into logits. Initialised from `seed` alone, the same on every device.
+    """tokens -> hidden states; `head` turns those into logits.
 
     Args:
       shape: the sizes.
-      seed: of the initial weights; the global random state is neither read nor changed.
+      seed: of the initial weights, which are the same on every device; the global random state is not used.
       attend: how attention is computed.
 
     Examples:
-      >>> model = TinyLlama(LlamaShape(), seed=0)
-      >>> model(torch.tensor([[12, 4, 2]])).shape, model.head.shape
-      (torch.Size([1, 3, 32]), torch.Size([13, 32]))
-      >>> model.logits(torch.tensor([[12, 4, 2]])).shape
+      >>> TinyLlama(LlamaShape(), seed=0).logits(torch.tensor([[12, 4, 2]])).shape
       torch.Size([1, 3, 13])
     """
 
@@ -175,7 +169,7 @@ class TinyLlama(nn.Module):
     @torch.no_grad()
     def reset(self, seed: int) -> None:
         """Gains 1, everything else normal with `init_std`."""
-        # Draw in float64 and round, so that a float64 copy of the model starts from the same numbers.
+        # Draw in float64 and round, so that a float64 model starts from the same numbers.
         generator = torch.Generator().manual_seed(seed)
         parameters = dict(self.named_parameters())
         for name in self.shape.parameter_shapes():  # nn.Module lists its own parameters before its children's

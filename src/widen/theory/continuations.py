@@ -17,13 +17,13 @@ from .checks import Array, as_masses, check
 class Continuations:
     """The next-token laws of P, one for each distinct prefix; the empty prefix comes first.
 
-    ``logits[sequence, position]`` picks the row of each prefix out of teacher-forced logits (S, L, V) of the sequences.
+    ``logits[sequence, position]`` picks the row of each prefix from teacher-forced logits (S, L, V).
 
     Attributes:
       sequence: (N,), a row of the support that has the prefix.
-      position: (N,), the length of the prefix, that is the position of the token that follows it.
+      position: (N,), the length of the prefix.
       mass: (N,), the probability that a sequence of P begins with the prefix.
-      row, token, p: one entry for each right continuation: the index of its prefix, the token, P(token | prefix).
+      row, token, p: for each right continuation, the index of its prefix, the token, and P(token | prefix).
     """
 
     sequence: NDArray[np.intp]
@@ -35,7 +35,7 @@ class Continuations:
 
     def dense(self, vocab: int) -> Array:
         """P(token | prefix) as a matrix (N, V); a token is right where it is above 0."""
-        check(vocab > self.token.max(), name="vocab", value=vocab, legal=f"above the largest token, {self.token.max()}")
+        check(vocab > self.token.max(), "vocab", vocab, f"above the largest token, {self.token.max()}")
         out = np.zeros((self.mass.size, vocab))
         out[self.row, self.token] = self.p
         return out
@@ -59,16 +59,12 @@ def valid_continuations(sequences: ArrayLike, p: ArrayLike | None = None) -> Con
     x_SL = np.asarray(sequences)
     if x_SL.ndim != 2 or x_SL.size == 0 or not np.issubdtype(x_SL.dtype, np.integer):
         raise ValueError(f"sequences must be integers (S, L), not empty; got {x_SL.dtype} of shape {x_SL.shape}")
-    p_S = np.full(len(x_SL), 1.0 / len(x_SL)) if p is None else as_masses(p, name="p")
-    check(p_S.shape == x_SL.shape[:1], name="p", value=f"shape {p_S.shape}", legal=f"one mass for each of {len(x_SL)}")
-    check(bool((p_S > 0).all()), name="p", value=0.0, legal="above 0: list only sequences that P can produce")
+    p_S = np.full(len(x_SL), 1.0 / len(x_SL)) if p is None else as_masses(p, "p")
+    check(p_S.shape == x_SL.shape[:1], "p", f"shape {p_S.shape}", f"one mass for each of {len(x_SL)}")
+    check(bool((p_S > 0).all()), "p", 0.0, "above 0: list only sequences that P can produce")
     ended = x_SL < 0
-    check(
-        not (ended[:, :-1] & ~ended[:, 1:]).any() and not ended[:, 0].any(),
-        name="sequences",
-        value="a token after a negative id, or no token",
-        legal="tokens first, then negative ids",
-    )
+    broken = (ended[:, :-1] & ~ended[:, 1:]).any() or ended[:, 0].any()
+    check(not broken, "sequences", "a token after a negative id, or no token", "tokens first, then negative ids")
     order = np.lexsort(x_SL.T[::-1])  # equal prefixes become neighbours
     x_SL, p_S, ended = x_SL[order], p_S[order], ended[order]
     same_SL = np.logical_and.accumulate(x_SL[1:] == x_SL[:-1], axis=1)

@@ -1,13 +1,11 @@
 r"""Exact likelihoods and PR-curves of an autoregressive model on a support that can be listed, under any decoding.
 
-One teacher-forced pass gives the logits of every sequence of Supp(P). From them the likelihood under every decoding
-follows without a further pass, and with it the exact PR-curve. At a plain temperature it is :math:`\log Q^t(x) =
-\sum_l (z_{l,x_l}/t - \log\sum_v e^{z_{l,v}/t})`; truncation drops tokens from the sum, and gives -inf to a sequence
-that uses one of them. The sequences must hold their end token: a model that does not stop is off the support.
+One teacher-forced pass gives the logits of every sequence of Supp(P). The likelihood under every decoding
+(:mod:`widen.theory.steps`) follows without a further pass. At a temperature it is :math:`\log Q^t(x) =
+\sum_l (z_{l,x_l}/t - \log\sum_v e^{z_{l,v}/t})`; a sequence that uses a dropped token has -inf. The sequences must hold
+their end token: a model that does not stop is off the support.
 
-Decodings are described in :mod:`widen.theory.steps`.
-
-Shapes: S sequences, L target positions, V tokens, N = rows of logits, T decodings.
+Shapes: S sequences, L target positions, V tokens, N rows of logits, T decodings.
 """
 
 from __future__ import annotations
@@ -19,19 +17,16 @@ from .checks import Array, as_masses, check
 from .curve import PRCurve, pr_curve_from_logs
 from .steps import Decodings, as_decodings, decoded_leads
 
-# Convert logits to float64 in slices of about this many numbers (8 MB): larger slices leave the cache, and a whole
-# support in float64 may not fit into memory.
 SLICE = 1 << 20
+"""Logits converted to float64 at a time (8 MB): larger slices leave the cache."""
 
 
 def exact_log_likelihood(
     logits: ArrayLike, targets: ArrayLike, decodings: Decodings, *, mask: ArrayLike | None = None
 ) -> Array:
-    """log Q(x) of every listed sequence under every decoding, from one set of logits; -inf where x is cut off.
+    """log Q(x), (T..., S), of every listed sequence under every decoding; -inf where a decoding drops a token of x.
 
-    Temperature 0 is greedy decoding with ties sharing the mass, inf is uniform on the tokens of finite logit. Slices go
-    to float64 one by one, so ``logits`` may be float32, or a memory map larger than memory. Positions outside the mask
-    are not read.
+    ``logits`` may be a memory map larger than memory. Positions outside the mask are not read.
 
     Args:
       logits: (S, L, V), any float type.
@@ -39,9 +34,6 @@ def exact_log_likelihood(
       decodings: temperatures in [0, inf], a number or any shape (T...); or a sequence of T decodings, each a
         temperature or steps such as ``(("min_p", 0.1), ("temperature", 2.0))``.
       mask: True at target positions, (S, L); all positions when None.
-
-    Returns:
-      (T..., S), float64.
 
     Examples:
       >>> logits = np.log([[[0.5, 0.5], [0.9, 0.1]]])
@@ -69,18 +61,7 @@ def exact_log_likelihood(
 
 
 def token_log_likelihood(logits: ArrayLike, targets: ArrayLike, decodings: Decodings) -> Array:
-    """log Q of one target token per row of logits, for those who stream their own rows.
-
-    The term that :func:`exact_log_likelihood` sums.
-
-    Args:
-      logits: (N, V), any float type.
-      targets: token ids, (N,).
-      decodings: as in :func:`exact_log_likelihood`.
-
-    Returns:
-      (T..., N), float64.
-    """
+    """log Q, (T..., N), of one target token per row of logits (N, V): the terms that :func:`exact_log_likelihood` sums."""
     lead_NV, x_N = np.array(logits, dtype=np.float64), np.asarray(targets)
     if lead_NV.ndim != 2 or x_N.shape != lead_NV.shape[:1]:
         raise ValueError(f"logits must be (N, V) and targets (N,), got shapes {lead_NV.shape} and {x_N.shape}")
@@ -88,12 +69,7 @@ def token_log_likelihood(logits: ArrayLike, targets: ArrayLike, decodings: Decod
         raise ValueError(f"targets must be token ids in 0..{lead_NV.shape[1] - 1}, got {x_N.dtype} {x_N}")
     shape, all_steps = as_decodings(decodings)
     top_N1 = lead_NV.max(axis=1, keepdims=True, initial=-np.inf)
-    check(
-        np.isfinite(top_N1).all(),
-        name="logits",
-        value="a row",
-        legal="free of nan and inf, with a finite entry in each row",
-    )
+    check(np.isfinite(top_N1).all(), "logits", "a row", "free of nan and inf, with a finite entry in each row")
     lead_NV -= top_N1
     out_TN, work_NV = np.empty((len(all_steps), x_N.size)), np.empty_like(lead_NV)
     for row, steps in zip(out_TN, all_steps, strict=True):
@@ -106,34 +82,22 @@ def token_log_likelihood(logits: ArrayLike, targets: ArrayLike, decodings: Decod
 def exact_curves(
     p: ArrayLike, logits: ArrayLike, targets: ArrayLike, decodings: Decodings, *, mask: ArrayLike | None = None
 ) -> tuple[PRCurve, ...]:
-    """The exact PR-curve of an autoregressive model under each decoding, on a support that is listed in full.
+    """The exact PR-curve of an autoregressive model under each decoding.
 
-    Args:
-      p: probability of each listed sequence, (S,), sum 1.
-      logits, targets, mask: as in :func:`exact_log_likelihood`; the S target sequences must differ.
-      decodings: one or several, as in :func:`exact_log_likelihood`.
-
-    Returns:
-      One curve per decoding, with ``.precision(lam)``, ``.recall(lam)``, ``.auc``.
+    ``p`` is the probability of each listed sequence, (S,); the other arguments are those of :func:`exact_log_likelihood`. The
+    sequences must differ.
 
     Examples:
       >>> logits = np.log([[[0.5, 0.5]], [[0.5, 0.5]]])
       >>> exact_curves([0.9, 0.1], logits, [[0], [1]], 1.0)[0].precision(1.0)
       0.6
     """
-    p_S = as_masses(p, name="p")
+    p_S = as_masses(p, "p")
     x_SL = np.asarray(targets)
     shown_SL = x_SL if mask is None else np.where(np.asarray(mask, bool), x_SL, -1)
     if len(np.unique(shown_SL, axis=0)) < len(shown_SL):
-        raise ValueError(
-            "targets lists a sequence twice: its mass would be counted twice; merge the atoms and add their p"
-        )
-    check(
-        len(p_S) == len(x_SL),
-        name="p",
-        value=f"shape {p_S.shape}",
-        legal=f"one mass for each of the {len(x_SL)} sequences",
-    )
+        raise ValueError("targets lists a sequence twice; merge the two and add their p")
+    check(len(p_S) == len(x_SL), "p", f"shape {p_S.shape}", f"one mass for each of the {len(x_SL)} sequences")
     with np.errstate(divide="ignore"):
         logp_S = np.log(p_S)
     log_q_TS = exact_log_likelihood(logits, x_SL, as_decodings(decodings)[1], mask=mask)

@@ -1,7 +1,7 @@
 r"""What samples show of the PR-curve: expected unique recall in closed form, and Monte Carlo precision.
 
-Recall measured as "unique correct answers among N samples" is a point of the PR-curve, chosen by N; see
-:func:`unique_recall_bounds`. So N must be stated with the number.
+"Unique correct answers among N samples" is, up to a constant, recall at a lam that N chooses
+(:func:`unique_recall_bounds`). So state N with the number.
 
 Shapes: S sequences of the support, N samples.
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .checks import MASS_SLACK, Array, as_floats, as_non_negative, check, plain, same_shape
+from .checks import MASS_SLACK, Array, Result, as_floats, as_non_negative, check, plain, same_shape
 
 
 class Estimate(NamedTuple):
@@ -31,10 +31,10 @@ class Bounds(NamedTuple):
     upper: float | Array
 
 
-def expected_unique_recall(log_q: ArrayLike, n: ArrayLike) -> float | Array:
+def expected_unique_recall(log_q: ArrayLike, n: ArrayLike) -> Result:
     r"""Expected share of the support seen in n samples: :math:`|S|^{-1} \sum_{x \in S} 1 - (1 - Q(x))^n`.
 
-    Even the perfect model misses: uniform Q on 9801 answers, 9801 samples, gives 0.632.
+    A perfect model misses too: uniform Q on 9801 answers gives 0.632 in 9801 samples.
 
     Args:
       log_q: log Q(x) of every sequence of the support, (..., S), as from :func:`~widen.theory.exact_log_likelihood`.
@@ -47,7 +47,7 @@ def expected_unique_recall(log_q: ArrayLike, n: ArrayLike) -> float | Array:
       >>> round(expected_unique_recall(np.full(9801, -np.log(9801)), 9801), 6)
       0.632139
     """
-    logs, counts = _log_likelihoods(log_q), _counts(n)
+    logs, counts = _logs_and_counts(log_q, n)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_miss = np.log1p(-np.minimum(np.exp(logs), 1.0))
         seen = [-np.expm1(np.where(count > 0, count * log_miss, 0.0)).mean(axis=-1) for count in counts.flat]
@@ -59,36 +59,24 @@ def unique_recall_bounds(log_q: ArrayLike, n: ArrayLike) -> Bounds:
 
     .. math::  (1 - 1/e)\, \beta_\lambda \le E[\text{unique recall}] \le \beta_\lambda
 
-    Args:
-      log_q, n: as in :func:`expected_unique_recall`.
-
-    Examples:
-      >>> unique_recall_bounds(np.log([0.5, 0.25, 0.125, 0.125]), 4)
-      Bounds(lower=0.474090..., upper=0.75)
+    Arguments as in :func:`expected_unique_recall`.
     """
-    logs, counts = _log_likelihoods(log_q), _counts(n)
+    logs, counts = _logs_and_counts(log_q, n)
     recall = [np.minimum(1.0, count * np.exp(logs)).mean(axis=-1) for count in counts.flat]
     upper = np.moveaxis(np.array(recall), 0, -1).reshape(logs.shape[:-1] + counts.shape)
     return Bounds(plain(-math.expm1(-1.0) * upper), plain(upper))
 
 
 def monte_carlo_precision(log_p: ArrayLike, log_q: ArrayLike, lam: ArrayLike) -> Estimate:
-    r"""Precision at lam from samples of **P**, unbiased.
+    r"""Precision at lam from samples of **P**, unbiased. Recall is the estimate over lam.
 
     .. math::  \alpha_\lambda = E_{x \sim P} \min(\lambda, Q(x)/P(x))
 
-    Bounded by lam, so best for small lam; for lam above 1, and for lam = inf, sample Q
-    (:func:`monte_carlo_precision_from_model`). Recall is the estimate over lam.
-
-    Args:
-      log_p, log_q: log-probabilities of the samples under the reference and the model, (N,), log_p finite.
-      lam: in [0, inf), any shape.
-
-    Returns:
-      The mean and its standard error, of the shape of ``lam``.
+    ``log_p`` and ``log_q`` are those of the samples, (N,), log_p finite; lam in [0, inf) has any shape. Best for small lam;
+    for lam above 1 sample Q (:func:`monte_carlo_precision_from_model`).
     """
-    at = as_non_negative(lam, name="lam")
-    check((at < np.inf).all(), name="lam", value=lam, legal="finite here: sample the model for lam = inf")
+    at = as_non_negative(lam, "lam")
+    check((at < np.inf).all(), "lam", lam, "finite here: sample the model for lam = inf")
     logp_N, logq_N = _samples(log_p, log_q, drawn="log_p")
     with np.errstate(divide="ignore"):
         return _mean_of(np.exp(np.minimum(np.log(at)[..., None], logq_N - logp_N)))
@@ -99,13 +87,10 @@ def monte_carlo_precision_from_model(log_p: ArrayLike, log_q: ArrayLike, lam: Ar
 
     .. math::  \alpha_\lambda = E_{x \sim Q} \min(\lambda P(x)/Q(x), 1)
 
-    At lam = inf this is the share of samples in Supp(P), for which only the sign of P (log_p = -inf or not) matters.
-
-    Args:
-      log_p, log_q: log-probabilities of the samples under the reference and the model, (N,), log_q finite.
-      lam: in [0, inf], any shape.
+    ``log_p`` and ``log_q`` are those of the samples, (N,), log_q finite; lam in [0, inf] has any shape. At lam = inf this is
+    the share of samples in Supp(P), where log_p is above -inf.
     """
-    at = as_non_negative(lam, name="lam")
+    at = as_non_negative(lam, "lam")
     logp_N, logq_N = _samples(log_p, log_q, drawn="log_q")
     with np.errstate(divide="ignore", invalid="ignore"):
         log_ratio = np.log(at)[..., None] + (logp_N - logq_N)
@@ -115,51 +100,21 @@ def monte_carlo_precision_from_model(log_p: ArrayLike, log_q: ArrayLike, lam: Ar
 
 def _mean_of(terms: Array) -> Estimate:
     error = terms.std(axis=-1, ddof=1) / math.sqrt(terms.shape[-1])
-    return Estimate(plain(np.asarray(terms.mean(axis=-1))), plain(np.asarray(error)))
+    return Estimate(plain(terms.mean(axis=-1)), plain(error))
 
 
 def _samples(log_p: ArrayLike, log_q: ArrayLike, *, drawn: str) -> tuple[Array, Array]:
-    logp_N, logq_N = as_floats(log_p, name="log_p"), as_floats(log_q, name="log_q")
-    same_shape(logp_N, logq_N, names=("log_p", "log_q"))
-    check(
-        logp_N.ndim == 1 and logp_N.size >= 2,
-        name="log_p",
-        value=f"shape {logp_N.shape}",
-        legal="one axis of at least 2 samples",
-    )
+    logp_N, logq_N = as_floats(log_p, "log_p"), as_floats(log_q, "log_q")
+    same_shape(logp_N, logq_N, ("log_p", "log_q"))
+    check(logp_N.ndim == 1 and logp_N.size >= 2, "log_p", f"shape {logp_N.shape}", "one axis of at least 2 samples")
     own = logp_N if drawn == "log_p" else logq_N
-    check(
-        np.isfinite(own).all(),
-        name=drawn,
-        value="-inf or inf",
-        legal="finite: the samples were drawn from that law",
-    )
+    check(np.isfinite(own).all(), drawn, "-inf or inf", "finite: the samples were drawn from that law")
     return logp_N, logq_N
 
 
-def _log_likelihoods(log_q: ArrayLike) -> Array:
-    logs = as_floats(log_q, name="log_q")
-    check(
-        logs.ndim >= 1 and logs.shape[-1] >= 1,
-        name="log_q",
-        value=f"shape {logs.shape}",
-        legal="(..., S) with S at least 1",
-    )
-    check(
-        (logs <= MASS_SLACK).all(),
-        name="log_q",
-        value=float(logs.max()),
-        legal="logarithms of probabilities, at most 0",
-    )
-    return logs
-
-
-def _counts(n: ArrayLike) -> Array:
-    counts = as_non_negative(n, name="n")
-    check(
-        (counts == np.floor(counts)).all() and (counts < np.inf).all(),
-        name="n",
-        value=n,
-        legal="integers, at least 0",
-    )
-    return counts
+def _logs_and_counts(log_q: ArrayLike, n: ArrayLike) -> tuple[Array, Array]:
+    logs, counts = as_floats(log_q, "log_q"), as_non_negative(n, "n")
+    check(logs.ndim >= 1 and logs.shape[-1] >= 1, "log_q", f"shape {logs.shape}", "(..., S) with S at least 1")
+    check((logs <= MASS_SLACK).all(), "log_q", float(logs.max()), "logarithms of probabilities, at most 0")
+    check((counts == np.floor(counts)).all() and (counts < np.inf).all(), "n", n, "integers, at least 0")
+    return logs, counts

@@ -1,8 +1,7 @@
 r"""Sparsity, and the bounds it puts on precision and recall (section 4, theorem ``thm:PRcurveGeneral``).
 
-Three upper bounds on precision at temperature t, all as logarithms, because |Supp(P)| and V^L have no float64: the
-paper's, the sharper one that costs nothing more, and the one that a model attains. A bound on recall is the same minus
-``log(lam)``.
+Three upper bounds on precision at temperature t: the paper's, a sharper one, and one that a model attains. All are
+logarithms, because |Supp(P)| and V^L exceed float64. A bound on recall is the same minus ``log(lam)``.
 
 Shapes: S sequences of Supp(P), L positions, V tokens.
 """
@@ -12,35 +11,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .checks import Array, as_floats, as_non_negative, check, plain
+from .checks import Array, Result, as_floats, as_non_negative, check, plain
 from .continuations import valid_continuations
 
 
 def log_sparsity(*, log_support: float, vocab: int, length: int) -> float:
-    """log of |Supp(P)| / V^L (definition ``def:Pdirac``); with length = 1, of one context.
-
-    Examples:
-      >>> round(log_sparsity(log_support=0.0, vocab=10, length=1), 6)
-      -2.302585
-    """
-    _check_sparsity(log_support, vocab, length)
-    return log_support - length * float(np.log(vocab))
+    """log of |Supp(P)| / V^L (definition ``def:Pdirac``); with length = 1, of one context."""
+    check(vocab >= 1, "vocab", vocab, "at least 1")
+    check(length >= 1, "length", length, "at least 1")
+    largest = length * float(np.log(vocab))
+    check(0 <= log_support <= largest + 1e-9, "log_support", log_support, f"in [0, L log V = {largest:.6g}]")
+    return log_support - largest
 
 
 def acceptable_counts(sequences: ArrayLike) -> Array:
-    """K_l for each position: the most acceptable tokens that any prefix of that length has, (L,).
-
-    The acceptable tokens after a prefix are Supp(P_<l), the appendix's S(x_<l).
-
-    Args:
-      sequences: token ids of the distinct sequences of Supp(P), (S, L).
-
-    Examples:
-      >>> acceptable_counts([[0, 1], [0, 2], [1, 1]]).tolist()
-      [2.0, 2.0]
-    """
+    """K_l, the largest |Supp(P_<l)| over the prefixes of position l, (L,), of the sequences (S, L) of Supp(P)."""
     x_SL = np.asarray(sequences)
-    check(x_SL.ndim == 2 and x_SL.size > 0, name="sequences", value=f"shape {x_SL.shape}", legal="(S, L), not empty")
+    check(x_SL.ndim == 2 and x_SL.size > 0, "sequences", f"shape {x_SL.shape}", "(S, L), not empty")
     found = valid_continuations(np.unique(x_SL, axis=0))
     counts = np.zeros(x_SL.shape[1])
     np.maximum.at(counts, found.position, np.bincount(found.row))
@@ -48,136 +35,88 @@ def acceptable_counts(sequences: ArrayLike) -> Array:
 
 
 def logit_range(logits: ArrayLike) -> float:
-    """Z of theorem ``thm:PRcurveGeneral``: the largest difference of two logits of one position.
+    """Z of theorem ``thm:PRcurveGeneral``: the largest difference of two logits of one position; inf if a token has q = 0.
 
-    inf when a token has probability 0.
-
-    Args:
-      logits: (..., V), the positions reached by prefixes of Supp(P).
+    ``logits`` is (..., V), at the positions reached by prefixes of Supp(P).
     """
-    z = as_floats(logits, name="logits")
+    z = as_floats(logits, "logits")
     top = z.max(axis=-1)
-    check(np.isfinite(top).all(), name="logits", value=logits, legal="below inf, with a finite entry in each row")
+    check(np.isfinite(top).all(), "logits", logits, "below inf, with a finite entry in each row")
     return float((top - z.min(axis=-1)).max())
 
 
 def sparsity_bound(
     *, log_support: float, vocab: int, length: int, logit_range: float, temperature: ArrayLike, lam: ArrayLike = np.inf
-) -> float | Array:
+) -> Result:
     r"""log of the sharper bound on precision.
 
     .. math::  \alpha_\lambda \le \min(1, \lambda, |S| / (1 + (V-1) e^{-Z/t})^L)
 
-    A token of probability at most ``1 / (1 + (V-1) e^{-Z/t})`` is all the proof of ``thm:PRcurveGeneral`` uses; the
-    paper then drops the 1, which is what makes its bound exceed 1 at moderate temperatures.
-
-    Args:
-      log_support: log |Supp(P)|.
-      vocab, length: V and L.
-      logit_range: Z, see :func:`logit_range`.
-      temperature, lam: in [0, inf], broadcast.
+    ``log_support`` is log |S|, ``vocab`` V, ``length`` L, ``logit_range`` Z; temperature and lam broadcast. The paper drops
+    the 1 before (V-1), so its bound exceeds 1 at moderate temperatures.
 
     Examples:
       >>> round(float(np.exp(sparsity_bound(log_support=np.log(5), vocab=3, length=3, logit_range=5.121, temperature=10.0))), 6)
       0.470552
     """
-    _check_sparsity(log_support, vocab, length)
+    log_sparsity(log_support=log_support, vocab=vocab, length=length)  # checks the three
     decay = np.exp(-_scaled_range(logit_range, temperature))
     with np.errstate(divide="ignore"):
-        cap = np.minimum(0.0, np.log(as_non_negative(lam, name="lam")))
-    return plain(np.asarray(np.minimum(cap, log_support - length * np.log1p((vocab - 1) * decay))))
+        cap = np.minimum(0.0, np.log(as_non_negative(lam, "lam")))
+    return plain(np.minimum(cap, log_support - length * np.log1p((vocab - 1) * decay)))
 
 
 def sparsity_bound_paper(
     *, log_support: float, vocab: int, length: int, logit_range: float, temperature: ArrayLike
-) -> float | Array:
+) -> Result:
     r"""log of the paper's bound on precision (eq. ``eqs:PRcurveGeneral1``; recall: ``eqs:PRcurveGeneral2``).
 
     .. math::  \alpha_\lambda \le \frac{|Supp P|}{V^L} e^{ZL/t}
 
-    Infinite, hence empty, when a token has probability 0 (Z = inf).
-
-    Examples:
-      >>> round(float(np.exp(sparsity_bound_paper(log_support=np.log(5), vocab=3, length=3, logit_range=5.121, temperature=10.0))), 6)
-      0.860623
+    Infinite, hence empty, if a token has probability 0 (Z = inf).
     """
-    _check_sparsity(log_support, vocab, length)
-    return plain(log_support + length * (_scaled_range(logit_range, temperature) - np.log(vocab)))
+    sparsity = log_sparsity(log_support=log_support, vocab=vocab, length=length)
+    return plain(sparsity + length * _scaled_range(logit_range, temperature))
 
 
 def sparsity_bound_attained(
     acceptable: ArrayLike, *, vocab: int, logit_range: float, temperature: ArrayLike, lam: ArrayLike = np.inf
-) -> float | Array:
+) -> Result:
     r"""log of the bound on precision that a model attains, with K_l acceptable tokens at position l.
 
     .. math::  \alpha_\lambda \le \min(\lambda, \prod_l K_l / (K_l + (V - K_l) e^{-Z/t}))
 
-    Attained, with P uniform on its support, by the model that has its acceptable tokens at logit 0 and the others at
-    -Z.
-
-    Args:
-      acceptable: K_l = |Supp(P_<l)|, the largest over the prefixes of position l, (L,).
-      vocab: V.
-      logit_range, temperature, lam: as in :func:`sparsity_bound`.
-
-    Examples:
-      >>> round(float(np.exp(sparsity_bound_attained([3, 3], vocab=10, logit_range=2.0, temperature=np.inf))), 6)
-      0.09
+    ``acceptable`` holds K_l, (L,), see :func:`acceptable_counts`. Attained, for P uniform, by the model with its acceptable
+    tokens at logit 0 and the others at -Z.
     """
-    sizes = as_floats(acceptable, name="acceptable")
-    check(
-        ((sizes >= 1) & (sizes <= vocab)).all(),
-        name="acceptable",
-        value=acceptable,
-        legal=f"counts in 1..{vocab}",
-    )
+    sizes = as_floats(acceptable, "acceptable")
+    check(((sizes >= 1) & (sizes <= vocab)).all(), "acceptable", acceptable, f"counts in 1..{vocab}")
     decay = np.exp(-_scaled_range(logit_range, temperature))
     with np.errstate(divide="ignore"):
-        cap = np.log(as_non_negative(lam, name="lam"))
-    return plain(np.asarray(np.minimum(cap, -np.log1p((vocab / sizes - 1.0) * decay[..., None]).sum(axis=-1))))
+        cap = np.log(as_non_negative(lam, "lam"))
+    return plain(np.minimum(cap, -np.log1p((vocab / sizes - 1.0) * decay[..., None]).sum(axis=-1)))
 
 
 def tight_temperature(*, vocab: int, acceptable: int, length: int, logit_range: float, lam: float) -> float:
     r"""Least t at which the last step of the paper's bound is an equality, for P uniform.
 
-    The step is :math:`\min(\lambda P, (e^{Z/t}/V)^L) = (e^{Z/t}/V)^L`.
-
-    :math:`t \ge Z / (\log(V/K) + \log(\lambda)/L)`; inf when lam ≤ (K/V)^L, where the step never is.
-
-    Examples:
-      >>> round(tight_temperature(vocab=10, acceptable=3, length=2, logit_range=2.0, lam=1.0), 6)
-      1.661167
-
-    Paper note: section 4 states t ≥ Z + log K - log(lam)/L, a sum of unlike quantities; and no finite t makes the
-    whole bound tight when Z > 0, since Q^t ≤ e^{Z/t}/V is then strict (:func:`sparsity_bound_attained` is the one that
-    is reached).
+    The step is :math:`\min(\lambda P, (e^{Z/t}/V)^L) = (e^{Z/t}/V)^L`. It needs
+    :math:`t \ge Z / (\log(V/K) + \log(\lambda)/L)`; inf if lam ≤ (K/V)^L.
     """
-    check(1 <= acceptable <= vocab, name="acceptable", value=acceptable, legal=f"in 1..{vocab}")
-    check(length >= 1, name="length", value=length, legal="at least 1")
-    check(logit_range >= 0, name="logit_range", value=logit_range, legal="in [0, inf]")
-    check(lam >= 0, name="lam", value=lam, legal="in [0, inf]")
+    check(1 <= acceptable <= vocab, "acceptable", acceptable, f"in 1..{vocab}")
+    check(length >= 1, "length", length, "at least 1")
+    check(logit_range >= 0, "logit_range", logit_range, "in [0, inf]")
+    check(lam >= 0, "lam", lam, "in [0, inf]")
     with np.errstate(divide="ignore"):
         slope = float(np.log(vocab / acceptable) + np.log(lam) / length)
     return logit_range / slope if slope > 0 else np.inf
 
 
 def _scaled_range(logit_range: float, temperature: ArrayLike) -> Array:
-    """Z/t, inf when a token has probability 0 at any temperature: that token keeps the bound empty even at t = inf."""
-    check(logit_range >= 0, name="logit_range", value=logit_range, legal="in [0, inf]")
-    t = as_non_negative(temperature, name="temperature")
+    """Z/t; an infinite Z stays infinite at t = inf, because that token keeps the probability 0."""
+    check(logit_range >= 0, "logit_range", logit_range, "in [0, inf]")
+    t = as_non_negative(temperature, "temperature")
     if logit_range == 0 or logit_range == np.inf:
         return np.full(t.shape, logit_range)
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(logit_range / t)
-
-
-def _check_sparsity(log_support: float, vocab: int, length: int) -> None:
-    check(vocab >= 1, name="vocab", value=vocab, legal="at least 1")
-    check(length >= 1, name="length", value=length, legal="at least 1")
-    largest = length * np.log(vocab)
-    check(
-        0 <= log_support <= largest + 1e-9,
-        name="log_support",
-        value=log_support,
-        legal=f"in [0, L log V = {largest:.6g}]",
-    )

@@ -1,15 +1,12 @@
-"""The paper's data sets and one's own: records -> prompt and completion -> tokens. Prompt and mask are decided here, once a task.
+"""The paper's data sets and your own: records -> prompt and completion -> tokens. No torch here.
 
-    TASKS, task(name)                                  what there is
-    read(name, source, split=, limit=)                 a file, a folder, a data set of the hub -> examples, and what is wrong with the rest
-    encode(example, tokenizer, max_length=)            tokens and labels
-
-No torch here; `datasets` is loaded only where a source is a data set.
+TASKS, task(name)                                  the tasks
+read(name, source, split=, limit=)                 a file, a folder or a hub data set -> examples, and what is wrong with the rest
+encode(example, tokenizer, max_length=)            tokens and labels
 """
 
-from .catalogue import TASKS, task
 from .definition import Example, Task
 from .encoding import IGNORED, Encoded, encode
-from .reading import Read, listed, read
+from .reading import TASKS, Read, listed, read, task
 
 __all__ = ["IGNORED", "TASKS", "Encoded", "Example", "Read", "Task", "encode", "listed", "read", "task"]

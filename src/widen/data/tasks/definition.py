@@ -1,20 +1,19 @@
-"""What a task is: a record of a data set in, prompt and completion out, and what a judge needs to know about the answer."""
+"""A task turns a record of a data set into a prompt, a completion and what a judge needs to know."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-__all__ = ["Example", "Task", "number_of", "text_of", "texts_of"]
 
 
 class Example(NamedTuple):
     """One example, as text.
 
     Args:
-      prompt: what the model is given; "" continues its first token.
-      completion: what it should write; "" where the data set has no answer (good for sampling, not for training).
+      prompt: what the model is given; may be empty.
+      completion: what it should write; "" if the data set has no answer (good for sampling, not for training).
       facts: what a judge needs: ``{"answer": 3.5}``, ``{"tests": [...], "setup": ""}``, ``{"inputs": [...], "outputs": [...]}`` or nothing.
     """
 
@@ -29,11 +28,11 @@ class Task:
 
     Args:
       name: as on the command line.
-      hub: its data set on the hub, ``owner/name`` or ``owner/name:config``; None where there is none.
-      columns: the fields that it reads; other columns of a data set are not even decoded.
-      completion: those of them that hold what is learnt.
-      make: the example of a record; raises ValueError that says what is wrong with it.
-      csv: whether a table of texts can hold its records.
+      hub: its data set on the hub, ``owner/name`` or ``owner/name:config``, if it has one.
+      columns: the fields that it reads; other columns of a data set are not decoded.
+      completion: the fields that hold the completion.
+      make: the example of a record; a ValueError says what is wrong with the record.
+      csv: whether a .csv can hold its records.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Task:
     csv: bool = True
 
     def example(self, record: Any) -> Example:
-        """The example of one record; ValueError says what is wrong with it."""
+        """The example of one record; a ValueError says what is wrong with the record."""
         if not isinstance(record, Mapping):
             raise ValueError(f"expected an object with fields, got {type(record).__name__}")
         return self.make(record)
@@ -56,7 +55,7 @@ class Task:
             return f"there is no completion to learn: {_missing(record, self.completion)}"
         value = record[name]
         blank = not value.strip() if isinstance(value, str) else not value
-        state = "is null" if value is None else "is empty" if blank else "holds none that can be used"
+        state = "is null" if value is None else "is empty" if blank else "holds no usable one"
         return f"there is no completion to learn: {name!r} {state}"
 
 
@@ -64,8 +63,8 @@ def text_of(record: Mapping[str, Any], *names: str, empty: bool = False, default
     """The text under the first of these names that the record has.
 
     Args:
-      empty: whether a text of nothing but blanks will do.
-      default: what a record without the field has; None means that it must have it.
+      empty: allow blank texts.
+      default: for records without the field; None requires the field.
 
     Examples:
       >>> text_of({"code": "x = 1"}, "program", "code")
@@ -87,7 +86,7 @@ def text_of(record: Mapping[str, Any], *names: str, empty: bool = False, default
     if not empty and not text.strip():
         raise ValueError(f"{name!r} is empty")
     try:
-        text.encode("utf-8")  # JSON can spell half of a surrogate pair, and no tokenizer takes one
+        text.encode("utf-8")  # JSON can spell half of a surrogate pair, which tokenizers refuse
     except UnicodeEncodeError as error:
         raise ValueError(f"{name!r} holds half of a surrogate pair at character {error.start + 1}") from None
     return text
@@ -106,19 +105,17 @@ def texts_of(record: Mapping[str, Any], name: str, *, default: list[str] | None 
 
 
 def number_of(value: Any, name: str) -> float:
-    """A number, or a text that spells one (files of CSV and some of JSON write it so).
+    """A finite number, or a text that spells one.
 
     >>> number_of("117", "answer")
     117.0
     """
     try:
-        if isinstance(value, bool):
-            raise ValueError
-        found = float(value)
+        found = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name!r} must be a number, got {value!r}"[:200]) from None
-    if found != found or found in (float("inf"), float("-inf")):
-        raise ValueError(f"{name!r} must be a finite number, got {value!r}")
+        found = math.nan
+    if not math.isfinite(found):
+        raise ValueError(f"{name!r} must be a finite number, got {value!r}"[:200])
     return found
 
 

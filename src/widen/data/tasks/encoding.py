@@ -1,10 +1,9 @@
-"""An example as tokens: what is a target and what is not, where a text begins and ends, and what happens to one that is too long.
+"""An example as tokens and labels.
 
-    first token(s) + prompt | completion + end         labels: -100 up to the bar, the tokens themselves after it
+    first token(s) + prompt | completion + end         labels: -100 up to the bar, the tokens after it
 
-Prompt and completion are tokenised apart and joined. Sampling tokenises the prompt alone, and a tokenizer run over the joined text may
-merge the last characters of the prompt with the first of the completion into one token: the model would then be trained after a prompt
-that it never sees when it is asked, and part of that token would be lost from the targets.
+Prompt and completion are tokenised apart and joined. A tokenizer run over the joined text may merge characters of both into one token,
+and the training prompt would differ from the sampling prompt.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from typing import Any, NamedTuple
 
 from .definition import Example
 
-__all__ = ["IGNORED", "Encoded", "encode"]
-
 IGNORED = -100
-"""The label of a token that is no target; transformers' own convention."""
+"""The label of a token that is not a target, as in transformers."""
 
 
 class Encoded(NamedTuple):
-    """Token ids and labels, of one length; and how many tokens were cut off the prompt's start and the completion's end."""
+    """Token ids and labels of one length, and how many tokens were cut from the prompt and from the completion."""
 
     input_ids: list[int]
     labels: list[int]
@@ -29,22 +26,16 @@ class Encoded(NamedTuple):
 
 
 def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: int | None = None) -> Encoded:
-    """Tokens of prompt and completion, targets marked.
+    """Tokens of prompt and completion, with at least one target.
 
-    The prompt is ``tokenizer(prompt)``, with the first token that the tokenizer adds, exactly as sampling feeds it; an empty prompt
-    is the first token alone. The completion ends with the tokenizer's end token, which is a target.
-
-    What is longer than ``max_length`` keeps its beginning: the completion is cut at its end, and then has no end token, since the
-    text does not end there. A prompt leaves at least half of the room to the completion (or as much as it needs, if that is
-    less): a longer one loses the tokens after its first, so that what stands next to the completion stays.
+    The prompt is ``tokenizer(prompt)``, as in sampling; an empty prompt is the first token alone. The completion ends with the end
+    token, which is a target. A completion that is too long loses its end, and with it the end token. A prompt may take half of
+    ``max_length``, or more if the completion is short; a longer one loses the tokens after its first.
 
     Args:
       tokenizer: of transformers, or anything called as one, with ``eos_token_id``.
       max_length: tokens at most, 2 or more.
-      first_token: what a text begins with where the prompt is empty and neither the tokenizer adds nor names one; else its end token.
-
-    Returns:
-      Ids and labels with at least one target.
+      first_token: begins a text with an empty prompt if the tokenizer has no first token; None takes the end token.
     """
     if max_length < 2:
         raise ValueError(f"max_length={max_length}: must be at least 2, one token to start from and one to learn")
@@ -53,10 +44,9 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
         raise ValueError("the tokenizer has no end token: a model trained without one never learns to stop")
     prompt = list(tokenizer(example.prompt).input_ids)
     if prompt[-1:] == [end] and _adds_end(tokenizer, end):
-        # Sampling feeds the prompt in the same way: taking the token off here alone would train on other prompts than are asked.
         raise ValueError(
-            "the tokenizer adds its end token to every text, so that each prompt would end before its completion: set add_eos_token to "
-            "false in its tokenizer_config.json, or take the end off the post_processor in its tokenizer.json"
+            "the tokenizer adds its end token to every text, so each prompt would end before its completion: set add_eos_token to "
+            "false in its tokenizer_config.json, or remove the end from the post_processor in its tokenizer.json"
         )
     if not prompt:
         known = (token for token in (tokenizer.bos_token_id, first_token) if token is not None)

@@ -1,25 +1,41 @@
-"""Examples of a source: everything read and checked first, what is wrong said line by line."""
+"""The tasks by name, and the examples of a source. Every record is read and checked first; bad ones are reported by line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
-from .catalogue import task
-from .definition import Example
+from .definition import Example, Task
+from .program_tasks import CODECONTESTS, MATHQA_PYTHON, MBPP
 from .source_files import records
+from .text_tasks import ALPACA, ANSWERS, JSONL, WRITING_PROMPTS
 
-__all__ = ["Read", "listed", "read"]
-
+TASKS = {t.name: t for t in (WRITING_PROMPTS, MATHQA_PYTHON, CODECONTESTS, ALPACA, MBPP, JSONL, ANSWERS)}
 SHOWN = 10
-"""Kinds of bad records that are named; the others are counted."""
+"""Kinds of bad records that `listed` names; the others are counted."""
 
 
 class Read(NamedTuple):
-    """What a source holds: its examples in order, and a sentence for each record that is none."""
+    """The examples of a source in order, and a sentence for each bad record."""
 
     examples: list[Example]
     bad: list[str]
+
+
+def task(name: str) -> Task:
+    """The task of that name.
+
+    >>> task("mathqa").name
+    Traceback (most recent call last):
+    ...
+    ValueError: no task is called 'mathqa'; did you mean 'mathqa_python'? Tasks: writing_prompts, mathqa_python, ...
+    """
+    if name not in TASKS:
+        close = get_close_matches(name, TASKS, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise ValueError(f"no task is called {name!r}{hint} Tasks: {', '.join(TASKS)}")
+    return TASKS[name]
 
 
 def read(
@@ -33,17 +49,16 @@ def read(
 ) -> Read:
     """The examples of a file, a folder or a data set of the hub.
 
+    A bad record never raises; a source that is missing or holds no records does.
+
     Args:
-      task_name: what a record is, a name of `TASKS`.
+      task_name: a name of `TASKS`.
       source: a file (.jsonl, .json, .csv), a folder or hub name that `datasets` loads (``owner/name``, ``owner/name:config``); "" is the
         task's own data set on the hub.
       split: of a data set; a file has none.
       limit: only the first so many records.
-      answered: an example without a completion counts as bad: there is nothing to learn from it.
-      facts: keep what a judge needs; training does without, and tests of contests are large.
-
-    Returns:
-      Examples and sentences; a record that cannot be used never raises. A source that is not there, or is no list of records, does.
+      answered: an example without a completion is bad.
+      facts: keep what a judge needs. Training does without; tests of contests are large.
 
     Examples:
       >>> import pathlib, tempfile
@@ -78,7 +93,7 @@ def read(
 
 
 def listed(bad: Sequence[str]) -> str:
-    """Sentences about bad records, a line each; what is wrong with many in the same way is said once, of the first.
+    """Sentences about bad records, one per line and per kind of fault.
 
     >>> print(listed(["x.jsonl, line 1: 'prompt' is empty", "x.jsonl, line 2: 'prompt' is empty", "x.jsonl, line 4: not JSON"]))
       x.jsonl, line 1: 'prompt' is empty (and 1 more record like it)

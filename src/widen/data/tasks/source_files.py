@@ -1,7 +1,4 @@
-"""Records of a file or of a data set, each with the place it stands at; what cannot be read comes out as a sentence that says why.
-
-A file is read whole and checked whole before anything else starts, so that no record can end a run halfway.
-"""
+"""Records of a file or of a data set, each with its place. A record that cannot be read is returned with the reason."""
 
 from __future__ import annotations
 
@@ -13,17 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["SourceRecord", "records"]
-
 ENDINGS = (".jsonl", ".json", ".csv")
 DATA = (*ENDINGS, ".parquet", ".arrow", ".tsv", ".txt", ".zip")
-"""Of files in the folder of a data set."""
+"""Endings of files in the folder of a data set."""
 MANY = 10_000
-"""Files; a data set of texts has fewer."""
+"""A folder with more files is not a data set."""
 
 
 class SourceRecord(NamedTuple):
-    """One record and where it is; ``fault`` says why there is none."""
+    """One record and its place; ``fault`` says why it could not be read."""
 
     where: str
     fields: Any
@@ -31,7 +26,7 @@ class SourceRecord(NamedTuple):
 
 
 def records(source: str, *, split: str, columns: tuple[str, ...]) -> Iterator[SourceRecord]:
-    """The records of a file (.jsonl, .json, .csv), of a folder that `datasets` wrote or can load, or of a data set of the hub."""
+    """The records of a file (.jsonl, .json, .csv), or of a folder or hub name that `datasets` loads."""
     path = Path(source)
     if path.suffix.lower() in ENDINGS:
         if not path.is_file():
@@ -43,16 +38,13 @@ def records(source: str, *, split: str, columns: tuple[str, ...]) -> Iterator[So
 
 
 def _json_lines(path: Path) -> Iterator[SourceRecord]:
-    """One JSON object a line; empty lines between them are nothing."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             where = f"{path}, line {number}"
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 if text.strip():
-                    yield SourceRecord(
-                        where, json.loads(text.rstrip())
-                    )  # an end that is missing is missing in this line
+                    yield SourceRecord(where, json.loads(text.rstrip()))  # rstrip: errors name this line, not the next
             except UnicodeDecodeError as error:
                 yield SourceRecord(where, None, f"not UTF-8 at byte {error.start + 1}")
             except json.JSONDecodeError as error:
@@ -62,8 +54,8 @@ def _json_lines(path: Path) -> Iterator[SourceRecord]:
 
 
 def _json_list(path: Path) -> Iterator[SourceRecord]:
-    """One list of objects. Read an object at a time, so that each is known by its number and the line it starts at."""
-    text = _text(path)
+    """Objects of one list, decoded one by one so that each has a number and a line."""
+    text = decoded(path)
     at, line, counted, number, decoder = _blank(text, 0), 1, 0, 0, json.JSONDecoder()
     if text[at : at + 1] != "[":
         raise ValueError(f"{path}: a .json file must hold a list of records (.jsonl holds one a line)")
@@ -88,9 +80,8 @@ def _blank(text: str, at: int) -> int:
 
 
 def _csv(path: Path) -> Iterator[SourceRecord]:
-    """One record a row, under the names of the header; line breaks inside quotes belong to the text."""
     csv.field_size_limit(2**31 - 1)  # the default refuses a text of more than 128 KB
-    # Bytes that are no UTF-8 become what no text holds, so that they spoil their own row and no other.
+    # surrogateescape: a byte that is not UTF-8 spoils only its own row.
     text = path.read_bytes().decode("utf-8-sig", errors="surrogateescape")
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     header = next(rows, None)
@@ -121,7 +112,8 @@ def _is_utf8(cell: str) -> bool:
     return True
 
 
-def _text(path: Path) -> str:
+def decoded(path: Path) -> str:
+    """The text of a UTF-8 file; an error names the line."""
     data = path.read_bytes()
     try:
         return data.decode("utf-8-sig")
@@ -131,7 +123,6 @@ def _text(path: Path) -> str:
 
 
 def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[SourceRecord]:
-    """Rows of ``owner/name`` or ``owner/name:config`` on the hub, or of a folder."""
     if Path(source).is_dir():
         _refuse_any_folder(Path(source))
     rows = _load(source, split)
@@ -143,17 +134,17 @@ def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[Sou
 
 
 def _refuse_any_folder(folder: Path) -> None:
-    """`datasets` lists every file below a folder, several times over, before it says that they are no data set: minutes of silence."""
+    """Refuse a folder that is not a data set. `datasets` would first list every file below it, several times."""
     files, found = 0, False
     for _, _, names in os.walk(folder):
         files += len(names)
         found = found or any(suffix in DATA for name in names for suffix in Path(name).suffixes)
         if files > MANY:
             raise ValueError(
-                f"{folder} is no data set: it holds more than {MANY:,} files; name the folder or the file of the data itself"
+                f"{folder} is not a data set: it holds more than {MANY:,} files; name the folder or the file of the data"
             )
     if not found:
-        raise ValueError(f"{folder} is no data set: there is no file in it that ends in {', '.join(DATA)}")
+        raise ValueError(f"{folder} is not a data set: no file in it ends in {', '.join(DATA)}")
 
 
 def _load(source: str, split: str) -> Any:

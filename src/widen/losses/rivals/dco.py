@@ -15,29 +15,25 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from ..fields import check, spec_of
+from ..fields import check
 from ..weight import Bounded, State
-
-__all__ = ["DCO"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DCO(Bounded):
-    r""":math:`-\log(1 - (1-p)^n)` with p = Q(x), the probability of the whole answer (Chen et al., 2025), as the weight with its gradient.
+    r""":math:`-\log(1 - (1-p)^n)` with p = Q(x) of the whole answer (Chen et al., 2025), as the weight with the same gradient.
 
     .. math::  w(x) = F(\bar p), \qquad F(p) = \frac{n\, p\, (1-p)^{n-1}}{1 - (1-p)^n}
 
-    ``n = 1`` is NLL. An answer that is already likelier than about 1/n counts little: a soft form of TruncR with an absolute threshold.
-    Flattens P over answers as n grows (:func:`widen.theory.optima.dco`).
-
-    Args:
-      n: number of answers that will be drawn, at least 1.
+    ``n`` is the number of answers that will be drawn; 1 is NLL. An answer likelier than about 1/n counts little: a soft TruncR with an
+    absolute threshold. Flattens P over answers as n grows (:func:`widen.theory.optima.dco`).
 
     Examples:
       >>> DCO(n=2).factor(torch.tensor([0.5, 0.0]).log()).round(decimals=4)
       tensor([0.6667, 1.0000])
     """
 
+    spec_name: ClassVar[str] = "dco"
     token_local: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     n: float = 16.0
@@ -64,6 +60,3 @@ class DCO(Bounded):
         logp_B = torch.where(mask_BL, rows.logq, 0.0).double().sum(-1)
         w_B = self.bounded(self.factor(logp_B).to(rows.logq.dtype))
         return torch.where(mask_BL, w_B[:, None], 0.0), state
-
-    def __str__(self) -> str:
-        return spec_of("dco", self)

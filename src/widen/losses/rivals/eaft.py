@@ -14,10 +14,8 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from ..fields import check, spec_of
+from ..fields import check
 from ..weight import Bounded
-
-__all__ = ["EAFT"]
 
 LOG_20 = math.log(20)
 """Entropy of 20 equally likely tokens: the scale of the authors' weight."""
@@ -30,15 +28,11 @@ class EAFT(Bounded):
     .. math::  w_l = (H_l / \log 20)^{\text{power}}
 
     ``power = 0`` is NLL. The weight depends on the context alone, so the optimum is P itself (:func:`widen.theory.optima.eaft`): EAFT
-    decides how fast a context is learned, not what is learned there.
-
-    The authors sum the entropy over the 20 likeliest tokens, to save time, and divide by its maximum; LLaMA-Factory divides by 3.0,
-    axolotl by 1. Here the head has the entropy of the whole vocabulary at no cost. Both agree where 20 tokens hold nearly all the mass.
-
-    Args:
-      power: exponent, at least 0.
+    decides how fast a context is learned, not what is learned there. H is over the whole vocabulary; the authors sum it over the 20
+    likeliest tokens and divide by its maximum, LLaMA-Factory by 3.0, axolotl by 1.
     """
 
+    spec_name: ClassVar[str] = "eaft"
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
     power: float = 1.0
 
@@ -49,6 +43,3 @@ class EAFT(Bounded):
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """A power of the entropy."""
         return self.bounded((rows.entropy.clamp(min=0) / LOG_20) ** self.power)
-
-    def __str__(self) -> str:
-        return spec_of("eaft", self)

@@ -1,4 +1,4 @@
-"""GEM and TOFU: the residual takes the softmax at another temperature than 1.
+"""GEM changes the residual, focal loss the weight, and TOFU both.
 
 Shapes: N target tokens.
 """
@@ -15,33 +15,23 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from ..fields import check, spec_of
+from ..fields import check
+from ..nll import Ones
 from ..residual import Residual
 from ..weight import Bounded
-from .focal import focal_weight
-
-__all__ = ["GEM", "TOFU"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GEM(Bounded):
+class GEM(Ones):
     r"""GEM, linear form (Li et al., 2025).
 
     .. math::  w_l = 1, \qquad \text{residual} = \mathrm{softmax}(z/\beta) - \mathrm{onehot}
 
-    ``beta = 1`` is NLL. Converges to P^beta (:func:`widen.theory.optima.gem`): NLL decoded at t = 1/beta has the same law, and so has
-    c-Div at alpha = 1/beta. Unlike c-Div's, its gradients are bounded.
-
-    Args:
-      beta: temperature of the residual, above 0; below 1 flattens.
-
-    Examples:
-      >>> GEM(beta=0.7).residual
-      Residual(tau=0.7, smooth=0.0, entropy=0.0)
+    ``beta`` above 0; below 1 flattens, 1 is NLL. Converges to P^beta (:func:`widen.theory.optima.gem`), as do NLL decoded at t = 1/beta
+    and c-Div at alpha = 1/beta. Unlike c-Div's, its gradients are bounded.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
-    never_zero: ClassVar[bool] = True
+    spec_name: ClassVar[str] = "gem"
     beta: float = 0.7
 
     def __post_init__(self) -> None:
@@ -55,34 +45,60 @@ class GEM(Bounded):
         """softmax(z / beta) - onehot."""
         return Residual(tau=self.beta)
 
-    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """One."""
-        return self.bounded(torch.ones_like(rows.logq))
 
-    def __str__(self) -> str:
-        return spec_of("gem", self)
+def focal_weight(logq: Float[Tensor, "*any"], gamma: float) -> Float[Tensor, "*any"]:
+    r"""The weight that gives the gradient of :math:`-(1-q)^\gamma \log q`: 0 at q = 1 and 1 at q = 0."""
+    if gamma == 0:
+        return torch.ones_like(logq)
+    log_rest = torch.log(-torch.expm1(logq))  # log(1 - q), accurate near q = 1
+    # q log q is 0 at q = 0, where log q is -inf.
+    surprise = -torch.where(logq.isinf(), 0.0, logq) * logq.exp()
+    # As printed the second term is gamma q (1-q)^(gamma-1) (-log q). At q = 1 and gamma < 1 that is inf * 0, whose limit is 0.
+    second = torch.where(surprise == 0, 0.0, gamma * surprise * ((gamma - 1) * log_rest).exp())
+    return (gamma * log_rest).exp() + second
 
 
 @dataclass(frozen=True, kw_only=True)
-class TOFU(Bounded):
+class Focal(Bounded):
+    r"""Focal loss (Lin et al., 2017), :math:`-(1-q)^\gamma \log q`, as the weight with the same gradient.
+
+    .. math::  w_l = (1-\bar q)^\gamma - \gamma\, \bar q\, (1-\bar q)^{\gamma-1} \log \bar q
+
+    ``gamma = 0`` is NLL. It flattens P among likely tokens and sharpens it among rare ones (:func:`widen.theory.optima.focal`).
+
+    Examples:
+      >>> Focal(gamma=2).weigh(Rows(torch.tensor([0.25, 1.0]).log())).round(decimals=4)
+      tensor([1.0824, 0.0000])
+    """
+
+    spec_name: ClassVar[str] = "focal"
+    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
+    gamma: float = 2.0
+
+    def __post_init__(self) -> None:
+        check(self, "gamma", 0.0, math.inf)
+        super().__post_init__()
+
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
+        """The derivative of the focal loss over that of NLL."""
+        return self.bounded(focal_weight(rows.logq, self.gamma))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TOFU(Focal):
     r"""Tempered focal loss (2026): focal loss's weight times GEM's residual. Not the unlearning benchmark of that name.
 
     .. math::  w_l = w_{\mathrm{focal}}(\bar q), \qquad \text{residual} = \mathrm{softmax}(z/\beta) - \mathrm{onehot}
 
-    ``gamma = 0`` is GEM, ``beta = 1`` is focal loss. At the optimum :math:`q^{1/\beta} \propto P\, w(q)`
+    ``beta`` in (0, 1]. ``gamma = 0`` is GEM, ``beta = 1`` is focal loss. At the optimum :math:`q^{1/\beta} \propto P\, w(q)`
     (:func:`widen.theory.optima.tofu`).
-
-    Args:
-      gamma: exponent of the focal weight, at least 0.
-      beta: temperature of the residual, in (0, 1].
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
+    spec_name: ClassVar[str] = "tofu"
     gamma: float = 3.0
     beta: float = 0.8
 
     def __post_init__(self) -> None:
-        check(self, "gamma", 0.0, math.inf)
         check(self, "beta", 0.0, 1.0, allow_high=True)
         if self.beta == 0:
             raise ValueError("TOFU: beta=0 divides the logits by 0; legal: 0 < beta <= 1")
@@ -92,10 +108,3 @@ class TOFU(Bounded):
     def residual(self) -> Residual:  # type: ignore[override]  # depends on a field here
         """softmax(z / beta) - onehot."""
         return Residual(tau=self.beta)
-
-    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """The focal weight of the probability at temperature 1."""
-        return self.bounded(focal_weight(rows.logq, self.gamma))
-
-    def __str__(self) -> str:
-        return spec_of("tofu", self)

@@ -7,36 +7,20 @@ Shapes: V tokens. Every function takes probabilities ``p`` (V,) and returns the 
 except under label smoothing and the entropy bonus.
 """
 
-from .paper import (
-    cdiv,
-    gold,
-    lambda_pr,
-    lambda_pr_is_unique,
-    lambda_pr_threshold,
-    nll,
-    tailr,
-    trunc,
-    truncr,
-    truncr_threshold,
-)
-from .rivals import dco, eaft, entropy, focal, gem, smooth, tofu
-
-__all__ = [
-    "cdiv",
-    "dco",
-    "eaft",
-    "entropy",
-    "focal",
-    "gem",
-    "gold",
-    "lambda_pr",
-    "lambda_pr_is_unique",
-    "lambda_pr_threshold",
-    "nll",
-    "smooth",
-    "tailr",
-    "tofu",
-    "trunc",
-    "truncr",
-    "truncr_threshold",
-]
+from .paper import cdiv as cdiv
+from .paper import gold as gold
+from .paper import lambda_pr as lambda_pr
+from .paper import lambda_pr_is_unique as lambda_pr_is_unique
+from .paper import lambda_pr_threshold as lambda_pr_threshold
+from .paper import nll as nll
+from .paper import tailr as tailr
+from .paper import trunc as trunc
+from .paper import truncr as truncr
+from .paper import truncr_threshold as truncr_threshold
+from .rivals import dco as dco
+from .rivals import eaft as eaft
+from .rivals import entropy as entropy
+from .rivals import focal as focal
+from .rivals import gem as gem
+from .rivals import smooth as smooth
+from .rivals import tofu as tofu

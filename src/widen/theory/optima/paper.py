@@ -1,7 +1,5 @@
 r"""What the paper's losses converge to on one context (sections 5.2 to 5.4).
 
-Only NLL stops at P. The others trade one end of the PR-curve for the other, and these functions say by how much.
-
 Shapes: V tokens. Every function takes probabilities ``p`` (V,) and returns the optimum (V,); tokens with p = 0 get 0.
 """
 
@@ -15,48 +13,32 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from ..checks import Array, as_masses, check
-from ..temperature import tempered
+from ..steps import tempered
 
 
 def nll(p: ArrayLike) -> Array:
     """NLL: P itself."""
-    return as_masses(p, name="p").copy()
+    return as_masses(p, "p").copy()
 
 
 def gold(p: ArrayLike) -> Array:
-    """GOLD with weight q^(1/2) (eq. ``eq:gold``): Q ∝ P², c-Div at alpha = 1/2.
-
-    Examples:
-      >>> gold([0.75, 0.25]).round(6).tolist()
-      [0.9, 0.1]
-    """
+    """GOLD with weight q^(1/2) (eq. ``eq:gold``): Q ∝ P², c-Div at alpha = 1/2."""
     return cdiv(p, alpha=0.5)
 
 
 def cdiv(p: ArrayLike, *, alpha: float, cap: float = math.inf) -> Array:
-    r"""c-Div (theorem ``theorem:tsallis``): the escort law, Q ∝ P^(1/alpha).
+    r"""c-Div (theorem ``theorem:tsallis``), weight :math:`\min(q^{1-\alpha}, \text{cap})`: the escort law, Q ∝ P^(1/alpha).
 
-    Weight :math:`\min(q^{1-\alpha}, \text{cap})`.
-
-    So training with c-Div and decoding at temperature t is NLL decoded at alpha t, and t = 1/alpha gives P back. alpha
-    = 0 (weight q) is the limit, uniform on the most probable tokens. With a cap, :math:`q_i = \min((P_i/c)^{1/\alpha},
-    \text{cap}\, P_i/c)`: rare tokens are treated as NLL treats them.
-
-    Args:
-      p: probabilities, (V,).
-      alpha: order of the divergence, in [0, inf).
-      cap: largest weight, above 0.
+    Decoded at temperature t it is NLL decoded at alpha t; t = 1/alpha gives P. alpha = 0 is uniform on the most probable
+    tokens. With a cap, :math:`q_i = \min((P_i/c)^{1/\alpha}, \text{cap}\, P_i/c)`: rare tokens are treated as by NLL.
 
     Examples:
       >>> cdiv([0.64, 0.36], alpha=2.0).round(4).tolist()
       [0.5714, 0.4286]
-
-    Paper note: the appendix says that the alpha-divergence between P and Q is minimised, whose minimum is Q = P; the
-    proof holds for the one-hot proxy only, and averaged over P its minimum is the escort law.
     """
-    mass = as_masses(p, name="p")
-    check(0 <= alpha < math.inf, name="alpha", value=alpha, legal="in [0, inf)")
-    check(cap > 0, name="cap", value=cap, legal="above 0")
+    mass = as_masses(p, "p")
+    check(0 <= alpha < math.inf, "alpha", alpha, "in [0, inf)")
+    check(cap > 0, "cap", cap, "above 0")
     if alpha == 0 or math.isinf(cap):
         return tempered(mass, alpha)
     with np.errstate(divide="ignore"):
@@ -73,23 +55,13 @@ def cdiv(p: ArrayLike, *, alpha: float, cap: float = math.inf) -> Array:
 
 
 def tailr(p: ArrayLike, *, gamma: float) -> Array:
-    r"""TaiLr (prop. ``prop:tailr``): water-filling that drops the least probable tokens.
-
-    Weight q / (gamma + (1-gamma) q).
+    r"""TaiLr (prop. ``prop:tailr``), weight q / (gamma + (1-gamma) q): water-filling, 0 for the least probable tokens.
 
     On the active set A, the largest m tokens with :math:`p_m (1 - \gamma + m\gamma) > \gamma P(A)`, :math:`q_i = [p_i
-    (1 - \gamma + m\gamma)/P(A) - \gamma] / (1 - \gamma)`; 0 elsewhere. gamma = 0 is NLL, gamma = 1 the most probable
-    token.
-
-    Examples:
-      >>> tailr([0.5, 0.25, 0.12, 0.08, 0.05], gamma=0.2).round(6).tolist()
-      [0.75, 0.25, 0.0, 0.0, 0.0]
-
-    Paper note: the proposition prints m = V, which is negative for any token with P(x) < gamma/(1 - gamma + V gamma),
-    P(x) = 0 among them; and a token gains iff P(x) > P(A)/m, not 1/V.
+    (1 - \gamma + m\gamma)/P(A) - \gamma] / (1 - \gamma)`. gamma = 0 is NLL, gamma = 1 the most probable token.
     """
-    mass = as_masses(p, name="p")
-    check(0 <= gamma <= 1, name="gamma", value=gamma, legal="in [0, 1]")
+    mass = as_masses(p, "p")
+    check(0 <= gamma <= 1, "gamma", gamma, "in [0, 1]")
     if gamma == 1:
         return tempered(mass, 0.0)
     down = np.sort(mass)[::-1]
@@ -108,23 +80,10 @@ def lambda_pr_threshold(lam: float, length: int, gamma: float) -> float:
     .. math::  \delta = s\gamma / (1 - (1-\gamma) s), \qquad s = \lambda^{1/L}
 
     Above it a token is not trained. gamma = 0 gives 0 for lam < 1: nothing trains.
-
-    Args:
-      lam: in (0, inf); the paper's losses use lam ≤ 1.
-      length: L, number of target tokens of the sequence.
-      gamma: of the proxy, in [0, 1].
-
-    Examples:
-      >>> round(lambda_pr_threshold(0.1, 8, 0.01), 7)
-      0.0291103
-
-    Paper note: for lam > 1 the printed form can be negative and would stop all training; it is then inf (no
-    threshold). Computed as gamma / (gamma + expm1(-log(lam)/L)): the printed form loses 8 digits near lam = 1, and
-    rounds to less than 1 at it.
     """
-    check(0 < lam < math.inf, name="lam", value=lam, legal="in (0, inf)")
-    check(length >= 1, name="length", value=length, legal="at least 1")
-    check(0 <= gamma <= 1, name="gamma", value=gamma, legal="in [0, 1]")
+    check(0 < lam < math.inf, "lam", lam, "in (0, inf)")
+    check(length >= 1, "length", length, "at least 1")
+    check(0 <= gamma <= 1, "gamma", gamma, "in [0, 1]")
     if lam == 1:
         return 1.0
     growth = math.expm1(-math.log(lam) / length)
@@ -136,15 +95,11 @@ def lambda_pr_is_unique(lam: float, length: int, gamma: float, *, support: int) 
 
     .. math::  \gamma (|Supp| - 1) \ge \lambda^{-1/L} - 1
 
-    Otherwise every q with all its support at or above the threshold is stationary, and training keeps what it started
-    from. On a context with one acceptable token that is so for every lam < 1.
-
-    Examples:
-      >>> lambda_pr_is_unique(0.1, 8, 0.1, support=5), lambda_pr_is_unique(0.1, 8, 0.1, support=4)
-      (True, False)
+    Otherwise every q with all its support at or above the threshold is stationary, and training keeps its start. With
+    one acceptable token that holds for every lam < 1.
     """
     lambda_pr_threshold(lam, length, gamma)  # refuses what is illegal
-    check(support >= 1, name="support", value=support, legal="at least 1")
+    check(support >= 1, "support", support, "at least 1")
     return gamma * (support - 1) >= math.expm1(-math.log(lam) / length)
 
 
@@ -153,24 +108,12 @@ def lambda_pr(p: ArrayLike, *, threshold: float, gamma: float) -> Array:
 
     .. math::  q_i = \min(\delta, \max(0, p_i/\kappa - \gamma/(1-\gamma)))
 
-    ``threshold`` ≥ 1 is TaiLr. Refused when |Supp(P)| times the threshold is below 1: then the optimum is not one law
-    but a set (:func:`lambda_pr_is_unique`). At gamma = 1 tokens of equal probability are filled in index order.
-
-    Args:
-      p: probabilities, (V,).
-      threshold: delta, above 0, from :func:`lambda_pr_threshold`.
-      gamma: of the proxy, in [0, 1].
-
-    Examples:
-      >>> lambda_pr([0.5, 0.25, 0.12, 0.08, 0.05], threshold=0.4, gamma=0.5).round(6).tolist()
-      [0.4, 0.4, 0.2, 0.0, 0.0]
-
-    Paper note: the loss is said to keep likelihoods below delta; it stops training above it, so an initial q above
-    delta stays there when the optimum is a set.
+    ``threshold`` is delta from :func:`lambda_pr_threshold`; from 1 on this is TaiLr. Refused if |Supp(P)| times the
+    threshold is below 1: the optimum is then a set (:func:`lambda_pr_is_unique`). At gamma = 1 ties are filled in order.
     """
-    mass = as_masses(p, name="p")
-    check(0 <= gamma <= 1, name="gamma", value=gamma, legal="in [0, 1]")
-    check(threshold > 0, name="threshold", value=threshold, legal="above 0")
+    mass = as_masses(p, "p")
+    check(0 <= gamma <= 1, "gamma", gamma, "in [0, 1]")
+    check(threshold > 0, "threshold", threshold, "above 0")
     if threshold >= 1:
         return tailr(mass, gamma=gamma)
     support = int((mass > 0).sum())
@@ -191,17 +134,11 @@ def lambda_pr(p: ArrayLike, *, threshold: float, gamma: float) -> Array:
 def trunc(p: ArrayLike, *, drop: float) -> Array:
     r"""Trunc (prop. ``prop:trunc``): P on its most probable part of mass 1 - drop, renormalised.
 
-    The token at the boundary is kept in part.
-
-    The law of least entropy with :math:`Q \le P / (1 - \Delta)`. Any P(·|X) with P(X) = 1 - drop is stationary; this
-    one is the best, and the one reached from P. Tokens of equal probability at the boundary are kept in index order.
-
-    Examples:
-      >>> trunc([0.4, 0.3, 0.2, 0.1], drop=0.5).round(6).tolist()
-      [0.8, 0.2, 0.0, 0.0]
+    The law of least entropy with :math:`Q \le P / (1 - \Delta)`; the token at the boundary is kept in part. Any P(·|X)
+    with P(X) = 1 - drop is stationary; this one is the best, and the one reached from P.
     """
-    mass = as_masses(p, name="p")
-    check(0 <= drop < 1, name="drop", value=drop, legal="in [0, 1)")
+    mass = as_masses(p, "p")
+    check(0 <= drop < 1, "drop", drop, "in [0, 1)")
     return _filled(mass, mass / (1 - drop))
 
 
@@ -210,24 +147,16 @@ def truncr(p: ArrayLike, *, drop: float) -> Array:
 
     .. math::  Q = \min(\delta, P/(1-\Delta))
 
-    The law of greatest entropy with :math:`Q \le P / (1 - \Delta)`, that is the optimum of the CVaR of the NLL.
-
-    Examples:
-      >>> truncr([0.5, 0.25, 0.12, 0.08, 0.05], drop=0.25).round(6).tolist()
-      [0.333333, 0.333333, 0.16, 0.106667, 0.066667]
-
-    Paper note: the lemma fixes gamma through a quantile equation that usually has no solution on atoms, or many; and
-    as literal minimisation it is false. What detached weights with a rolling quantile converge to is the lemma's shape
-    with gamma = 1/(1 - drop).
+    The law of greatest entropy with :math:`Q \le P / (1 - \Delta)`: the optimum of the CVaR of the NLL.
     """
-    mass = as_masses(p, name="p")
+    mass = as_masses(p, "p")
     return np.minimum(truncr_threshold(mass, drop=drop), mass / (1 - drop))
 
 
 def truncr_threshold(p: ArrayLike, *, drop: float) -> float:
     """delta of TruncR's optimum: the level at which ``min(delta, P/(1-drop))`` sums to 1 (its largest probability)."""
-    mass = as_masses(p, name="p")
-    check(0 <= drop < 1, name="drop", value=drop, legal="in [0, 1)")
+    mass = as_masses(p, "p")
+    check(0 <= drop < 1, "drop", drop, "in [0, 1)")
     up = np.sort(mass / (1 - drop))
     below = np.concatenate([[0.0], np.cumsum(up)[:-1]])
     level = (1.0 - below) / np.arange(up.size, 0, -1)  # the k smallest keep their value, the others share the rest

@@ -1,8 +1,7 @@
 r"""What other people's losses converge to on one context.
 
-Each loss is described by its gradient with respect to the logits z, for the target y: a weight times a residual.
-Averaged over P, the gradient vanishes at one law. GEM, and TOFU at gamma = 0, end at a power of P: decoding decides
-the same thing. EAFT ends at P. The others end at laws that no temperature gives.
+Each loss is given by its gradient in the logits z for the target y, a weight times a residual. GEM, and TOFU at gamma =
+0, end at a power of P, as decoding at a temperature does. EAFT ends at P. The others end at laws that no temperature gives.
 
 Shapes: V tokens. Every function takes probabilities ``p`` (V,) and returns the optimum (V,).
 """
@@ -18,7 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import wrightomega
 
 from ..checks import Array, as_masses, check
-from ..temperature import tempered
+from ..steps import tempered
 
 
 def gem(p: ArrayLike, *, beta: float) -> Array:
@@ -28,16 +27,12 @@ def gem(p: ArrayLike, *, beta: float) -> Array:
 
     The same law as :func:`cdiv` at alpha = 1/beta. beta = 1 is NLL; beta -> 0 tends to the uniform law on the support.
 
-    Args:
-      p: probabilities, (V,).
-      beta: temperature of the residual, in (0, inf); below 1 flattens.
-
     Examples:
       >>> gem([0.64, 0.36], beta=0.5).round(4).tolist()
       [0.5714, 0.4286]
     """
-    mass = as_masses(p, name="p")
-    check(0 < beta < math.inf, name="beta", value=beta, legal="in (0, inf)")
+    mass = as_masses(p, "p")
+    check(0 < beta < math.inf, "beta", beta, "in (0, inf)")
     return tempered(mass, 1.0 / beta)
 
 
@@ -47,20 +42,11 @@ def tofu(p: ArrayLike, *, gamma: float, beta: float) -> Array:
     .. math::  \nabla_z = w(q_y) (\mathrm{softmax}(z/\beta) - \mathrm{onehot}(y)), \qquad
                w(q) = (1-q)^\gamma - \gamma q (1-q)^{\gamma-1} \log q
 
-    gamma = 0 is :func:`gem`, beta = 1 is :func:`focal`.
-
-    Args:
-      p: probabilities, (V,).
-      gamma: exponent of the focal weight, in [0, inf).
-      beta: temperature of the residual, in (0, 1]. Above 1 the solution need not be unique.
-
-    Examples:
-      >>> tofu([0.7, 0.2, 0.1], gamma=3.0, beta=0.8).round(4).tolist()
-      [0.4792, 0.3064, 0.2144]
+    gamma = 0 is :func:`gem`, beta = 1 is :func:`focal`. Above beta = 1 the solution need not be unique; it is refused.
     """
-    mass = as_masses(p, name="p")
-    check(0 <= gamma < math.inf, name="gamma", value=gamma, legal="in [0, inf)")
-    check(0 < beta <= 1, name="beta", value=beta, legal="in (0, 1]")
+    mass = as_masses(p, "p")
+    check(0 <= gamma < math.inf, "gamma", gamma, "in [0, inf)")
+    check(0 < beta <= 1, "beta", beta, "in (0, 1]")
     if gamma == 0:
         return gem(mass, beta=beta)
 
@@ -74,18 +60,9 @@ def tofu(p: ArrayLike, *, gamma: float, beta: float) -> Array:
 def focal(p: ArrayLike, *, gamma: float) -> Array:
     r"""Focal loss, -(1-q)^gamma log q: Q ∝ P w(Q).
 
-    The weight w is that of :func:`tofu`. It does not fall everywhere: it rises from w(0) = 1 to a peak where
-    -(1 - gamma q) log q = 2 (1 - q), at q = .10 for gamma = 2, and falls from there to 0. So focal loss flattens P among
-    tokens above the peak and *sharpens* it among tokens below. gamma = 0 is NLL; gamma -> inf tends to the uniform law
-    on the support.
-
-    Args:
-      p: probabilities, (V,).
-      gamma: exponent, in [0, inf).
-
-    Examples:
-      >>> focal([0.7, 0.2, 0.1], gamma=2.0).round(4).tolist()
-      [0.5352, 0.2927, 0.1721]
+    The weight w, that of :func:`tofu`, rises from w(0) = 1 to a peak where -(1 - gamma q) log q = 2 (1 - q), at q = .10
+    for gamma = 2, and falls to 0. So focal loss flattens P above the peak and *sharpens* it below. gamma = 0 is NLL;
+    gamma -> inf tends to the uniform law on the support.
     """
     return tofu(p, gamma=gamma, beta=1.0)
 
@@ -96,19 +73,11 @@ def dco(p: ArrayLike, *, n: float) -> Array:
     .. math::  \nabla_z = F(q_y) (\mathrm{softmax}(z) - \mathrm{onehot}(y)), \qquad
                F(q) = \frac{n q (1-q)^{n-1}}{1 - (1-q)^n}
 
-    ``p`` lists answers here, not tokens. The weight F falls off around q = 1/n, a soft form of TruncR's threshold.
-    n = 1 is NLL; n -> inf tends to the uniform law on the support.
-
-    Args:
-      p: probabilities, (V,).
-      n: number of samples of which one should be right, in [1, inf).
-
-    Examples:
-      >>> dco([0.7, 0.2, 0.1], n=8).round(4).tolist()
-      [0.4275, 0.3188, 0.2537]
+    ``p`` lists answers here, not tokens, and n ≥ 1 is the number of samples of which one should be right. F falls around
+    q = 1/n, like a soft TruncR. n = 1 is NLL; n -> inf tends to the uniform law on the support.
     """
-    mass = as_masses(p, name="p")
-    check(1 <= n < math.inf, name="n", value=n, legal="in [1, inf)")
+    mass = as_masses(p, "p")
+    check(1 <= n < math.inf, "n", n, "in [1, inf)")
     if n == 1:
         return mass.copy()
 
@@ -123,19 +92,10 @@ def smooth(p: ArrayLike, *, eps: float) -> Array:
 
     .. math::  \nabla_z = \mathrm{softmax}(z) - (1-\epsilon) \mathrm{onehot}(y) - \epsilon/V
 
-    Tokens off the support get eps/V each. Truncation can remove them; temperature cannot. eps = 0 is NLL, eps = 1 is
-    uniform on all V tokens.
-
-    Args:
-      p: probabilities, (V,).
-      eps: mass spread over the vocabulary, in [0, 1].
-
-    Examples:
-      >>> smooth([0.75, 0.25, 0.0, 0.0], eps=0.2).round(4).tolist()
-      [0.65, 0.25, 0.05, 0.05]
+    Tokens off the support get eps/V each: truncation can remove them, temperature cannot. eps = 0 is NLL.
     """
-    mass = as_masses(p, name="p")
-    check(0 <= eps <= 1, name="eps", value=eps, legal="in [0, 1]")
+    mass = as_masses(p, "p")
+    check(0 <= eps <= 1, "eps", eps, "in [0, 1]")
     return np.asarray((1 - eps) * mass + eps / mass.size)
 
 
@@ -144,19 +104,11 @@ def entropy(p: ArrayLike, *, bonus: float) -> Array:
 
     .. math::  \nabla_z = \mathrm{softmax}(z) - \mathrm{onehot}(y) + \text{bonus}\; q (\log q + H)
 
-    A token off the support gets :math:`e^{-1/\text{bonus} - H}`: as little as the bonus is small, but not 0. bonus = 0
-    is NLL; bonus -> inf tends to the uniform law on all V tokens.
-
-    Args:
-      p: probabilities, (V,).
-      bonus: weight of the entropy, in [0, inf).
-
-    Examples:
-      >>> entropy([0.7, 0.2, 0.1, 0.0], bonus=0.5).round(4).tolist()
-      [0.5568, 0.2394, 0.1588, 0.045]
+    A token off the support gets :math:`e^{-1/\text{bonus} - H} > 0`. bonus = 0 is NLL; bonus -> inf tends to the uniform
+    law on all V tokens.
     """
-    mass = as_masses(p, name="p")
-    check(0 <= bonus < math.inf, name="bonus", value=bonus, legal="in [0, inf)")
+    mass = as_masses(p, "p")
+    check(0 <= bonus < math.inf, "bonus", bonus, "in [0, inf)")
     if bonus < 1e-12:  # within 1e-10 of P; multiplier/bonus would lose all digits of P
         return mass.copy()
 
@@ -180,10 +132,9 @@ def eaft(p: ArrayLike) -> Array:
 
     .. math::  \nabla_z = w(H) (\mathrm{softmax}(z) - \mathrm{onehot}(y))
 
-    The weight, a function of the entropy H of the model's law, decides how fast each context is learned, not what is
-    learned there.
+    The weight decides how fast a context is learned, not what is learned there.
     """
-    return as_masses(p, name="p").copy()
+    return as_masses(p, "p").copy()
 
 
 def _balanced(mass: Array, log_level: Callable[[Array, Array], Array]) -> Array:
