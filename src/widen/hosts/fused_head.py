@@ -19,11 +19,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from widen.data.targets import Sequences
+from widen.data.targets import Sequences, read_sequences
 from widen.head import HeadLoss, HostCopy
+from widen.losses import NLL
 from widen.train.objective import Objective
 
-__all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm"]
+__all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm", "target_logq"]
 
 _KEYWORD = "widen_request"
 _NOT_FOR_THE_BACKBONE = ("labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "skip_logits")
@@ -129,6 +130,14 @@ def ask(model: Any, inputs: dict[str, Any], request: Request) -> Reply:
             "made (a fused cross entropy, another patch); it would have trained on its own loss"
         )
     return answer
+
+
+def target_logq(model: Any, inputs: dict[str, Any], labels: Tensor) -> Float[Tensor, "B C"]:
+    """Log-probability of the token after each place by the fused head; 0 where no target follows."""
+    request = Request(Objective(NLL()), read_sequences({"labels": labels}), 1.0)
+    ask(model, inputs, request)
+    assert request.seen is not None
+    return request.seen.logq_N.view_as(labels)
 
 
 def _teach(head: nn.Module) -> None:

@@ -12,11 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from widen.data.targets import read_sequences
-from widen.losses import NLL
-from widen.train.objective import Objective
-
-from .fused_head import Request, ask
+from .fused_head import target_logq
 
 __all__ = ["check_head", "through_our_head"]
 
@@ -25,8 +21,12 @@ _PLACES = 16  # tokens compared; a forward of this length costs nothing
 
 @torch.no_grad()
 def check_head(
-    model: Any, inputs: dict[str, Any], through_head: Callable[[Any, Tensor], Float[Tensor, " N"]], *, half: torch.dtype | None
-) -> None:  # fmt: skip
+    model: Any,
+    inputs: dict[str, Any],
+    *,
+    half: torch.dtype | None,
+    through_head: Callable[[Any, Tensor], Float[Tensor, " N"]] | None = None,
+) -> None:
     """Compare the fused head's log-probabilities with those of the model's own logits on a few tokens; refuse what does more.
 
     One short forward each way, on every rank alike. The difference is measured against the spread of the logits, since what a
@@ -35,8 +35,8 @@ def check_head(
 
     Args:
       inputs: a batch; its first tokens are taken.
-      through_head: log q of each token after the first, by the fused head.
       half: the dtype of mixed precision, or None.
+      through_head: log q of each token after the first by the fused head; None takes ours.
     """
     if inputs.get("input_ids") is None:
         raise ValueError(
@@ -48,7 +48,7 @@ def check_head(
     training = model.training
     model.eval()
     try:
-        ours_N = through_head(model, tokens_1C).float()
+        ours_N = (through_head or through_our_head)(model, tokens_1C).float()
         logits = model(input_ids=tokens_1C, use_cache=False).logits[0, :-1]
     finally:
         model.train(training)
@@ -70,8 +70,4 @@ def check_head(
 
 def through_our_head(model: Any, tokens_1C: Int[Tensor, "1 C"]) -> Float[Tensor, " N"]:
     """Log q of each token after the first, as the Transformers trainer computes it."""
-    sequences = read_sequences({"labels": tokens_1C})
-    request = Request(Objective(NLL()), sequences, float(tokens_1C.shape[1] - 1))
-    ask(model, {"input_ids": tokens_1C}, request)
-    assert request.seen is not None
-    return request.seen.logq_N[:-1]
+    return target_logq(model, {"input_ids": tokens_1C}, tokens_1C)[0, :-1]

@@ -115,7 +115,7 @@ class WeightedLoss(_Host):
             key: value for key, value in inputs.items() if key not in self._columns
         }  # the model takes none of them
         if not self._head_is_checked:
-            check_head(model, inputs, self._through_head, half=_half(self.args))
+            check_head(model, inputs, half=_half(self.args), through_head=self._through_head)
             self._head_is_checked = True
         if not model.training:
             return super().compute_loss(self._watched(model, inputs), inputs, **kwargs)

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Example", "Task", "number_of", "text_of", "texts_of"]
+__all__ = ["LOSS_WEIGHTS", "Example", "Task", "number_of", "text_of", "texts_of", "weights_of"]
+
+LOSS_WEIGHTS = "loss_weights"
+"""The field of a record that says how much its completion counts in training; every task may have it."""
 
 
 class Example(NamedTuple):
@@ -16,11 +19,14 @@ class Example(NamedTuple):
       prompt: what the model is given; "" continues its first token.
       completion: what it should write; "" where the data set has no answer (good for sampling, not for training).
       facts: what a judge needs: ``{"answer": 3.5}``, ``{"tests": [...], "setup": ""}``, ``{"inputs": [...], "outputs": [...]}`` or nothing.
+      loss_weights: the field ``loss_weights`` of the record: one number for all tokens of the completion, or one per token of the completion,
+        the end token last; None where the record has no such field.
     """
 
     prompt: str
     completion: str
     facts: Mapping[str, Any]
+    loss_weights: float | tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +126,21 @@ def number_of(value: Any, name: str) -> float:
     if found != found or found in (float("inf"), float("-inf")):
         raise ValueError(f"{name!r} must be a finite number, got {value!r}")
     return found
+
+
+def weights_of(record: Mapping[str, Any]) -> float | tuple[float, ...] | None:
+    """The ``loss_weights`` of a record: None, one number, or several; refused where one is negative or not finite.
+
+    >>> weights_of({"prompt": "a"}), weights_of({"loss_weights": 2}), weights_of({"loss_weights": [0, 1.5]})
+    (None, 2.0, (0.0, 1.5))
+    """
+    given = record.get(LOSS_WEIGHTS)
+    if given is None:
+        return None
+    numbers = tuple(number_of(one, LOSS_WEIGHTS) for one in (given if isinstance(given, (list, tuple)) else [given]))
+    if any(number < 0 for number in numbers):
+        raise ValueError(f"{LOSS_WEIGHTS!r} must be at least 0, got {min(numbers):g}")
+    return numbers if isinstance(given, (list, tuple)) else numbers[0]
 
 
 def _missing(record: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -11,8 +11,8 @@ from .definition import Example, Task, text_of
 def example(record: Mapping[str, Any]) -> Example:
     """Both as they stand: not a blank is added or taken away between them.
 
-    >>> example({"text": "Once."}), example({"prompt": "2 + 2 =", "completion": " 4"})
-    (Example(prompt='', completion='Once.', facts={}), Example(prompt='2 + 2 =', completion=' 4', facts={}))
+    >>> example({"text": "Once."})[:2], example({"prompt": "2 + 2 =", "completion": " 4"})[:2]
+    (('', 'Once.'), ('2 + 2 =', ' 4'))
     """
     if not {"prompt", "completion", "text"} & set(record):
         raise ValueError(

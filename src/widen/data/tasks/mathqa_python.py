@@ -19,8 +19,8 @@ _NUMBERS = re.compile(r"(\s+n\d+ = \S+)+\s*$")
 def example(record: Mapping[str, Any]) -> Example:
     """``# question``, a line break, the program.
 
-    >>> example({"prompt": "# what is half of 5 ? n0 = 5.0", "code": "n0 = 5.0\\nanswer = n0 / 2.0", "answer": 2.5})
-    Example(prompt='# what is half of 5 ?\\n', completion='n0 = 5.0\\nanswer = n0 / 2.0', facts={'answer': 2.5})
+    >>> example({"prompt": "# what is half of 5 ? n0 = 5.0", "code": "n0 = 5.0\\nanswer = n0 / 2.0", "answer": 2.5})[:3]
+    ('# what is half of 5 ?\\n', 'n0 = 5.0\\nanswer = n0 / 2.0', {'answer': 2.5})
     """
     asked = text_of(record, "question", "prompt", "text")
     question = " ".join(_NUMBERS.sub("", asked).removeprefix("#").split())

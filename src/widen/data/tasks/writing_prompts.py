@@ -15,8 +15,8 @@ from .definition import Example, Task, text_of
 def example(record: Mapping[str, Any]) -> Example:
     """The prompt, an empty line, the story.
 
-    >>> example({"prompt": "A door appears.", "story": "I knocked."})
-    Example(prompt='A door appears.\\n\\n', completion='I knocked.', facts={})
+    >>> example({"prompt": "A door appears.", "story": "I knocked."})[:2]
+    ('A door appears.\\n\\n', 'I knocked.')
     """
     prompt = _lines(text_of(record, "prompt"))
     return Example(f"{prompt}\n\n", _lines(text_of(record, "story", empty=True, default="")), {})
