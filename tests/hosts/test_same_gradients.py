@@ -1,6 +1,7 @@
 """One optimizer step is one optimizer step: however its data is cut into micro-batches and packs, for every loss and both trainers."""
 
 import functools
+import re
 from functools import cache
 
 import pytest
@@ -9,7 +10,7 @@ import transformers
 from trainer_runs import EVERY_LOSS, WAYS, apart, rows, tiny_model, train, train_sft
 
 from widen.hosts.transformers import Trainer
-from widen.losses import CDiv, Rows, TokenWeight, parse
+from widen.losses import LOSSES, CDiv, Rows, TokenWeight, parse
 
 OTHER_WAYS = [way for way in WAYS if way != "4x1"]
 
@@ -27,10 +28,16 @@ def same_weights(a, b):
             torch.testing.assert_close(torch.tensor(left[key]), torch.tensor(right[key]), rtol=1e-3, atol=1e-4)
 
 
+def test_every_loss_of_the_catalogue_is_among_those_compared():
+    named = set(re.findall(r"[a-z_]+", re.sub(r"[:,]\w+=[\w.]+", "", " ".join(EVERY_LOSS))))
+    assert set(LOSSES) <= named | {"nll"}
+    assert any(loss.startswith("nll:steps=") for loss in EVERY_LOSS)
+
+
 @pytest.mark.parametrize("loss", EVERY_LOSS)
 def test_accumulated_and_packed_steps_have_the_gradient_of_the_whole_batch(loss):
     whole = reference(loss)
-    assert len(whole.gradients) == 5  # the last accumulation is incomplete
+    assert len(whole.gradients) == 4  # the last accumulation is incomplete
     if "trunc" in loss:  # some sequences are left out, and not all
         left_out = [max(w) == 0 for step in whole.weights for w in step.values()]
         assert 0 < sum(left_out) < len(left_out)

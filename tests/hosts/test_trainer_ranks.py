@@ -18,12 +18,15 @@ from trainer_runs import (
     WAYS,
     apart,
     evaluated,
+    pad,
     rows,
     tiny_model,
     train,
+    weighed,
     with_one_bad_row,
 )
 
+from widen.hosts.collate import WithColumns
 from widen.hosts.transformers import Trainer
 
 HERE = Path(__file__).parent
@@ -95,6 +98,12 @@ def check_log(found, expected):
 def test_the_mean_weight_is_that_of_all_ranks(ranks):
     whole = train(Trainer, WAYS["4x1"], loss="cdiv:alpha=1.4", weight_scale="mean_one")[0]
     assert apart(ranks[0]["mean_one", "cdiv:alpha=1.4"], whole.gradients) < 1e-5
+
+
+def test_weights_of_the_data_multiply_the_loss_on_ranks_too(ranks):
+    data = weighed(per_token=True)
+    whole = train(Trainer, WAYS["4x1"], loss="cdiv:alpha=1.4", data=data, collator=WithColumns(pad))[0]
+    assert apart(ranks[0]["weights of the data", "cdiv:alpha=1.4"], whole.gradients) < 1e-5
 
 
 def test_trl_under_fsdp2_is_right_where_the_norm_shares_the_heads_unit_and_refused_where_not(ranks):

@@ -4,9 +4,9 @@
   widen merge ./base runs/NLL --weights .3 .7 --out ./wise               a model and a fine-tuning of it; the result is a model folder
   widen merge runs/A runs/B runs/C --out runs/soup                       equal weights
 
-A model is a run folder, or a folder of transformers or PEFT with .safetensors. All must be of one architecture and size; fine-tunings of one
-model average best. If every model is a run, the result is a run folder with the first one's settings; else it is a model folder. Tokenizer and
-config come from the first. `widen sample` and `widen score` take the result.
+A model is a run folder, or a folder of transformers or PEFT with .safetensors. All must be of one architecture and size; fine-tunings of
+one model average best. If every model is a run, the result is a run folder with the first one's settings; else it is a model folder.
+Tokenizer and config come from the first. `widen sample` and `widen score` take the result.
 
 The running average of one training (--ema in `widen train`) is in RUN/checkpoint/average, which is a model folder.
 """
@@ -47,12 +47,12 @@ def main(options: argparse.Namespace) -> int:
     folders = [Path(resolved(str(model))) for model in models]
     runs = all(folder != model for folder, model in zip(folders, models, strict=True))
     target = options.out / "checkpoint" if runs else options.out
+    write_folder(target, lambda folder: average_folders(folders, weights, folder))
     if runs:
         made = {"of": [str(model) for model in models], "weights": weights}
         experiment = read_json(models[0] / "config.json")["experiment"]
         folder = RunFolder(options.out)
         folder.write(folder.path / "env.json", environment())
         folder.write(folder.config, {"experiment": experiment | {"name": f"average of {len(models)}"}, "merged": made})
-    write_folder(target, lambda folder: average_folders(folders, weights, folder))
     print(f"{'run' if runs else 'model'} folder: {options.out}")
     return 0

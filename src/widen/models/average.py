@@ -68,7 +68,7 @@ def average_folders(folders: Sequence[Path], weights: Sequence[float], out: Path
         first = folders[0]
         for file in sorted(first.glob("*.safetensors")):
             with safe_open(file, framework="pt") as given:
-                names = [name for name in given.keys() if all(name in store for store in stores)]
+                names = [name for name in given.keys() if all(name in store for store in stores)]  # noqa: SIM118
                 metadata = given.metadata()
             made = {name: _mean(name, stores, weights) for name in names}
             save_file(made, out / file.name, metadata=metadata)
@@ -111,7 +111,7 @@ def _tensors(folder: Path, opened: ExitStack) -> Mapping[str, Any]:
     if not files:
         raise ValueError(f"{folder} has no weights as .safetensors; save the model again with a newer transformers")
     stores = [opened.enter_context(safe_open(file, framework="pt")) for file in files]
-    return {name: store for store in stores for name in store.keys()}
+    return {name: store for store in stores for name in store.keys()}  # noqa: SIM118
 
 
 def _refuse_other_tensors(folders: Sequence[Path], stores: Sequence[Mapping[str, Any]], tied: bool) -> None:

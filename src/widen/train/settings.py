@@ -24,7 +24,7 @@ __all__ = ["AdamW", "Configuration", "Schedule", "Train", "ema_decay"]
 
 
 def ema_decay(ema: float, step: int) -> float:
-    """What the running average keeps of itself after step number ``step`` (from 0): less at the start, so that it leaves the first weights."""
+    """The share of itself that the running average keeps after step number ``step`` (from 0); less at the start."""
     return min(ema, (1 + step) / (10 + step))
 
 
@@ -174,8 +174,8 @@ class Configuration:
         missing = needs_of(parse(self.loss)).difference(COLUMNS, {LOSS_WEIGHTS})  # a misspelt loss is refused here too
         if missing:
             raise ValueError(
-                f"loss={self.loss!r} reads {', '.join(sorted(missing))}, which the data of a small model does not have; such a loss trains real "
-                "models (widen train --model NAME --reference NAME)"
+                f"loss={self.loss!r} reads {', '.join(sorted(missing))}, which the data of a small model does not have; such a loss "
+                "trains real models (widen train --model NAME --reference NAME)"
             )
 
     @property

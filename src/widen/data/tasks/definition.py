@@ -19,7 +19,7 @@ class Example(NamedTuple):
       prompt: what the model is given; "" continues its first token.
       completion: what it should write; "" where the data set has no answer (good for sampling, not for training).
       facts: what a judge needs: ``{"answer": 3.5}``, ``{"tests": [...], "setup": ""}``, ``{"inputs": [...], "outputs": [...]}`` or nothing.
-      loss_weights: the field ``loss_weights`` of the record: one number for all tokens of the completion, or one per token of the completion,
+      loss_weights: the field ``loss_weights`` of the record: one number for the whole completion, or one per token of the completion with
         the end token last; None where the record has no such field.
     """
 

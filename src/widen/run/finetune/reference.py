@@ -1,6 +1,6 @@
 """What a reference model says about the training data: computed once, kept in the run folder, read again when the run is resumed.
 
-reference/KEY/part-00000.safetensors ...    ref_logq of 1,024 examples each; KEY is a digest of the reference model, the data and the precision
+reference/KEY/part-00000.safetensors ...    ref_logq of 1,024 examples each; KEY: digest of reference, data and precision
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def reference_key(config: FineTune, data: TokenData) -> str | None:
 def with_reference(
     config: FineTune, data: TokenData, folder: Path, *, process: Process, device: Any, spread: bool
 ) -> TokenData:
-    """The training data with its column ``ref_logq``. Each process computes its share of the missing parts; with FSDP the first does it alone."""
+    """The training data with its column ``ref_logq``. Each process computes its share of the missing parts.
+
+    With FSDP the first process computes them all, since only it has the weights.
+    """
     from accelerate import PartialState
 
     place = folder / "reference" / str(reference_key(config, data))

@@ -50,10 +50,10 @@ class DataFacts:
 
 
 class TokenData:
-    """Tokenised examples as a data set for a trainer: ``input_ids`` and ``labels`` of each, and the `columns` of numbers that belong to tokens.
+    """Tokenised examples as a data set for a trainer: ``input_ids`` and ``labels`` of each, and ``columns``.
 
-    ``columns`` has one array per example, aligned with ``input_ids``: ``loss_weights`` where the data has them, ``ref_logq`` where a reference
-    model has read the data.
+    A column has one array per example, aligned with ``input_ids``: ``loss_weights`` where the data has them, ``ref_logq`` where a
+    reference model has read the data.
     """
 
     def __init__(self, encoded: Sequence[Encoded], *, left_out: int = 0) -> None:

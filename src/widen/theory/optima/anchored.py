@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import wrightomega
 
@@ -79,7 +79,7 @@ def asft(p: ArrayLike, *, ref: ArrayLike, kl: float) -> Array:
     return _spread(law(float(brentq(lambda x: float(law(x).sum()) - 1.0, low, high + 1e-9, xtol=1e-14))), seen)
 
 
-def _both(p: ArrayLike, ref: ArrayLike) -> tuple[Array, Array, Array]:
+def _both(p: ArrayLike, ref: ArrayLike) -> tuple[Array, Array, NDArray[np.bool_]]:
     """P, the reference on the support of P, and that support."""
     mass, r = as_masses(p, name="p"), as_masses(ref, name="ref")
     check(r.shape == mass.shape, name="ref", value=f"{r.size} tokens", legal=f"as many as p, {mass.size}")
@@ -88,7 +88,7 @@ def _both(p: ArrayLike, ref: ArrayLike) -> tuple[Array, Array, Array]:
     return mass, r[seen], seen
 
 
-def _spread(q: Array, seen: Array) -> Array:
+def _spread(q: Array, seen: NDArray[np.bool_]) -> Array:
     out = np.zeros(seen.size)
     out[seen] = q / q.sum()
     return out
