@@ -139,15 +139,6 @@ def test_a_balancing_loss_of_experts(tmp_path):
         make(tmp_path, model=model)
 
 
-def test_a_balancing_loss_of_experts_in_trl_with_a_loss_that_needs_our_head():
-    from widen.hosts.trl import SFTTrainer
-
-    model = tiny_model()
-    model.config.output_router_logits = True
-    with pytest.raises(ValueError, match=r"loss='gem:beta=0.7' goes through widen's own head.*load-balancing loss"):
-        train_sft(SFTTrainer, WAYS["4x1"], loss="gem:beta=0.7", model=model)
-
-
 def test_a_model_without_a_linear_head(tmp_path):
     with pytest.raises(ValueError, match=r"no causal language model with an lm_head"):
         make(tmp_path, model=tiny_seq2seq())

@@ -37,7 +37,7 @@ def test_every_loss_of_the_catalogue_is_among_those_compared():
 @pytest.mark.parametrize("loss", EVERY_LOSS)
 def test_accumulated_and_packed_steps_have_the_gradient_of_the_whole_batch(loss):
     whole = reference(loss)
-    assert len(whole.gradients) == 4  # the last accumulation is incomplete
+    assert len(whole.gradients) == 5  # the last accumulation is incomplete
     if "trunc" in loss:  # some sequences are left out, and not all
         left_out = [max(w) == 0 for step in whole.weights for w in step.values()]
         assert 0 < sum(left_out) < len(left_out)
@@ -173,6 +173,25 @@ def capped():
 def scaled():
     torch.manual_seed(0)
     return transformers.GraniteForCausalLM(transformers.GraniteConfig(**SHAPE, logits_scaling=0.2))
+
+
+def experts():
+    torch.manual_seed(0)
+    shape = SHAPE | {"num_local_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.5}
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(**shape, output_router_logits=True))
+
+
+def test_trl_adds_the_balancing_loss_of_experts_to_any_loss():
+    import trl
+
+    from widen.hosts.trl import SFTTrainer
+
+    host, trainer = train_sft(trl.SFTTrainer, WAYS["1x4"], model=experts())
+    for loss in ("nll", "gem:beta=1"):
+        here, ours = train_sft(SFTTrainer, WAYS["1x4"], model=experts(), loss=loss)
+        assert apart(here.gradients, host.gradients) < 1e-5
+        assert logged(ours, "aux_loss") == pytest.approx(logged(trainer, "aux_loss"), rel=1e-5)
+    assert min(logged(trainer, "aux_loss")) > 1
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,12 @@ WAYS = {  # rows a device takes at once, accumulation, packed
     "packed 4x1": (4, 1, True),
     "packed 2x2": (2, 2, True),
 }
-RANK_WAYS = {"2 ranks": (1, 2, False), "2 ranks, packed": (1, 2, True)}
+RANK_ROWS = 10  # three steps on two ranks, the last one incomplete
+
+
+def rank_ways(loss):
+    """How two ranks run a loss: padded, and one of three other ways in turn."""
+    return "2 ranks", ("2 ranks, packed", "fsdp2", "trl")[EVERY_LOSS.index(loss) % 3]
 
 
 def tiny_model(*, tied=False, seed=0, **config):
@@ -64,8 +69,8 @@ def tiny_model(*, tied=False, seed=0, **config):
     return LlamaForCausalLM(LlamaConfig(**shape | config))
 
 
-def rows(count=14, seed=1):
-    """Prompt and completion of unequal lengths; 14 rows in steps of 4 leave a last, incomplete accumulation."""
+def rows(count=18, seed=1):
+    """Prompt and completion of unequal lengths; 18 rows in steps of 4 leave a last, incomplete accumulation."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for _ in range(count):
@@ -275,33 +280,27 @@ def one_rank(rank, port, out):
         }
 
     options = {"changes": {"ddp_find_unused_parameters": False}}
+    data = rows()[:RANK_ROWS]
     for loss in EVERY_LOSS:
-        for way, sizes in RANK_WAYS.items():
-            note(f"{way}|{loss}", train(Trainer, sizes, loss=loss, **options))
-        tied = loss.startswith(("cdiv", "trunc:"))  # both kinds of head
-        note(f"fsdp2|{loss}", train(Trainer, (1, 2, False), loss=loss, model=sharded(tiny_model(tied=tied))))
-        note(f"trl|{loss}", train_sft(SFTTrainer, (1, 2, False), loss=loss, **options))
-    note(
-        "mean_one|cdiv:alpha=1.4",
-        train(Trainer, (1, 2, False), loss="cdiv:alpha=1.4", weight_scale="mean_one", **options),
-    )
+        for way in rank_ways(loss):
+            if way == "trl":
+                note(f"{way}|{loss}", train_sft(SFTTrainer, (1, 2, False), loss=loss, data=data, **options))
+            elif way == "fsdp2":
+                note(f"{way}|{loss}", train(Trainer, (1, 2, False), loss=loss, data=data, model=sharded(tiny_model())))
+            else:
+                packed = way == "2 ranks, packed"
+                note(f"{way}|{loss}", train(Trainer, (1, 2, packed), loss=loss, data=data, **options))
+    loss, plain = "cdiv:alpha=1.4", {"data": data, "loss": "cdiv:alpha=1.4"}
+    note(f"mean_one|{loss}", train(Trainer, (1, 2, False), weight_scale="mean_one", **plain, **options))
     weights = {"data": weighed(per_token=True), "collator": WithColumns(pad)}
-    note(
-        "weights of the data|cdiv:alpha=1.4", train(Trainer, (1, 2, False), loss="cdiv:alpha=1.4", **weights, **options)
-    )
-    loss = "truncr:drop=0.5,window=8"
-    note(
-        f"trl fsdp2|{loss}",
-        train_sft(SFTTrainer, (1, 2, False), loss=loss, model=sharded(tiny_model(), with_norm=True)),
-    )
+    note(f"weights of the data|{loss}", train(Trainer, (1, 2, False), loss=loss, **weights, **options))
+    note(f"tied fsdp2|{loss}", train(Trainer, (1, 2, False), model=sharded(tiny_model(tied=True)), **plain))
+    note(f"trl fsdp2|{loss}", train_sft(SFTTrainer, (1, 2, False), model=sharded(tiny_model()), **plain))
     half = sharded(tiny_model(), with_norm=True, half=True)
-    note("half|nll", train(Trainer, (1, 2, False), loss="nll", model=half))
+    note("half|nll", train(Trainer, (1, 2, False), loss="nll", model=half, data=data))
     notes["eval_loss"] = evaluated(Trainer, rows()[:5])
-    data, _, model = with_one_bad_row()
-    notes["errors"] = [
-        error_of(lambda: train_sft(SFTTrainer, (1, 2, False), loss="nll", model=sharded(tiny_model()))),
-        error_of(lambda: train(Trainer, (1, 2, False), loss="nll", data=data, model=model, **options)),
-    ]
+    bad, _, model = with_one_bad_row()
+    notes["error"] = error_of(lambda: train(Trainer, (1, 2, False), loss="nll", data=bad, model=model, **options))
     if rank == 0:
         save_file(gradients, f"{out}/gradients.safetensors")
     with open(f"{out}/notes-{rank}.json", "w") as file:

@@ -20,8 +20,7 @@ from widen.losses import (
     position_and_length,
     weighted_nll,
 )
-from widen.train.figures import Figures
-from widen.train.health import staleness, starvation
+from widen.train.figures import Figures, staleness, starvation
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_weights.json").read_text())
 SPECS = [

@@ -25,9 +25,8 @@ from widen.head import HeadLoss, HostCopy, target_sums, weighted_linear_nll
 from widen.losses import NLL, PLAIN, Column, Product, State, Weight, fitted
 
 from . import distributed
-from .figures import Figures, threshold
+from .figures import Figures, concentration, staleness, starvation, threshold
 from .guard import refuse_non_finite
-from .health import concentration, staleness, starvation
 
 __all__ = ["SCALES", "MicroBatch", "Objective"]
 
