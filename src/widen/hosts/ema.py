@@ -23,7 +23,7 @@ __all__ = ["EMA"]
 _FILE = "widen_ema.safetensors"
 
 
-class EMA(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
+class EMA(TrainerCallback):
     """Averages the trained parameters in float32: after step t (from 0) the average keeps min(decay, (1 + t)/(10 + t)) of itself.
 
     The average lies in the first process, goes into every checkpoint as ``widen_ema.safetensors``, and a resumed run continues it.
