@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 from numpy import ndarray
+from torch.nn.utils.rnn import pad_sequence
 
 from widen.data.targets import IGNORE
 
@@ -38,16 +39,15 @@ def reference_logq(
     model.eval()
     for at in range(0, len(rows), batch_size):
         some = [rows[i] for i in range(at, min(at + batch_size, len(rows)))]
-        width = max(len(row["input_ids"]) for row in some)
-        ids, labels, mask = (
-            torch.tensor([_filled(values(row), fill, width) for row in some], device=model.device)
-            for values, fill in (
-                (lambda row: row["input_ids"], 0),
-                (lambda row: row["labels"], IGNORE),
-                (lambda row: [1] * len(row["input_ids"]), 0),
+        lengths = [len(row["input_ids"]) for row in some]
+        ids, labels = (
+            pad_sequence([torch.as_tensor(row[key]) for row in some], batch_first=True, padding_value=fill).to(
+                model.device
             )
+            for key, fill in (("input_ids", 0), ("labels", IGNORE))
         )
-        inputs = {"input_ids": ids, "attention_mask": mask}
+        mask = torch.arange(ids.shape[1]) < torch.tensor(lengths)[:, None]
+        inputs = {"input_ids": ids, "attention_mask": mask.long().to(model.device)}
         if at == 0:
             check_head(
                 model,
@@ -56,9 +56,5 @@ def reference_logq(
             )
         with torch.no_grad():
             found = target_logq(model, inputs, labels).float().cpu().numpy()
-        for row, logq in zip(some, found, strict=True):
-            yield np.concatenate([np.zeros(1, np.float32), logq[: len(row["input_ids"]) - 1]])
-
-
-def _filled(values: Sequence[int], fill: int, width: int) -> list[int]:
-    return [*values, *[fill] * (width - len(values))]
+        for length, logq in zip(lengths, found, strict=True):
+            yield np.concatenate([np.zeros(1, np.float32), logq[: length - 1]])

@@ -24,7 +24,7 @@ from widen.models.checkpoint import Checkpoint
 from . import distributed
 from .log import Log
 from .objective import Objective
-from .settings import Train
+from .settings import Train, ema_decay
 from .step import StepFigures, train_step
 
 __all__ = ["Loop", "OnProgress", "Progress", "Timer"]
@@ -63,7 +63,7 @@ class Loop:
     """One model in training.
 
     Args:
-      model: a `LanguageModel`; trained in place.
+      model: as `train_step` takes it; trained in place.
       batches: the micro-batches of a step on this rank; a function of the step alone.
       weight: the loss.
       train: steps, optimizer, schedule, average.
@@ -128,7 +128,7 @@ class Loop:
             max_grad_norm=self.train.optimizer.max_grad_norm,
         )
         if self.average is not None:
-            follow = 1 - self.train.ema_decay(self.step)
+            follow = 1 - ema_decay(self.train.ema, self.step)
             for name, parameter in self.model.named_parameters():
                 self.average[name].lerp_(parameter.detach(), follow)
         self.step += 1

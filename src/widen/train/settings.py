@@ -130,10 +130,6 @@ class Train:
         """The learning rate of step number `step`, from 0."""
         return self.optimizer.lr * self.schedule.factor(step, self.steps)
 
-    def ema_decay(self, step: int) -> float:
-        """The decay of the average after step number `step`."""
-        return ema_decay(self.ema, step)
-
 
 @runtime_checkable
 class TrainingData(Protocol):
