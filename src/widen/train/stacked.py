@@ -82,6 +82,11 @@ class Stacked:
         compile: bool = False,
         graph: bool | None = None,
     ) -> None:
+        for loop in loops:
+            if getattr(loop.weight, "rows_fn", None) is not None:
+                raise ValueError(
+                    f"{loop.weight} has a rows_fn, which models trained together cannot run; use train_one"
+                )
         self.loops, self.step, M = list(loops), loops[0].step, len(loops)
         self.models = [cast(TinyLlama, loop.model) for loop in loops]
         self.shapes = self.models[0].shape.parameter_shapes()
