@@ -91,14 +91,6 @@ def test_figures_of_weights_whose_squares_leave_float32_are_right():
     )  # fmt: skip
 
 
-def test_what_trl_gives_where_no_target_follows_counts_for_nothing():
-    from widen.hosts.trl import _by_place
-
-    mask = torch.tensor([True, False, True, False])
-    given = torch.tensor([[-1.0, -2.0, -3.0]])
-    assert _by_place(given, mask).tolist() == [-1.0, 0.0, -3.0, 0.0]
-
-
 def test_a_soft_cap_that_changed_between_two_trainers_is_read_anew():
     model = tiny_model()
     for cap in (30.0, None):

@@ -2,23 +2,12 @@
 
 import pytest
 import torch
-from trainer_runs import WAYS, apart, pad, rows, tiny_model, train, train_sft
+from trainer_runs import WAYS, apart, pad, tiny_model, train, train_sft, weighed
 from transformers import DataCollatorWithFlattening
 
 from widen.hosts.collate import WithColumns
 from widen.hosts.transformers import Trainer
 from widen.losses import Rows, parse
-
-
-def weighed(*, per_token):
-    """The rows with weights: 0 for some, and lists of unequal numbers if ``per_token``."""
-    generator = torch.Generator().manual_seed(2)
-    made = []
-    for i, row in enumerate(rows()[:8]):
-        number = float(i % 3)
-        each = torch.rand(len(row["input_ids"]), generator=generator).tolist()
-        made.append(row | {"loss_weights": each if per_token else number})
-    return made
 
 
 def by_hand(loss, data):

@@ -1,6 +1,7 @@
 """One optimizer step is one optimizer step: however its data is cut into micro-batches and packs, for every loss and both trainers."""
 
 import functools
+import re
 from functools import cache
 
 import pytest
@@ -9,9 +10,9 @@ import transformers
 from trainer_runs import EVERY_LOSS, WAYS, apart, rows, tiny_model, train, train_sft
 
 from widen.hosts.transformers import Trainer
-from widen.losses import CDiv, Rows, TokenWeight, parse
+from widen.losses import LOSSES, CDiv, Rows, TokenWeight, parse
 
-OTHER_WAYS = [way for way in WAYS if way != "4x1"]
+OTHER_WAYS = ["1x4", "packed 2x2"]
 
 
 @cache
@@ -25,6 +26,12 @@ def same_weights(a, b):
     for left, right in zip(a, b, strict=True):
         for key in left:
             torch.testing.assert_close(torch.tensor(left[key]), torch.tensor(right[key]), rtol=1e-3, atol=1e-4)
+
+
+def test_every_loss_of_the_catalogue_is_among_those_compared():
+    named = set(re.findall(r"[a-z_]+", re.sub(r"[:,]\w+=[\w.]+", "", " ".join(EVERY_LOSS))))
+    assert set(LOSSES) <= named | {"nll"}
+    assert any(loss.startswith("nll:steps=") for loss in EVERY_LOSS)
 
 
 @pytest.mark.parametrize("loss", EVERY_LOSS)
@@ -45,7 +52,7 @@ def test_trl_gives_the_gradients_of_the_transformers_trainer_packed_or_not(loss)
     from widen.hosts.trl import SFTTrainer
 
     whole = reference(loss)
-    for way in ("4x1", "1x4", "packed 2x2"):
+    for way in OTHER_WAYS:
         theirs = train_sft(SFTTrainer, WAYS[way], loss=loss)[0]
         assert apart(theirs.gradients, whole.gradients) < 1e-5, way
         same_weights(theirs.weights, whole.weights)
@@ -166,6 +173,25 @@ def capped():
 def scaled():
     torch.manual_seed(0)
     return transformers.GraniteForCausalLM(transformers.GraniteConfig(**SHAPE, logits_scaling=0.2))
+
+
+def experts():
+    torch.manual_seed(0)
+    shape = SHAPE | {"num_local_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.5}
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(**shape, output_router_logits=True))
+
+
+def test_trl_adds_the_balancing_loss_of_experts_to_any_loss():
+    import trl
+
+    from widen.hosts.trl import SFTTrainer
+
+    host, trainer = train_sft(trl.SFTTrainer, WAYS["1x4"], model=experts())
+    for loss in ("nll", "gem:beta=1"):
+        here, ours = train_sft(SFTTrainer, WAYS["1x4"], model=experts(), loss=loss)
+        assert apart(here.gradients, host.gradients) < 1e-5
+        assert logged(ours, "aux_loss") == pytest.approx(logged(trainer, "aux_loss"), rel=1e-5)
+    assert min(logged(trainer, "aux_loss")) > 1
 
 
 @pytest.mark.parametrize(

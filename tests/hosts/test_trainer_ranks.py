@@ -14,16 +14,20 @@ from safetensors.torch import load_file
 from trainer_runs import (
     EVERY_LOSS,
     FIGURES,
-    RANK_WAYS,
+    RANK_ROWS,
     WAYS,
     apart,
     evaluated,
+    pad,
+    rank_ways,
     rows,
     tiny_model,
     train,
+    weighed,
     with_one_bad_row,
 )
 
+from widen.hosts.collate import WithColumns
 from widen.hosts.transformers import Trainer
 
 HERE = Path(__file__).parent
@@ -45,7 +49,7 @@ def ranks(tmp_path_factory):
         for rank in range(2)
     ]
     try:
-        outputs = [process.communicate(timeout=200) for process in made]
+        outputs = [process.communicate(timeout=300) for process in made]
     finally:
         for process in made:
             process.kill()
@@ -61,15 +65,15 @@ def ranks(tmp_path_factory):
 
 
 @cache
-def alone(loss, tied=False):
-    return train(Trainer, WAYS["4x1"], loss=loss, model=tiny_model(tied=tied))
+def alone(loss, **model):
+    return train(Trainer, WAYS["4x1"], loss=loss, data=rows()[:RANK_ROWS], model=tiny_model(**model))
 
 
 @pytest.mark.parametrize("loss", EVERY_LOSS)
 def test_two_ranks_have_the_gradient_the_masks_and_the_log_of_one(ranks, loss):
     gradients, notes = ranks
-    for way in (*RANK_WAYS, "trl", "fsdp2"):
-        watch, trainer = alone(loss, tied=way == "fsdp2" and loss.startswith(("cdiv", "trunc:")))
+    watch, trainer = alone(loss)
+    for way in rank_ways(loss):
         assert apart(gradients[way, loss], watch.gradients) < 1e-5, way
         check_weights([note[f"{way}|{loss}"]["weights"] for note in notes], watch)
         check_log(notes[0][f"{way}|{loss}"]["log"], trainer.state.log_history)
@@ -93,16 +97,20 @@ def check_log(found, expected):
 
 
 def test_the_mean_weight_is_that_of_all_ranks(ranks):
-    whole = train(Trainer, WAYS["4x1"], loss="cdiv:alpha=1.4", weight_scale="mean_one")[0]
+    whole = train(Trainer, WAYS["4x1"], loss="cdiv:alpha=1.4", data=rows()[:RANK_ROWS], weight_scale="mean_one")[0]
     assert apart(ranks[0]["mean_one", "cdiv:alpha=1.4"], whole.gradients) < 1e-5
 
 
-def test_trl_under_fsdp2_is_right_where_the_norm_shares_the_heads_unit_and_refused_where_not(ranks):
-    gradients, notes = ranks
-    loss = "truncr:drop=0.5,window=8"
-    assert apart(gradients["trl fsdp2", loss], alone(loss)[0].gradients) < 1e-5
-    for note in notes:
-        assert "lm_head is an FSDP2 unit of its own" in note["errors"][0]
+def test_weights_of_the_data_multiply_the_loss_on_ranks_too(ranks):
+    data = weighed(per_token=True)
+    whole = train(Trainer, WAYS["4x1"], loss="cdiv:alpha=1.4", data=data, collator=WithColumns(pad))[0]
+    assert apart(ranks[0]["weights of the data", "cdiv:alpha=1.4"], whole.gradients) < 1e-5
+
+
+def test_fsdp2_gathers_a_head_that_is_a_unit_of_its_own_or_tied_in_both_trainers(ranks):
+    loss = "cdiv:alpha=1.4"
+    assert apart(ranks[0]["trl fsdp2", loss], alone(loss)[0].gradients) < 1e-5
+    assert apart(ranks[0]["tied fsdp2", loss], alone(loss, tied=True)[0].gradients) < 1e-5
 
 
 def test_the_logged_loss_keeps_its_digits_where_fsdp2_casts_outputs_to_bfloat16(ranks):
@@ -114,7 +122,7 @@ def test_the_logged_loss_keeps_its_digits_where_fsdp2_casts_outputs_to_bfloat16(
 
 def test_a_loss_that_is_not_finite_stops_every_rank_and_one_names_the_row(ranks):
     _, row, _ = with_one_bad_row()
-    errors = [note["errors"][1] for note in ranks[1]]
+    errors = [note["error"] for note in ranks[1]]
     assert all(error.startswith(f"NonFiniteLossError: step {row // 4 + 1} is not made") for error in errors)
     named, other = errors[row % 2], errors[1 - row % 2]  # rows go to the ranks in turn
     assert f"on rank {row % 2}. It comes from row {row} of the dataset" in named

@@ -20,18 +20,19 @@ from transformers import (
     TrainingArguments,
 )
 
+from widen.hosts.collate import WithColumns
+
 VOCABULARY = 48
 gc.freeze()  # every training begins with a full collection, which otherwise walks all of torch and takes most of the time
-EVERY_LOSS = [
-    "nll",
-    "gem:beta=0.7",
+EVERY_LOSS = [  # each name of `widen.losses.LOSSES`; products, so that few trainings cover all of them
     "cdiv:alpha=1.4",
-    "eaft",
-    "lambda_pr:lam=0.5,gamma=0.1",
-    "trunc:drop=0.5,window=4,score=mean",
-    "truncr:drop=0.5,window=8",
+    "gem:beta=0.7 * eaft",
+    "lambda_pr:lam=0.5,gamma=0.1 * gold",
+    "trunc:drop=0.5,window=4,score=mean * tofu:gamma=1,beta=0.8",
     "dco:n=4 * smooth:eps=0.1",
-    "nll:steps=2 then truncr:drop=0.5,window=8",
+    "asft:kl=0.3 * entropy:bonus=0.05",
+    "anchor:kl=0.2 * focal:gamma=2 * dft",
+    "nll:steps=2 then truncr:drop=0.5,window=8 * tailr:gamma=0.1",
 ]
 FIGURES = (
     "nll", "entropy", "token_accuracy", "weight_mean", "weight_max", "weight_ess", "weight_zero_share",
@@ -42,7 +43,12 @@ WAYS = {  # rows a device takes at once, accumulation, packed
     "packed 4x1": (4, 1, True),
     "packed 2x2": (2, 2, True),
 }
-RANK_WAYS = {"2 ranks": (1, 2, False), "2 ranks, packed": (1, 2, True)}
+RANK_ROWS = 10  # three steps on two ranks, the last one incomplete
+
+
+def rank_ways(loss):
+    """How two ranks run a loss: padded, and one of three other ways in turn."""
+    return "2 ranks", ("2 ranks, packed", "fsdp2", "trl")[EVERY_LOSS.index(loss) % 3]
 
 
 def tiny_model(*, tied=False, seed=0, **config):
@@ -72,6 +78,25 @@ def rows(count=18, seed=1):
         ids = torch.randint(3, VOCABULARY, (prompt + completion,), generator=generator).tolist()
         made.append({"input_ids": ids, "labels": [-100] * prompt + ids[prompt:]})
     return made
+
+
+def weighed(*, per_token):
+    """The rows with weights: 0 for some, and lists of unequal numbers if ``per_token``."""
+    generator = torch.Generator().manual_seed(2)
+    made = []
+    for i, row in enumerate(rows()[:8]):
+        number = float(i % 3)
+        each = torch.rand(len(row["input_ids"]), generator=generator).tolist()
+        made.append(row | {"loss_weights": each if per_token else number})
+    return made
+
+
+def data_for(loss, data):
+    """The rows, with what a reference model says about them where the loss asks for it."""
+    data = rows() if data is None else data
+    if not any(name in str(loss) for name in ("asft", "anchor")):
+        return data
+    return [row | {"ref_logq": [-0.5 - (i * 7 % 5) for i in row["input_ids"]]} for row in data]
 
 
 def pad(examples):
@@ -145,8 +170,8 @@ def train(trainer_class, way, *, model=None, data=None, collator=None, **kwargs)
                 gradient_accumulation_steps=accumulation,
                 **changes,
             ),
-            train_dataset=data if data is not None else rows(),
-            data_collator=collator or (DataCollatorWithFlattening() if packed else pad),
+            train_dataset=data_for(kwargs.get("loss"), data),
+            data_collator=collator or (DataCollatorWithFlattening() if packed else WithColumns(pad, ("ref_logq",))),
             callbacks=[watch],
             **kwargs,
         )
@@ -178,7 +203,7 @@ def train_sft(trainer_class, way, *, changes=None, **kwargs):
         trainer = trainer_class(
             model=kwargs.pop("model", None) or tiny_model(),
             args=arguments(folder, kind=SFTConfig, **fixed | sizes | (changes or {})),
-            train_dataset=Dataset.from_list(kwargs.pop("data", None) or rows()),
+            train_dataset=Dataset.from_list(data_for(kwargs.get("loss"), kwargs.pop("data", None))),
             processing_class=tiny_tokenizer(),
             callbacks=[watch],
             **kwargs,
@@ -255,29 +280,27 @@ def one_rank(rank, port, out):
         }
 
     options = {"changes": {"ddp_find_unused_parameters": False}}
+    data = rows()[:RANK_ROWS]
     for loss in EVERY_LOSS:
-        for way, sizes in RANK_WAYS.items():
-            note(f"{way}|{loss}", train(Trainer, sizes, loss=loss, **options))
-        tied = loss.startswith(("cdiv", "trunc:"))
-        note(f"fsdp2|{loss}", train(Trainer, (1, 2, False), loss=loss, model=sharded(tiny_model(tied=tied))))
-        note(f"trl|{loss}", train_sft(SFTTrainer, (1, 2, False), loss=loss, **options))
-    note(
-        "mean_one|cdiv:alpha=1.4",
-        train(Trainer, (1, 2, False), loss="cdiv:alpha=1.4", weight_scale="mean_one", **options),
-    )
-    loss = "truncr:drop=0.5,window=8"
-    note(
-        f"trl fsdp2|{loss}",
-        train_sft(SFTTrainer, (1, 2, False), loss=loss, model=sharded(tiny_model(), with_norm=True)),
-    )
+        for way in rank_ways(loss):
+            if way == "trl":
+                note(f"{way}|{loss}", train_sft(SFTTrainer, (1, 2, False), loss=loss, data=data, **options))
+            elif way == "fsdp2":
+                note(f"{way}|{loss}", train(Trainer, (1, 2, False), loss=loss, data=data, model=sharded(tiny_model())))
+            else:
+                packed = way == "2 ranks, packed"
+                note(f"{way}|{loss}", train(Trainer, (1, 2, packed), loss=loss, data=data, **options))
+    loss, plain = "cdiv:alpha=1.4", {"data": data, "loss": "cdiv:alpha=1.4"}
+    note(f"mean_one|{loss}", train(Trainer, (1, 2, False), weight_scale="mean_one", **plain, **options))
+    weights = {"data": weighed(per_token=True), "collator": WithColumns(pad)}
+    note(f"weights of the data|{loss}", train(Trainer, (1, 2, False), loss=loss, **weights, **options))
+    note(f"tied fsdp2|{loss}", train(Trainer, (1, 2, False), model=sharded(tiny_model(tied=True)), **plain))
+    note(f"trl fsdp2|{loss}", train_sft(SFTTrainer, (1, 2, False), model=sharded(tiny_model()), **plain))
     half = sharded(tiny_model(), with_norm=True, half=True)
-    note("half|nll", train(Trainer, (1, 2, False), loss="nll", model=half))
+    note("half|nll", train(Trainer, (1, 2, False), loss="nll", model=half, data=data))
     notes["eval_loss"] = evaluated(Trainer, rows()[:5])
-    data, _, model = with_one_bad_row()
-    notes["errors"] = [
-        error_of(lambda: train_sft(SFTTrainer, (1, 2, False), loss="nll", model=sharded(tiny_model()))),
-        error_of(lambda: train(Trainer, (1, 2, False), loss="nll", data=data, model=model, **options)),
-    ]
+    bad, _, model = with_one_bad_row()
+    notes["error"] = error_of(lambda: train(Trainer, (1, 2, False), loss="nll", data=bad, model=model, **options))
     if rank == 0:
         save_file(gradients, f"{out}/gradients.safetensors")
     with open(f"{out}/notes-{rank}.json", "w") as file:

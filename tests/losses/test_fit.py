@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widen.losses import CDiv, Rows, Trunc, TruncR, fitted, idle, parse, refuse_late_start, was_idle
-from widen.train.figures import Figures
-from widen.train.health import concentration
+from widen.train.figures import Figures, concentration
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from widen.losses import (
+    ASFT,
     DCO,
     EAFT,
     GEM,
     LOSSES,
     NLL,
     TOFU,
+    Anchor,
     CDiv,
     EntropyBonus,
     Focal,
@@ -48,6 +50,8 @@ IDENTITIES = [
     ("entropy(0) is nll", EntropyBonus(bonus=0.0), NLL()),
     ("eaft(0) is nll", EAFT(power=0.0), NLL()),
     ("dco(1) is nll", DCO(n=1.0), NLL()),
+    ("asft(0) is dft", ASFT(kl=0.0), dft()),
+    ("anchor(0) is nll", Anchor(kl=0.0), NLL()),
     ("nothing warmed up is the loss itself", Warmup(steps=0, then=gold()), gold()),
 ]
 
@@ -64,7 +68,7 @@ def batch(dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_two_losses_weigh_alike(name, a, b, dtype):
     logq, mask = batch(dtype)
-    rows = Rows(logq, entropy=-2 * logq)
+    rows = Rows(logq, entropy=-2 * logq, extra={"ref_logq": logq - 1})
     assert a.residual == b.residual
     state_a, state_b = a.init(), b.init()
     for _ in range(3):  # three optimizer steps, so that windows fill and schedules move

@@ -20,8 +20,7 @@ from widen.losses import (
     position_and_length,
     weighted_nll,
 )
-from widen.train.figures import Figures
-from widen.train.health import staleness, starvation
+from widen.train.figures import Figures, staleness, starvation
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_weights.json").read_text())
 SPECS = [
@@ -194,7 +193,8 @@ def test_lambda_pr_that_trains_almost_nothing_says_so_with_its_delta():
 def test_the_table_of_losses_holds_the_papers_seven_and_their_rivals():
     assert set(LOSSES) == {
         *("nll", "trunc", "truncr", "gold", "cdiv", "tailr", "lambda_pr"),
-        *("dft", "gem", "tofu", "focal", "smooth", "entropy", "eaft", "dco"),
+        *("dft", "gem", "tofu", "focal", "smooth", "entropy", "eaft", "dco", "asft"),
+        "anchor",
     }
 
 

@@ -16,9 +16,8 @@ from widen.models.convert import load_pretrained
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.train.figures import Figures
 from widen.train.log import Log, read_log
-from widen.train.loop import Loop
+from widen.train.loop import Loop, Timer
 from widen.train.order import Order
-from widen.train.progress import Timer, bar
 from widen.train.settings import AdamW, Configuration, Schedule, Train
 from widen.train.small import batches_of, train_models, train_one
 
@@ -225,12 +224,6 @@ def test_time_left_counts_the_steps_of_this_process_only():
     timer.start -= 10.0  # as if ten seconds had passed
     assert timer.at(95, 1.0, 1.0).seconds_left == pytest.approx(10, rel=0.01)
     assert timer.at(90, 1.0, 1.0).seconds_left == math.inf
-
-
-def test_the_bar_shows_progress(capsys):
-    with bar("training") as show:
-        train_one(TINY, progress=show)
-    assert "12/12" in capsys.readouterr().out
 
 
 def test_a_loss_that_leaves_nothing_to_train_says_so_once(tmp_path, caplog):

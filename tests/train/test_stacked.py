@@ -15,13 +15,13 @@ from widen.train.stacked import Stacked, run_stacked
 
 LOSSES = [
     "nll",
-    "gem:beta=0.7",
-    "eaft",
+    "gem:beta=0.7 * tailr:gamma=0.1",
+    "eaft * focal:gamma=2",
     "cdiv:alpha=1.4",
     "dco:n=4 * entropy:bonus=0.1",
-    "lambda_pr:lam=0.5,gamma=0.1",
-    "trunc:drop=0.2,window=64",
-    "truncr:drop=0.2,window=64",
+    "lambda_pr:lam=0.5,gamma=0.1 * gold",
+    "trunc:drop=0.2,window=64 * dft",
+    "truncr:drop=0.2,window=64 * tofu:gamma=1,beta=0.8",
     "nll:steps=7 then truncr:drop=0.2,window=64 * smooth:eps=0.1",
     "nll:steps=7 then truncr:drop=0.3,window=100,score=mean",
 ]
@@ -51,8 +51,18 @@ def stacked(made, *, dtype=torch.float64, folders=None, **options) -> Stacked:
     return Stacked(loops, made)
 
 
+def test_small_models_take_every_loss_but_those_with_a_reference():
+    from widen import losses
+
+    named = {name for name in losses.LOSSES if any(name in loss for loss in LOSSES)}
+    assert set(losses.LOSSES) - named == {"asft", "anchor"}
+    for loss in ("asft:kl=0.1", "nll:steps=2 then anchor:kl=0.1"):
+        with pytest.raises(ValueError, match=r"reads ref_logq, which the data of a small model does not have"):
+            Configuration(loss=loss)
+
+
 def test_each_model_is_what_it_would_be_alone():
-    dtype, steps, tolerance = torch.float64, 20, 1e-9
+    dtype, steps, tolerance = torch.float64, 12, 1e-9
     made = configurations(steps)
     together = stacked(made, dtype=dtype)
     figures = together.advance(steps)

@@ -14,9 +14,11 @@ a real model, by --model (a folder, or a name on the hub):
   widen train --print > config.json                  every key with its default, to edit; add --model NAME for a real model's
 
 A loss is a spec: nll, gold, dft, cdiv:alpha=1.4, tailr:gamma=1e-5, lambda_pr:lam=0.9,gamma=0.1, trunc:drop=0.1, truncr:drop=0.1; products
-with *, and `nll:steps=1000 then cdiv:alpha=1.4`. If the command is killed, the same command continues the run; on the integer task it ends
-with the same bits. Tasks: writing_prompts, mathqa_python, codecontests, alpaca, mbpp, each with its own prompt format, and jsonl: lines
-with "prompt" and "completion", or with "text".
+with *, and `nll:steps=1000 then cdiv:alpha=1.4`. Other people's: gem:beta=0.7, tofu, focal, smooth, entropy, eaft, dco:n=16; with
+--reference MODEL also asft:kl=0.1 and our anchor:kl=0.1. If the command is killed, the same command continues the run; on the integer
+task it ends with the same bits. Tasks: writing_prompts, mathqa_python, codecontests, alpaca, mbpp, each with its own prompt format, and
+jsonl: lines with "prompt" and "completion", or with "text". A record of any task may have "loss_weights", one number, or one per token of
+the completion with the end token last: they multiply any loss. The sum is divided by the number of target tokens, not by these weights.
 
 defaults for a real model, and where they come from:
   learning rate   1e-4 x sqrt(135M / parameters), at most 1e-3. 1e-4 is what trained SmolLM2-135M on MathQA-Python (docs/LOG.md); the square
@@ -50,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loss", help="spec of the loss")
     parser.add_argument("--steps", type=int, help="optimizer steps")
     parser.add_argument("--seed", type=int, help="of the initial weights and of the order of the data")
+    parser.add_argument(
+        "--ema",
+        type=float,
+        metavar="DECAY",
+        help="also keep a running average of the weights, in RUN/checkpoint/average (0.999)",
+    )
     parser.add_argument("--name", help="what the run is called in tables")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any other key, dotted: model.train.ema=0.999"
@@ -102,6 +110,7 @@ def _changes(options: argparse.Namespace) -> dict[str, str]:
         "model.loss": options.loss,
         "model.train.steps": options.steps,
         "model.seed": options.seed,
+        "model.train.ema": options.ema,
         "model.data.under_representation": options.b,
         "start": options.start,
         "name": options.name,

@@ -34,9 +34,10 @@ KEYS = {
     "group_by_length": "group_by_length",
     "gradient_checkpointing": "gradient_checkpointing",
     "fsdp": "fsdp",
+    "reference": "reference",
 }
 """Flags of real models alone, and the keys of a `FineTune` that they set; --paper, --after-nll-epochs and --skip-bad come on top."""
-SHARED = {"loss": "loss", "steps": "max_steps", "seed": "seed", "save_every": "save_steps"}
+SHARED = {"ema": "ema", "loss": "loss", "steps": "max_steps", "seed": "seed", "save_every": "save_steps"}
 
 
 def add_arguments(group: Any) -> None:
@@ -51,6 +52,11 @@ def add_arguments(group: Any) -> None:
     group.add_argument("--split", help="of a data set (default: train)")
     group.add_argument("--limit", type=int, metavar="N", help="only the first N records")
     group.add_argument("--eval", metavar="FILE", help="held-out data, whose NLL is taken after every epoch")
+    group.add_argument(
+        "--reference",
+        metavar="NAME",
+        help="folder or hub name of the model that asft and anchor compare with; it reads the data once, before training",
+    )
     group.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used, and count them")
     group.add_argument("--lora", type=int, metavar="R", help="train an adapter of this rank (default: all weights)")
     group.add_argument("--precision", help="bf16, fp16, fp32 or pure_bf16 (default: bf16)")
@@ -192,8 +198,9 @@ def make_config(options: argparse.Namespace) -> FineTune:
     if options.after_nll_epochs is not None:
         # it does not depend on the loss, so the runs of all losses share it
         before = replace(
-            config, loss="nll", epochs=options.after_nll_epochs, max_steps=-1, weight_scale="raw", after=config.after
-        )
+            config, loss="nll", epochs=options.after_nll_epochs, max_steps=-1, weight_scale="raw", after=config.after,
+            reference=None, ema=0.0,
+        )  # fmt: skip
         config = replace(config, after=before)
     return config
 

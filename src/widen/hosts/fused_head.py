@@ -1,10 +1,9 @@
 """The loss inside the model's own forward, where whatever wraps the model has its weights ready.
 
-The fused head needs the weight of ``lm_head``. Outside the forward it may not be there: FSDP2 holds shards (DTensors) and gathers them
-in hooks of the module's call, ZeRO-3 likewise, autocast acts inside the forward that accelerate wrapped, and a gradient that does not
-come out of DDP's forward is not prepared for. So ``forward`` of the causal LM learns one argument, and so does ``forward`` of its head:
-the head's *module* is called, inside the *model's* call, and both sets of hooks have run when the weight is read. Without that
-argument both do what they did.
+The fused head needs the weight of ``lm_head``. Outside the forward it may not be there: FSDP2 and ZeRO-3 hold shards and gather them in
+hooks of the module's call, autocast acts inside the forward that accelerate wrapped, and DDP prepares only gradients that come out of its
+forward. So ``forward`` of the causal LM takes one more argument, a `Request`, and so does ``forward`` of its head: the head's *module* is
+called inside the *model's* call, after both sets of hooks. Without that argument both do what they did.
 
 Shapes: B rows, C columns, D hidden, V vocabulary, N = B C places.
 """
@@ -12,6 +11,7 @@ Shapes: B rows, C columns, D hidden, V vocabulary, N = B C places.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from typing import Any, NamedTuple, cast
 
@@ -19,46 +19,54 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from widen.data.targets import Sequences
+from widen.data.targets import Sequences, read_sequences
 from widen.head import HeadLoss, HostCopy
+from widen.losses import NLL
 from widen.train.objective import Objective
 
-__all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm"]
+__all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm", "target_logq"]
 
 _KEYWORD = "widen_request"
 _NOT_FOR_THE_BACKBONE = ("labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "skip_logits")
 
 
 class Reply(NamedTuple):
-    """What the model returns to a trainer when it is asked for a loss. First, as the trainers read ``outputs[0]``."""
+    """What the model returns when it is asked for a loss. The loss comes first, as the trainers read ``outputs[0]``."""
 
     loss: Float[Tensor, ""]
+    aux_loss: Tensor | None = None
+    """The balancing loss of a mixture of experts, not multiplied by its coefficient, where the router's logits are asked for."""
 
 
 class Request:
     """What the head is asked to compute; it fills in ``seen``.
 
-    The answer does not travel as an output of the model, because FSDP2's mixed precision casts outputs to bfloat16. This is not a
-    dataclass, because FSDP2 copies the dataclasses among a module's inputs, and what is written into a copy is lost.
+    ``seen`` is no output of the model, because FSDP2's mixed precision casts outputs to bfloat16. This is no dataclass, because FSDP2
+    copies the dataclasses among a module's inputs, and what is written into a copy is lost.
 
     Args:
       objective: the loss and its state.
       sequences: the targets of the micro-batch.
-      num_tokens: what the sum is divided by: targets of the whole step, times the scale of the weights.
+      num_targets: targets of the whole optimizer step.
     """
 
-    def __init__(self, objective: Objective, sequences: Sequences, num_tokens: float | Tensor) -> None:
+    def __init__(self, objective: Objective, sequences: Sequences, num_targets: float | Tensor) -> None:
         self.objective, self.sequences = objective, sequences
         # Requested before the layers run and read after them, so that nothing waits.
-        self._told = HostCopy(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
+        self._told = HostCopy(num_targets) if isinstance(num_targets, Tensor) else num_targets
         self.softcap: float | None = None
         self.scale = 1.0
         self.seen: HeadLoss | None = None
 
     @property
-    def num_tokens(self) -> float:
-        """What the sum is divided by, as a number on the host."""
+    def num_targets(self) -> float:
+        """Targets of the whole step, as a number on the host."""
         return float(self._told.read() if isinstance(self._told, HostCopy) else self._told)
+
+    @property
+    def divided_by(self) -> float:
+        """What the sum of the loss is divided by: the targets of the step, times the scale of the weights."""
+        return self.num_targets * self.objective.divisor
 
     def answer(self, hidden_BCD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Reply:
         """The weighted loss of every target of the micro-batch."""
@@ -76,7 +84,7 @@ class Request:
         if self.scale != 1.0:
             hidden_ND = hidden_ND * self.scale  # a scale on the logits is a scale on what makes them
         out = self.objective.through_head(
-            hidden_ND, head_VD, self.sequences, num_tokens=self.num_tokens, bias=bias_V, softcap=self.softcap
+            hidden_ND, head_VD, self.sequences, num_tokens=self.divided_by, bias=bias_V, softcap=self.softcap
         )
         self.seen = out._replace(loss=out.loss.detach())
         return Reply(out.loss)
@@ -90,8 +98,7 @@ def causal_lm(model: nn.Module) -> Any:
 def add_fused_head(model: nn.Module) -> None:
     """Teach ``model`` (a Hugging Face causal LM, maybe inside PEFT) to answer a `Request`; twice is once."""
     net = causal_lm(model)
-    # Read by each trainer anew, and not at each step: that takes the host as long as ten operations.
-    net._widen_logit_shape = _logit_shape(net.config)
+    net._widen_logit_shape = _logit_shape(net.config)  # read here, since reading a config at each step is slow
     if hasattr(net, "_widen_forward"):
         return
     net._widen_forward = net.forward  # on the instance, so that a copy of the model copies it too
@@ -103,13 +110,27 @@ def add_fused_head(model: nn.Module) -> None:
             return self._widen_forward(*args, **kwargs)
         for key in _NOT_FOR_THE_BACKBONE:
             kwargs.pop(key, None)
-        hidden_BCD = self.base_model(*args, **kwargs | {"use_cache": False}).last_hidden_state
+        body = self.base_model(*args, **kwargs | {"use_cache": False})
         tail: Any = _by_the_head
         if torch.compiler.is_compiling():  # the layers are compiled, the loss runs as it always does
             tail = torch.compiler.disable(tail)
-        return tail(self, hidden_BCD, request)
+        reply = tail(self, body.last_hidden_state, request)
+        if kwargs.get("output_router_logits"):
+            reply = reply._replace(aux_loss=_balancing_loss(self, body.router_logits, kwargs.get("attention_mask")))
+        return reply
 
     net.forward = types.MethodType(forward, net)
+
+
+def _balancing_loss(net: Any, router_logits: Any, attention_mask: Tensor | None) -> Tensor:
+    """The balancing loss of a mixture of experts, by the function of the model's own module."""
+    compute = getattr(sys.modules[type(net).__module__], "load_balancing_loss_func", None)
+    if compute is None:
+        raise ValueError(
+            f"{type(net).__name__} computes its balancing loss inside its forward, which `loss` replaces; set router_aux_loss_coef to 0"
+        )
+    found: Tensor = compute(router_logits, net.num_experts, net.num_experts_per_tok, attention_mask)
+    return found
 
 
 def _by_the_head(net: Any, hidden_BCD: Tensor, request: Request) -> Any:
@@ -121,7 +142,7 @@ def _by_the_head(net: Any, hidden_BCD: Tensor, request: Request) -> Any:
 
 
 def ask(model: Any, inputs: dict[str, Any], request: Request) -> Reply:
-    """Run ``model``, however wrapped, and take its answer; a forward that was replaced since is found out here."""
+    """Run ``model``, however wrapped, and take its answer; refused if its forward was replaced since."""
     answer = model(**inputs, **{_KEYWORD: request})
     if not isinstance(answer, Reply) or request.seen is None:
         raise RuntimeError(
@@ -131,38 +152,35 @@ def ask(model: Any, inputs: dict[str, Any], request: Request) -> Reply:
     return answer
 
 
+def target_logq(model: Any, inputs: dict[str, Any], labels: Tensor) -> Float[Tensor, "B C"]:
+    """Log-probability of the token after each place by the fused head; 0 where no target follows."""
+    request = Request(Objective(NLL()), read_sequences({"labels": labels}), 1.0)
+    ask(model, inputs, request)
+    assert request.seen is not None
+    return request.seen.logq_N.view_as(labels)
+
+
 def _teach(head: nn.Module) -> None:
     """Let the head answer too. Done at each call, as PEFT and FSDP2 exchange modules after the trainer was made."""
-    linear = _linear(head)
+    copies = getattr(head, "modules_to_save", None)  # PEFT keeps a trained copy beside the frozen one
+    linear = cast(Any, copies[cast(Any, head).active_adapter] if isinstance(copies, nn.ModuleDict) else head)
     if hasattr(linear, "_widen_forward"):
         return
-    linear._widen_forward = linear.forward  # type: ignore[assignment]
+    linear._widen_forward = linear.forward
 
     @functools.wraps(nn.Linear.forward)
     def forward(self: Any, hidden: Tensor, **kwargs: Any) -> Any:
         request: Request | None = kwargs.pop(_KEYWORD, None)
-        if request is None:
-            return self._widen_forward(hidden)
-        return request.answer(hidden, self.weight, self.bias)
+        return self._widen_forward(hidden) if request is None else request.answer(hidden, self.weight, self.bias)
 
-    linear.forward = types.MethodType(forward, linear)  # type: ignore[method-assign]
-
-
-def _linear(head: nn.Module) -> nn.Linear:
-    """The linear layer itself; PEFT's ``modules_to_save`` keeps a trained copy beside the frozen one."""
-    copies = getattr(head, "modules_to_save", None)
-    if isinstance(copies, nn.ModuleDict):
-        head = copies[cast(Any, head).active_adapter]
-    return cast(nn.Linear, head)
+    linear.forward = types.MethodType(forward, linear)
 
 
 def _logit_shape(config: Any) -> tuple[float | None, float]:
     """Soft cap and scale that the architecture puts on its logits, by the names that architectures have for them."""
     text = config.get_text_config()
-    caps = (
-        getattr(text, name, None) for name in ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-    )
-    cap = next((float(found) for found in caps if found), None)
+    names = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+    cap = next((float(found) for name in names if (found := getattr(text, name, None))), None)
     for name in ("logit_scale", "output_multiplier", "lm_head_multiplier"):
         if getattr(text, name, None) is not None:
             return cap, float(getattr(text, name))

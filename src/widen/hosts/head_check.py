@@ -1,41 +1,33 @@
-"""Whether hidden states and ``lm_head`` give the log-probabilities that the model itself gives: measured, once, before the first loss.
+"""Whether hidden states and ``lm_head`` give the log-probabilities that the model itself gives: measured once, before the first loss.
 
 Shapes: C columns of one row, N places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from widen.data.targets import read_sequences
-from widen.losses import NLL
-from widen.train.objective import Objective
+from .fused_head import target_logq
 
-from .fused_head import Request, ask
-
-__all__ = ["check_head", "through_our_head"]
+__all__ = ["check_head"]
 
 _PLACES = 16  # tokens compared; a forward of this length costs nothing
 
 
 @torch.no_grad()
-def check_head(
-    model: Any, inputs: dict[str, Any], through_head: Callable[[Any, Tensor], Float[Tensor, " N"]], *, half: torch.dtype | None
-) -> None:  # fmt: skip
-    """Compare the fused head's log-probabilities with those of the model's own logits on a few tokens; refuse what does more.
+def check_head(model: Any, inputs: dict[str, Any], *, half: torch.dtype | None) -> None:
+    """Compare the fused head's log-probabilities with those of the model's own logits on a few tokens; refuse a model that does more.
 
-    One short forward each way, on every rank alike. The difference is measured against the spread of the logits, since what a
-    wrong head leaves out (a transform, a cap, a scale) shows in proportion to it, at any initialisation; to that comes what rounding
-    may do to logits of that size. Seen: right heads below .011 of the spread, wrong ones above .1.
+    The difference is measured against the spread of the logits, since what a wrong head leaves out (a transform, a cap, a scale) shows in
+    proportion to it; to that comes what rounding may do to logits of that size. Right heads were below .011 of the spread, wrong ones
+    above .1.
 
     Args:
       inputs: a batch; its first tokens are taken.
-      through_head: log q of each token after the first, by the fused head.
       half: the dtype of mixed precision, or None.
     """
     if inputs.get("input_ids") is None:
@@ -48,30 +40,21 @@ def check_head(
     training = model.training
     model.eval()
     try:
-        ours_N = through_head(model, tokens_1C).float()
+        ours_N = target_logq(model, {"input_ids": tokens_1C}, tokens_1C)[0, :-1].float()
         logits = model(input_ids=tokens_1C, use_cache=False).logits[0, :-1]
     finally:
         model.train(training)
+    if bool(logits.isnan().any()):
+        raise ValueError(
+            f"model: its own logits ({type(model).__name__}) are nan on the first tokens of the data: its weights hold a nan, or overflow"
+        )
     eps = max(torch.finfo(dtype).eps for dtype in (logits.dtype, half) if dtype is not None)
     logits = logits.float()
     own_N = logits.log_softmax(-1).gather(-1, tokens_1C[0, 1:, None].to(logits.device))[:, 0]
     apart = float((own_N - ours_N.to(own_N)).square().mean().sqrt())
     allowed = 0.03 * float(logits.std(-1).mean()) + 0.5 * eps * float(logits.abs().max())
-    if bool(logits.isnan().any()):
-        raise ValueError(
-            f"model: its own logits ({type(model).__name__}) are nan on the first tokens of the data: its weights hold a nan, or overflow"
-        )
     if not apart <= allowed:
         raise ValueError(
             f"model: log-probabilities from its hidden states and lm_head differ from those of its own logits by {apart:.3g} (allowed "
             f"{allowed:.3g}); its forward does more than a linear head ({type(model).__name__}), and the loss would be wrong"
         )
-
-
-def through_our_head(model: Any, tokens_1C: Int[Tensor, "1 C"]) -> Float[Tensor, " N"]:
-    """Log q of each token after the first, as the Transformers trainer computes it."""
-    sequences = read_sequences({"labels": tokens_1C})
-    request = Request(Objective(NLL()), sequences, float(tokens_1C.shape[1] - 1))
-    ask(model, {"input_ids": tokens_1C}, request)
-    assert request.seen is not None
-    return request.seen.logq_N[:-1]

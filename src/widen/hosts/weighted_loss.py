@@ -1,8 +1,9 @@
 """The mixin: what any ``transformers.Trainer`` subclass needs to train with a loss of this package and keep everything else.
 
 The host counts the targets of the whole optimizer step, multiplies by the number of ranks, accumulates, clips and logs. Its own
-``compute_loss`` is called with a stand-in for the model, which asks the real one for our loss; so what the host does around a
-loss stays the host's.
+``compute_loss`` is called with a stand-in for the model, which asks the real one for our loss.
+
+Shapes: B rows, C columns.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from transformers import TrainerCallback
 from transformers.utils import logging
 
 from widen.data.rows import COLUMNS, needs_of
-from widen.data.targets import LOSS_WEIGHTS, read_sequences
-from widen.losses import Weight, idle, parse, refuse_late_start, was_idle
+from widen.data.targets import IGNORE, LOSS_WEIGHTS, Sequences, read_sequences, shifted_targets
+from widen.losses import NLL, Weight, idle, parse, refuse_late_start, was_idle
 from widen.train.figures import Figures
 from widen.train.objective import Objective
 
 from .collate import WithColumns, has_column, is_known
-from .evaluation import Evaluation
-from .fused_head import Request, add_fused_head, ask
-from .head_check import check_head, through_our_head
+from .fused_head import Reply, Request, add_fused_head, ask
+from .head_check import check_head
 from .refuse import refuse_arguments, refuse_host, refuse_liger, refuse_model
 from .state import load_state, newest_finished, save_state
 
@@ -52,14 +53,14 @@ class WeightedLoss(_Host):
     """
 
     loss_is_scaled_for_ga: bool | None = True  # every loss is a sum over the targets of the *whole* step's count
-    on_trl = False
+    on_trl = False  # TRL's trainers need the mixin of `widen.hosts.trl`
     data_collator: Any
-    """Whether the log-probabilities come from TRL's head: `widen.hosts.trl` has the mixin for its trainers."""
 
     def __init__(self, *args: Any, loss: str | Weight, weight_scale: str = "raw", **kwargs: Any) -> None:
         self.objective = Objective(parse(loss), weight_scale=weight_scale)
         self._window = Figures()  # since the last line of the log
-        self._evaluation = Evaluation()
+        self._evaluated = (0.0, 0.0)  # NLL and targets of the evaluation so far
+        self._loss_only = False
         self._head_is_checked = False
         refuse_host(type(self), on_trl=self.on_trl)
         if (given := kwargs.get("args", args[1] if len(args) > 1 else None)) is not None:
@@ -70,8 +71,7 @@ class WeightedLoss(_Host):
         self._adopt(self.model)
         # The count of targets is passed on whether or not the model's own forward would have taken it.
         self.model_accepts_loss_kwargs = True
-        # The host guesses by the class's name whether a first token can be a target (GPT2LMHeadModel: yes). Here none can, so that a
-        # step is divided by the targets that it has, padded or packed.
+        # The host guesses by the class's name whether a first token can be a target (GPT2LMHeadModel: yes). Here none can.
         self._loss_shifts_labels = True
         self.add_callback(_Settle(self))
 
@@ -83,9 +83,8 @@ class WeightedLoss(_Host):
     def _keep_columns(self) -> None:
         """Let the host's collators keep the columns that the loss reads; they drop what they do not know."""
         kept = [name for name in self._columns if has_column(self.train_dataset, name) is not False]
-        collator: Any = self.data_collator
-        if kept and is_known(collator):
-            self.data_collator = WithColumns(collator, kept)
+        if kept and is_known(self.data_collator):
+            self.data_collator = WithColumns(self.data_collator, kept)
 
     def _set_signature_columns_if_needed(self) -> None:
         """The host removes all columns but these."""
@@ -98,7 +97,7 @@ class WeightedLoss(_Host):
         add_fused_head(model)
 
     def call_model_init(self, trial: Any = None) -> Any:
-        """A model made anew, by ``model_init``, is taught too."""
+        """A model made anew, by ``model_init``, gets the fused head too."""
         model = super().call_model_init(trial)
         self._adopt(model)
         return model
@@ -109,61 +108,66 @@ class WeightedLoss(_Host):
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
     ) -> Any:  # fmt: skip
         """In training our loss; in evaluation NLL, whatever the loss."""
-        kwargs: dict[str, Any] = {"return_outputs": return_outputs, "num_items_in_batch": num_items_in_batch}
-        given = inputs
-        inputs = {
-            key: value for key, value in inputs.items() if key not in self._columns
-        }  # the model takes none of them
+        given, columns = inputs, self._columns
+        inputs = {key: value for key, value in inputs.items() if key not in columns}  # the model takes none of them
         if not self._head_is_checked:
-            check_head(model, inputs, self._through_head, half=_half(self.args))
+            half = torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else None
+            check_head(model, inputs, half=half)
             self._head_is_checked = True
-        if not model.training:
-            return super().compute_loss(self._watched(model, inputs), inputs, **kwargs)
-        if num_items_in_batch is None:
-            raise ValueError(
-                "the trainer did not count the targets of the step (num_items_in_batch is None): without it micro-batches of unequal "
-                "length would weigh alike. The collator must give 'labels', and a compute_loss of your own must hand num_items_in_batch "
-                "on to super().compute_loss"
-            )
-        if LOSS_WEIGHTS not in given and has_column(self.train_dataset, LOSS_WEIGHTS):
-            raise ValueError(
-                f"the data set has a column {LOSS_WEIGHTS!r} and the batch has not: the collator dropped it. Wrap the collator: "
-                "data_collator=widen.hosts.collate.WithColumns(collator), or remove the column"
-            )
         before = len(self.objective.pending)
-        loss = super().compute_loss(self._weighted(model, given, num_items_in_batch), inputs, **kwargs)
-        if len(self.objective.pending) != before + 1:
+        if model.training:
+            self._refuse_batch(given, num_items_in_batch)
+            stand_in = self._weighted(model, given, num_items_in_batch)
+        else:
+            stand_in = self._watched(model, given)
+        loss = super().compute_loss(
+            stand_in, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
+        )
+        if model.training and len(self.objective.pending) != before + 1:
             raise RuntimeError(
                 f"{type(self).__name__}.compute_loss did not take the loss from the model: `loss` would not be what is trained"
             )
         return loss
 
-    def _weighted(self, model: Any, inputs: dict[str, Any], num_items: Tensor | int) -> Callable[..., Any]:
+    def _refuse_batch(self, inputs: dict[str, Any], num_items: Tensor | int | None) -> None:
+        if num_items is None:
+            raise ValueError(
+                "the trainer did not count the targets of the step (num_items_in_batch is None): without it micro-batches of unequal "
+                "length would weigh alike. The collator must give 'labels', and a compute_loss of your own must hand num_items_in_batch "
+                "on to super().compute_loss"
+            )
+        if LOSS_WEIGHTS not in inputs and has_column(self.train_dataset, LOSS_WEIGHTS):
+            raise ValueError(
+                f"the data set has a column {LOSS_WEIGHTS!r} and the batch has not: the collator dropped it. Wrap the collator: "
+                "data_collator=widen.hosts.collate.WithColumns(collator), or remove the column"
+            )
+
+    def _weighted(self, model: Any, inputs: dict[str, Any], num_items: Any) -> Callable[..., Any]:
         """A stand-in for the model that answers with our loss."""
 
         def answer(**kwargs: Any) -> Any:
-            objective = self.objective
+            if not self._is_asked_for_loss(kwargs):
+                return model(**kwargs)
             sequences = read_sequences(inputs, columns=self._columns[1:])
-            count = num_items if objective.divisor == 1 else num_items * objective.divisor
-            request = Request(objective, sequences, count)
-            outputs = ask(model, kwargs, request)
+            request = Request(self.objective, sequences, num_items)
+            reply = ask(model, kwargs, request)
             seen = request.seen
             assert seen is not None
-            objective.add(seen, sequences, inputs["input_ids"], divided_by=request.num_tokens)
-            if outputs.loss.dtype != seen.loss.dtype:
+            self.objective.add(seen, sequences, inputs["input_ids"], divided_by=request.divided_by)
+            if reply.loss.dtype != seen.loss.dtype:
                 # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
-                outputs = outputs._replace(loss=outputs.loss + (seen.loss - outputs.loss.detach()))
-            return outputs
+                reply = reply._replace(loss=reply.loss + (seen.loss - reply.loss.detach()))
+            return self._outputs(reply, request)
 
         return answer
 
-    def _through_head(self, model: Any, tokens_1C: Tensor) -> Tensor:
-        """Log q of each token after the first, by the head that trains."""
-        return through_our_head(model, tokens_1C)
+    def _is_asked_for_loss(self, kwargs: dict[str, Any]) -> bool:
+        """Whether the host's call of the model is for the loss."""
+        return True
 
-    def _watched(self, model: Any, inputs: dict[str, Any]) -> Callable[..., Any]:
-        """A stand-in for the model in evaluation, which notes the NLL of each row."""
-        return self._evaluation.watch(model, inputs)
+    def _outputs(self, reply: Reply, request: Request) -> Any:
+        """The model's answer in the form that the host reads."""
+        return reply
 
     # ---- the step
 
@@ -185,7 +189,7 @@ class WeightedLoss(_Host):
         self._warn(idle(self.objective.weight, steps=steps, batch_size=batch_size))
 
     def _warn(self, text: str | None) -> None:
-        """Log a sentence, in the first process only: what it says is the same in all."""
+        """Log a sentence, in the first process only."""
         if text is not None and self.is_world_process_zero():
             logger.warning(text)
 
@@ -201,21 +205,50 @@ class WeightedLoss(_Host):
         """What of our figures goes into the host's log as it is."""
         return figures
 
-    # ---- evaluation: NLL per token
+    # ---- evaluation: NLL per target token, whatever the loss. The host's own eval_loss is a mean of batch means.
+
+    def _watched(self, model: Any, inputs: dict[str, Any]) -> Callable[..., Any]:
+        """A stand-in for the model that notes the NLL of each row; the fused head answers unless logits are wanted."""
+
+        def answer(**kwargs: Any) -> Any:
+            target_BC = shifted_targets(inputs)
+            asked = self._is_asked_for_loss(kwargs)
+            if not asked or not (self._loss_only or self.on_trl):
+                outputs = model(**kwargs)
+                if asked:
+                    self._note(-_token_nll(outputs.logits, target_BC), target_BC)
+                return outputs
+            count = kwargs.get("num_items_in_batch")
+            if count is None:
+                count = (target_BC != IGNORE).sum().clamp(min=1)
+            request = Request(Objective(NLL()), Sequences(target_BC), count)
+            reply = ask(model, kwargs, request)
+            assert request.seen is not None
+            self._note(request.seen.logq_N.view_as(target_BC), target_BC)
+            return self._outputs(reply, request)
+
+        return answer
+
+    def _note(self, logq_BC: Float[Tensor, "B C"], target_BC: Tensor) -> None:
+        """Add a batch; ``logq_BC`` is 0 where no target follows. The host leaves out the rows that fill up the last batch."""
+        sums_B, tokens_B = -logq_BC.double().sum(1), (target_BC != IGNORE).sum(1).double()
+        sums_B, tokens_B = self.accelerator.gather_for_metrics((sums_B, tokens_B))
+        nll, tokens = self._evaluated
+        self._evaluated = (nll + float(sums_B.sum()), tokens + float(tokens_B.sum()))
 
     def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
         """The host's; where only the loss is wanted the logits are never built."""
-        self._evaluation.begin(loss_only=prediction_loss_only, gather=self.accelerator.gather_for_metrics)
+        self._loss_only = prediction_loss_only
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """The host's, with ``eval_loss`` the NLL per target token; the host's own is a mean of batch means."""
-        self._evaluation = Evaluation()
+        """The host's, with ``eval_loss`` the NLL per target token; nan without a target, as 0 would win every comparison."""
+        self._evaluated = (0.0, 0.0)
         output = super().evaluation_loop(*args, **kwargs)
         prefix = kwargs.get("metric_key_prefix", args[4] if len(args) > 4 else "eval")
         if output.metrics is not None and f"{prefix}_loss" in output.metrics:
-            # nan without a single target: the host's 0 would win every comparison of checkpoints
-            output.metrics[f"{prefix}_loss"] = math.nan if self._evaluation.nll is None else self._evaluation.nll
+            nll, tokens = self._evaluated
+            output.metrics[f"{prefix}_loss"] = nll / tokens if tokens else math.nan
         return output
 
     # ---- what is kept
@@ -235,8 +268,8 @@ class WeightedLoss(_Host):
         """The host's; ``resume_from_checkpoint=True`` passes over a checkpoint that a kill left half written, and says so."""
         if resume_from_checkpoint is True:
             whole, broken = newest_finished(self.args.output_dir)
-            if whole is not None and broken and self.is_world_process_zero():
-                logger.warning("%s was not finished; going on from %s", broken[0], whole)
+            if whole is not None and broken:
+                self._warn(f"{broken[0]} was not finished; going on from {whole}")
             resume_from_checkpoint = str(whole) if whole is not None else True
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
@@ -250,8 +283,7 @@ class WeightedLoss(_Host):
         self._resumed = resume_from_checkpoint is not None
         if resume_from_checkpoint is not None:
             load_state(resume_from_checkpoint, self.objective)
-        # The host looks at the loss of every micro-batch, to keep a nan out of its log, and waits for the whole backward to do so; then the
-        # device waits for the optimizer's launches. Here such a loss ends the run, and that is seen without a wait.
+        # To keep a nan out of its log the host waits for every backward pass. Here such a loss ends the run, without a wait.
         self._filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
         try:
             return super()._inner_training_loop(
@@ -261,9 +293,15 @@ class WeightedLoss(_Host):
             self.args.logging_nan_inf_filter = self._filtered
 
 
-def _half(args: Any) -> torch.dtype | None:
-    """The dtype of the host's mixed precision."""
-    return torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
+def _token_nll(logits_BCV: Tensor, target_BC: Tensor) -> Float[Tensor, "B C"]:
+    """-log q of each target; 0 where none follows."""
+    flat = torch.nn.functional.cross_entropy(
+        logits_BCV.float().flatten(0, 1),
+        target_BC.flatten().to(logits_BCV.device),
+        ignore_index=IGNORE,
+        reduction="none",
+    )
+    return flat.view_as(target_BC)
 
 
 class _Settle(TrainerCallback):
@@ -273,13 +311,10 @@ class _Settle(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """The number of steps is known."""
         self.trainer._begin(state.max_steps)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Say if the loss has had no effect."""
         self.trainer._warn(was_idle(self.trainer.objective.weight, self.trainer.objective.state))
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """All micro-batches of this rank are through the backward."""
         self.trainer._end_of_step()

@@ -6,26 +6,30 @@ reversal. ``weight.py`` is the contract, ``weighted.py`` the reduction; ``rivals
 
 from widen.data.rows import Rows
 
+from .anchor import REF_LOGQ, Anchor
 from .cdiv import CDiv, dft, gold
 from .compose import Column, Product, Warmup
 from .fit import fitted, idle, refuse_late_start, was_idle
 from .nll import NLL
 from .parse import LOSSES, parse, spec
 from .residual import PLAIN, Residual
-from .rivals import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
+from .rivals import ASFT, DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR, keep
 from .weight import Bounded, State, TokenWeight, Weight, position_and_length
 from .weighted import weighted_nll
 
 __all__ = [
+    "ASFT",
     "DCO",
     "EAFT",
     "GEM",
     "LOSSES",
     "NLL",
     "PLAIN",
+    "REF_LOGQ",
     "TOFU",
+    "Anchor",
     "Bounded",
     "CDiv",
     "Column",

@@ -3,6 +3,7 @@
     nll | gold | dft | cdiv:alpha= | tailr:gamma= | lambda_pr:lam=,gamma=
     trunc:drop=,window=,score=,start= | truncr:drop=,window=,score=,start=
     gem:beta= | tofu:gamma=,beta= | focal:gamma= | smooth:eps= | entropy:bonus= | eaft:power= | dco:n=      other people's losses
+    anchor:kl= | asft:kl=                            with a reference model: the batch has a column ref_logq
     module:Class(field=value, ...)                   a loss of your own, importable by that name
 
 The named ones also take ``floor=`` and ``cap=``. ``A * B`` is a product; ``nll:steps=1000 then A`` is NLL for 1000 optimizer steps, then A.
@@ -16,11 +17,12 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+from .anchor import Anchor
 from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
 from .nll import NLL
 from .own_class import class_spec, from_class_spec
-from .rivals import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
+from .rivals import ASFT, DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR
 from .weight import Weight
@@ -41,6 +43,8 @@ LOSSES: dict[str, Callable[..., Weight]] = {
     "entropy": EntropyBonus,
     "eaft": EAFT,
     "dco": DCO,
+    "asft": ASFT,
+    "anchor": Anchor,
 }
 """Every loss by its name on the command line."""
 WHOLE = ("window", "start", "steps")

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .settings import Train
+from .settings import Train, ema_decay
 
 __all__ = ["FlatAdamW"]
 
@@ -48,7 +48,7 @@ class FlatAdamW:
             (beta1, beta2), lr = train.optimizer.betas, train.lr(step)
             correct1, correct2 = 1 - beta1 ** (step + 1), 1 - beta2 ** (step + 1)
             rows.append(
-                [lr / correct1, correct2**0.5, 1 - lr * train.optimizer.weight_decay, 1 - train.ema_decay(step)]
+                [lr / correct1, correct2**0.5, 1 - lr * train.optimizer.weight_decay, 1 - ema_decay(train.ema, step)]
             )
         return torch.tensor(rows, dtype=torch.float64).t().contiguous()
 

@@ -35,33 +35,30 @@ def refuse_non_finite(
       dataset: searched for the rows that hold the bad sequences.
       loss: the loss, for the message.
     """
-    ranks = [rank for rank, bad in enumerate(bad_R) if bad]
-    if not ranks:
+    if not any(bad_R):
         return
     head = f"step {step} is not made: the loss ({loss}) is not finite"
-    left_out = ""
-    here = int(bad_R[distributed.rank()])
+    rank = distributed.rank()
+    here = int(bad_R[rank])
     if not here:
-        raise NonFiniteLossError(f"{head} on rank {ranks[0]}, which names the batch")
-    micro = pending[here - 1]
-    if bool(micro.logq_N.isnan().any()) and bool(micro.loss.isfinite()):
-        left_out = ": it drops tokens whose probability is nan, but their gradient is nan too"
-    elif bool(micro.loss.isfinite()):
-        left_out = ", but its sum over the tokens overflows float32"
-    where = f" on rank {distributed.rank()}" if len(bad_R) > 1 else ""
+        first = next(other for other, bad in enumerate(bad_R) if bad)
+        raise NonFiniteLossError(f"{head} on rank {first}, which names the batch")
+    micro, why = pending[here - 1], ""
+    if bool(micro.loss.isfinite()):
+        why = ", but its sum over the tokens overflows float32"
+        if bool(micro.logq_N.isnan().any()):
+            why = ": it drops tokens whose probability is nan, but their gradient is nan too"
+    where = f" on rank {rank}" if len(bad_R) > 1 else ""
     found = "; ".join(_named(tokens, dataset) for tokens in _bad_sequences(micro))
     raise NonFiniteLossError(
-        f"{head} ({float(micro.loss)}{left_out}) in micro-batch {here} of {len(pending)}{where}. It comes from {found}. "
+        f"{head} ({float(micro.loss)}{why}) in micro-batch {here} of {len(pending)}{where}. It comes from {found}. "
         "The weights are those of the step before. Look at these rows; if they are sound, lower the learning rate, give the loss a cap, "
         "or start from more NLL steps ('nll:steps=N then ...')"
     )
 
 
 def _bad_sequences(micro: MicroBatch) -> Iterator[list[int]]:
-    """Token ids, up to the last target, of the first sequences with a log-probability or a weight that is not finite.
-
-    If every token is finite and only their sum is not, all sequences qualify.
-    """
+    """Token ids, up to the last target, of the first sequences with a number that is not finite; of all if only their sum is not."""
     at = micro.sequences
     bad_N = at.mask_N & ~(micro.logq_N.isfinite() & micro.w_N.isfinite())
     numbers = at.sequence_N[bad_N if bool(bad_N.any()) else at.mask_N].unique()[:_SHOWN]
@@ -86,15 +83,11 @@ def _row_of(tokens: list[int], dataset: Any) -> int | None:
     """Index of the first row whose ``input_ids`` contain the tokens in a row; it may contain other sequences too."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         return None
-    wanted = _joined(tokens)
+    wanted = f" {' '.join(map(str, tokens))} "
     for row in range(min(len(dataset), _SCANNED)):
         ids = dataset[row].get("input_ids") if hasattr(dataset[row], "get") else None
         if ids is None:
             return None
-        if wanted in _joined(ids.tolist() if hasattr(ids, "tolist") else ids):
+        if wanted in f" {' '.join(map(str, ids.tolist() if hasattr(ids, 'tolist') else ids))} ":
             return row
     return None
-
-
-def _joined(ids: Sequence[int]) -> str:
-    return " " + " ".join(map(str, ids)) + " "

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,20 +24,46 @@ from widen.models.checkpoint import Checkpoint
 from . import distributed
 from .log import Log
 from .objective import Objective
-from .progress import OnProgress, Timer
-from .settings import Train
+from .settings import Train, ema_decay
 from .step import StepFigures, train_step
 
-__all__ = ["Loop"]
+__all__ = ["Loop", "OnProgress", "Progress", "Timer"]
 
 _log = logging.getLogger("widen.train")
+
+
+class Progress(NamedTuple):
+    """The state of a run after `step` of `steps` steps."""
+
+    step: int
+    steps: int
+    loss: float
+    nll: float
+    seconds_left: float
+
+
+OnProgress = Callable[[Progress], None]
+"""What is called with it."""
+
+
+class Timer:
+    """Estimates the time left from the steps of this process; those before a resume say nothing about its speed."""
+
+    def __init__(self, step: int, steps: int) -> None:
+        self.first, self.steps, self.start = step, steps, time.monotonic()
+
+    def at(self, step: int, loss: float, nll: float) -> Progress:
+        """The progress after `step` steps in all."""
+        done = step - self.first
+        left = (time.monotonic() - self.start) / done * (self.steps - step) if done else float("inf")
+        return Progress(step, self.steps, loss, nll, left)
 
 
 class Loop:
     """One model in training.
 
     Args:
-      model: a `LanguageModel`; trained in place.
+      model: as `train_step` takes it; trained in place.
       batches: the micro-batches of a step on this rank; a function of the step alone.
       weight: the loss.
       train: steps, optimizer, schedule, average.
@@ -100,7 +128,7 @@ class Loop:
             max_grad_norm=self.train.optimizer.max_grad_norm,
         )
         if self.average is not None:
-            follow = 1 - self.train.ema_decay(self.step)
+            follow = 1 - ema_decay(self.train.ema, self.step)
             for name, parameter in self.model.named_parameters():
                 self.average[name].lerp_(parameter.detach(), follow)
         self.step += 1

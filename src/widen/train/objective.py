@@ -13,7 +13,7 @@ Shapes: B rows, C columns, N = B C places, D hidden, V vocabulary.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -25,9 +25,8 @@ from widen.head import HeadLoss, HostCopy, TokenLocalWeight, weighted_linear_nll
 from widen.losses import Column, Product, State, Weight, fitted
 
 from . import distributed
-from .figures import Figures, threshold
+from .figures import Figures, concentration, staleness, starvation, threshold
 from .guard import refuse_non_finite
-from .health import concentration, staleness, starvation
 
 __all__ = ["SCALES", "MicroBatch", "Objective"]
 
@@ -38,23 +37,14 @@ _NO_SCORES = torch.empty(0, 0)
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
-@runtime_checkable
-class Readable(Protocol):
-    """Numbers that may still be on their way from the device, such as `widen.head.HostCopy`."""
-
-    def read(self) -> Any:
-        """Wait for the numbers and return them."""
-        ...
-
-
 class MicroBatch(NamedTuple):
     """What the step keeps of one micro-batch."""
 
-    sums: Readable
+    sums: HostCopy
     """The head's sums over targets, requested when they were launched and read when the step ends."""
-    divided_by: Readable | float
+    divided_by: float
     """What the loss was divided by."""
-    number: Readable | None
+    number: HostCopy | None
     """Sequences with a target; None for a loss that does not look at positions."""
     loss: Tensor
     logq_N: Tensor
@@ -141,12 +131,13 @@ class Objective:
         given_N = sequences.loss_weight_N
         return w_N if given_N is None else w_N * given_N.to(w_N.dtype)
 
-    def add(self, out: HeadLoss, sequences: Sequences, tokens_BC: Tensor, *, divided_by: float | Tensor) -> None:
+    def add(self, out: HeadLoss, sequences: Sequences, tokens_BC: Tensor, *, divided_by: float) -> None:
         """Note one micro-batch. Nothing here waits for the device."""
         number = HostCopy(sequences.number) if needs_of(self.weight) & COUNTED else None
-        told = HostCopy(divided_by) if isinstance(divided_by, Tensor) else divided_by
         self.pending.append(
-            MicroBatch(HostCopy(out.sums), told, number, out.loss.detach(), out.logq_N, out.w_N, sequences, tokens_BC)
+            MicroBatch(
+                HostCopy(out.sums), divided_by, number, out.loss.detach(), out.logq_N, out.w_N, sequences, tokens_BC
+            )
         )
 
     # ---- one optimizer step
@@ -199,10 +190,8 @@ class Objective:
         The sums were requested before the backward pass, so reading them does not wait for it.
         """
         found = [Figures(*micro.sums.read()) for micro in self.pending]
-        told = [
-            float(m.divided_by if isinstance(m.divided_by, float | int) else m.divided_by.read()) for m in self.pending
-        ]
-        bad = next((at for at, pair in enumerate(zip(found, told, strict=True), 1) if not _is_finite(*pair)), 0)
+        each = zip(found, (micro.divided_by for micro in self.pending), strict=True)
+        bad = next((at for at, pair in enumerate(each, 1) if not _is_finite(*pair)), 0)
         numbers = (0.0 if micro.number is None else float(micro.number.read()) for micro in self.pending)
         sums = sum((one._replace(sequences=n) for one, n in zip(found, numbers, strict=True)), Figures())
         rows = len(self.weight.seen(self.state)) if self.weight.score_columns else 0

@@ -15,10 +15,17 @@ from torch import nn
 
 from widen.data.batch import Batch
 from widen.data.mulmod import MulMod
+from widen.data.rows import COLUMNS, needs_of
+from widen.data.targets import LOSS_WEIGHTS
 from widen.losses import Weight, fitted, parse
 from widen.models.tiny_llama import LlamaShape
 
-__all__ = ["AdamW", "Configuration", "Schedule", "Train"]
+__all__ = ["AdamW", "Configuration", "Schedule", "Train", "ema_decay"]
+
+
+def ema_decay(ema: float, step: int) -> float:
+    """The share of itself that the running average keeps after step number ``step`` (from 0); less at the start."""
+    return min(ema, (1 + step) / (10 + step))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,10 +130,6 @@ class Train:
         """The learning rate of step number `step`, from 0."""
         return self.optimizer.lr * self.schedule.factor(step, self.steps)
 
-    def ema_decay(self, step: int) -> float:
-        """The decay of the average after step number `step`."""
-        return min(self.ema, (1 + step) / (10 + step)) if self.ema else 0.0
-
 
 @runtime_checkable
 class TrainingData(Protocol):
@@ -164,7 +167,12 @@ class Configuration:
             raise ValueError(f"seed={self.seed}: must not be negative")
         if not isinstance(self.data, TrainingData):
             raise ValueError(f"data={self.data!r}: must have vocab and train_batch(), as MulMod has")
-        parse(self.loss)  # a misspelt loss is refused here, not after an hour
+        missing = needs_of(parse(self.loss)).difference(COLUMNS, {LOSS_WEIGHTS})  # a misspelt loss is refused here too
+        if missing:
+            raise ValueError(
+                f"loss={self.loss!r} reads {', '.join(sorted(missing))}, which the data of a small model does not have; such a loss "
+                "trains real models (widen train --model NAME --reference NAME)"
+            )
 
     @property
     def weight(self) -> Weight:

@@ -18,11 +18,9 @@ from widen.models.convert import save_pretrained
 from widen.models.tiny_llama import TinyLlama
 
 from . import distributed
-from .loop import Loop
+from .loop import Loop, OnProgress, Progress, Timer
 from .order import Order
-from .progress import OnProgress, Progress, Timer
 from .settings import Configuration
-from .step import StepFigures
 
 __all__ = ["batches_of", "loop_of", "train_models", "train_one"]
 
@@ -60,7 +58,7 @@ def train_models(
     if torch.device(device).type == "cuda":
         from .stacked import run_stacked
 
-        run_stacked(loops, configurations, progress=tell.of_all)
+        run_stacked(loops, configurations, progress=lambda steps, made: tell(steps, made.loss, made.nll))
     else:
         _run_in_threads(loops, tell)
     for loop in loops:
@@ -162,15 +160,7 @@ class _Together:
         self.done = sum(loop.step for loop in loops)
         self.timer = Timer(self.done, sum(loop.train.steps for loop in loops))
 
-    def of_one(self, now: Progress) -> None:
-        """One loop made one step."""
-        self.made(1, now.loss, now.nll)
-
-    def of_all(self, steps: int, figures: StepFigures) -> None:
-        """All loops made one step."""
-        self.made(steps, figures.loss, figures.nll)
-
-    def made(self, steps: int, loss: float, nll: float) -> None:
+    def __call__(self, steps: int, loss: float, nll: float) -> None:
         """Count some steps."""
         if self.stop.is_set():
             raise RuntimeError("stopped, because another model could not go on")
@@ -182,18 +172,22 @@ class _Together:
 
 def _run_in_threads(loops: Sequence[Loop], tell: _Together) -> None:
     """One thread per core, each with one torch thread: for models this small, splitting every operation costs more than it gains."""
+
+    def one(now: Progress) -> None:
+        tell(1, now.loss, now.nll)
+
     threads = torch.get_num_threads()
     count = min(threads, len(loops))
     if count <= 1:
         for loop in loops:
-            loop.run(progress=tell.of_one)
+            loop.run(progress=one)
         return
     # set_num_threads acts on the calling thread, and on threads started later: the last line restores that.
     ready = threading.Barrier(count)
     with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         list(pool.map(lambda _: ready.wait(), range(count)))
         torch.set_num_threads(threads)
-        running = [pool.submit(loop.run, progress=tell.of_one) for loop in loops]
+        running = [pool.submit(loop.run, progress=one) for loop in loops]
         try:
             for future in wait(running, return_when=FIRST_EXCEPTION).done:
                 future.result()

@@ -1,7 +1,7 @@
 """Many small models as one on a GPU: their parameters stacked to [M, ...], one forward for all by `torch.func.vmap`.
 
 Each model keeps its own `Loop` and `Objective`: its weights come from the loss's own code, and its log and checkpoint are those of a
-model trained alone. Models whose equal losses keep no scores are weighed together. A model whose loss is not finite stops moving on
+model trained alone. Models with equal losses that keep no scores are weighed together. A model whose loss is not finite stops moving on
 the device; the host reads the figures of many steps at once and then ends the run.
 
 Shapes: M models, B sequences, T tokens of a row, C = T - 1 positions, N = B C places, P parameters, K steps of a chunk, k sums.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,15 +24,16 @@ from widen.data.batch import Batch
 from widen.data.rows import Rows
 from widen.data.targets import IGNORE, LOSS_WEIGHTS, Sequences
 from widen.head import SUMS, target_sums
-from widen.losses import PLAIN, Warmup, Weight
+from widen.losses import PLAIN, State, Warmup
+from widen.losses.compose import WarmupState
 from widen.models import checkpoint
+from widen.models.checkpoint import state_from, state_tensors
 from widen.models.tiny_llama import LlamaShape, TinyLlama, plain_attention
 
 from .figures import Figures
 from .flat_adamw import FlatAdamW
 from .log import Log
 from .loop import Loop
-from .loss_state import advance_on_host, on_device, tensors_of
 from .objective import Objective
 from .order import Order
 from .settings import Configuration
@@ -48,16 +49,9 @@ OnSteps = Callable[[int, StepFigures], None]
 
 
 def run_stacked(
-    loops: Sequence[Loop],
-    configurations: Sequence[Configuration],
-    *,
-    progress: OnSteps,
-    compile: bool = True,
+    loops: Sequence[Loop], configurations: Sequence[Configuration], *, progress: OnSteps, compile: bool = True
 ) -> None:
-    """Train all loops to their end; those that agree in shape, batch size and steps are stacked.
-
-    ``progress`` is called with how many steps were made, and the figures of one of them.
-    """
+    """Train all loops to their end; those that agree in shape, batch size and steps are stacked."""
     groups: dict[Hashable, list[int]] = {}
     for m, (loop, c) in enumerate(zip(loops, configurations, strict=True)):
         model = c.model
@@ -94,11 +88,13 @@ class Stacked:
                     f"{loop.weight} has a rows_fn, which models trained together cannot run; use train_one"
                 )
         self.loops, self.step, M = list(loops), loops[0].step, len(loops)
-        self.device = next(loops[0].model.parameters()).device
+        self.models = [cast(TinyLlama, loop.model) for loop in loops]
+        self.shapes = self.models[0].shape.parameter_shapes()
+        self.device = self.models[0].head.device
         self.graph = (self.device.type == "cuda" and all(map(_ours, loops))) if graph is None else graph
-        self.flat_MP = torch.stack([_model(loop).flat() for loop in loops])
+        self.flat_MP = torch.stack([model.flat() for model in self.models])
         self.optimizer = FlatAdamW(self.flat_MP, [c.train for c in configurations])
-        self._load_optimizer()
+        self._read_optimizers()
         samples = [c.data.train_batch() for c in configurations]
         self.orders = [
             Order(num_samples=len(data.tokens_BL), batch_size=c.train.batch_size, seed=c.seed)
@@ -107,9 +103,10 @@ class Stacked:
         self.samples, self.offset_M = _joined(samples, self.device)
         self._bent = any(loop.weight.residual != PLAIN for loop in loops)
         self.forward = _forward(configurations[0].model, self.device, bent=self._bent, compile=compile)
-        self.together = [at.to(self.device) for at in _together(loops)]
-        for objective in self._objectives():
-            objective.state = on_device(objective.state, self.device)
+        # Groups of models that are weighed in one call. The first one's objective holds the state of the whole group.
+        self.groups = [(self.loops[at[0]].objective, torch.tensor(at, device=self.device)) for at in _together(loops)]
+        for objective, _ in self.groups:
+            objective.state = _on_device(objective.state, self.device)
         # What a step reads and writes: tensors of its own, so that a CUDA graph can be replayed on them.
         self._index_MB = torch.zeros(M, configurations[0].train.batch_size, dtype=torch.int64, device=self.device)
         self._table_4M = torch.zeros(4, M, dtype=self.flat_MP.dtype, device=self.device)
@@ -135,19 +132,15 @@ class Stacked:
                                 log.write(loop.record(one, step=step))
                     progress(len(self.loops), figures[0])
                 if self.step % every == 0 or self.step == steps:
-                    self.save(logs)
+                    self.write_back()
+                    for loop, log in zip(self.loops, logs, strict=True):
+                        if log is not None and loop.folder is not None:
+                            log.sync()
+                            checkpoint.save(loop.folder / "resume", loop.checkpoint())
         finally:
             for log in logs:
                 if log is not None:
                     log.close()
-
-    def save(self, logs: Sequence[Log | None]) -> None:
-        """Bring every loop up to date and write its checkpoint."""
-        self.write_back()
-        for loop, log in zip(self.loops, logs, strict=True):
-            if log is not None and loop.folder is not None:
-                log.sync()
-                checkpoint.save(loop.folder / "resume", loop.checkpoint())
 
     def advance(self, count: int = 1) -> list[list[StepFigures]]:
         """`count` steps of every model, with one transfer to the device and one back; the figures of each step and model.
@@ -176,7 +169,7 @@ class Stacked:
 
     def _run(self) -> None:
         """One step on what `_index_MB` and `_table_4M` hold."""
-        changes = any(_changes_at(loop.weight, self.step) for loop in self.loops)
+        changes = any(isinstance(loop.weight, Warmup) and loop.weight.steps == self.step for loop in self.loops)
         if changes:
             self._set_residuals()
         if not self.graph:
@@ -186,12 +179,13 @@ class Stacked:
             self._capture()
         assert self._captured is not None
         self._captured.replay()
-        for objective in self._objectives():
-            advance_on_host(objective.state)
+        for objective, _ in self.groups:
+            if isinstance(objective.state, WarmupState):
+                objective.state.step.add_(1)  # a replayed graph runs no Python
 
     def _set_residuals(self) -> None:
         """Write down the residual of each model's loss at this step."""
-        for at, objective in zip(self.together, self._objectives(), strict=True):
+        for objective, at in self.groups:
             now = objective.weight.now(objective.state).residual
             self._residual_M3[at] = self._residual_M3.new_tensor([now.tau, now.smooth, now.entropy])
 
@@ -200,11 +194,14 @@ class Stacked:
         tokens_MBT = self.samples.tokens_BL[self._index_MB]
         mask_MBT = self.samples.mask_BL[self._index_MB]
         target_MBC = tokens_MBT[..., 1:].masked_fill(~mask_MBT[..., 1:], IGNORE)
-        parameters = {name: view.requires_grad_() for name, view in self._views()}
+        parameters = {
+            name: self.flat_MP[:, part].detach().view(-1, *self.shapes[name]).requires_grad_()
+            for name, part in self._parts()
+        }
         value_MN, logq_MN, entropy_MN, top1_MN = self.forward(
             parameters, tokens_MBT[..., :-1], target_MBC, self._residual_M3
         )
-        w_MN = self._weigh(logq_MN, entropy_MN, top1_MN, target_MBC)
+        w_MN = self._weigh(Rows(logq_MN, entropy=entropy_MN, top1=top1_MN), target_MBC)
         tokens_M = (target_MBC != IGNORE).sum((1, 2))
         active_MN = w_MN != 0  # a token of weight 0 may have probability 0: its share is 0, not 0 * -inf
         share_MN = torch.where(active_MN, w_MN / tokens_M.clamp(min=1)[:, None], 0.0)
@@ -221,52 +218,39 @@ class Stacked:
         self._alive_M &= norm_M.isfinite() & sums_Mk[:, 0].isfinite() & ~sums_Mk[:, SUMS.index("logq")].isnan()
         with torch.no_grad():
             self.optimizer.step(grad_MP, norm_M, self._table_4M, self._alive_M)
-        for objective in self._objectives():
+        for objective, _ in self.groups:
             self._observe(objective)
 
-    def _weigh(
-        self,
-        logq_MN: Float[Tensor, "M N"],
-        entropy_MN: Float[Tensor, "M N"],
-        top1_MN: Float[Tensor, "M N"],
-        target_MBC: Int[Tensor, "M B C"],
-    ) -> Float[Tensor, "M N"]:
-        """Each model's weights by its own loss; equal losses without scores take one call together."""
-        w_MN = torch.empty_like(logq_MN)
-        weights = None if self.samples.weights_BL is None else self.samples.weights_BL[self._index_MB][..., 1:]
-        for at, objective in zip(self.together, self._objectives(), strict=True):
-            columns = (
-                {}
-                if weights is None
-                else {LOSS_WEIGHTS: torch.where(target_MBC[at] == IGNORE, 0.0, weights[at]).flatten(0, 1)}
-            )
-            rows = Rows(logq_MN, entropy=entropy_MN, top1=top1_MN).map(lambda x, at=at: x[at].flatten())  # type: ignore[misc]
-            w = objective.weigh(rows, Sequences(target_MBC[at].flatten(0, 1), columns=columns))
-            w_MN[at] = w.view(len(at), -1)
+    def _weigh(self, rows_MN: Rows, target_MBC: Int[Tensor, "M B C"]) -> Float[Tensor, "M N"]:
+        """Each model's weights by its own loss."""
+        w_MN = torch.empty_like(rows_MN.logq)
+        given = None if self.samples.weights_BL is None else self.samples.weights_BL[self._index_MB][..., 1:]
+        for objective, at in self.groups:
+            target_BC, columns = target_MBC[at].flatten(0, 1), {}
+            if given is not None:
+                columns[LOSS_WEIGHTS] = torch.where(target_BC == IGNORE, 0.0, given[at].flatten(0, 1))
+            rows = rows_MN.map(lambda x, at=at: x[at].flatten())  # type: ignore[misc]
+            w_MN[at] = objective.weigh(rows, Sequences(target_BC, columns=columns)).view(len(at), -1)
         return w_MN
 
     def _observe(self, objective: Objective) -> None:
         """End the step of one loss; inside a graph its state stays in the same tensors."""
-        weight, before = objective.weight, self._states[id(objective)] if self.graph else ()
+        weight = objective.weight
         after = weight.observe(weight.seen(objective.state), objective.state)
         if not self.graph:
             objective.state = after
             return
-        for old, new in zip(tensors_of(before), tensors_of(after), strict=True):
+        objective.state = self._states[id(objective)]
+        for old, new in zip(state_tensors(objective.state).values(), state_tensors(after).values(), strict=True):
             if old.device.type != "cpu":
                 old.copy_(new)
-        objective.state = before
-
-    def _objectives(self) -> list[Objective]:
-        """The first objective of every group that is weighed together: its state is that of the whole group."""
-        return [self.loops[int(at[0])].objective for at in _together(self.loops)]
 
     def _capture(self) -> None:
         """Record the step. The runs that a capture needs first must not train: restore what they change."""
-        self._states = {id(objective): objective.state for objective in self._objectives()}
+        self._states = {id(objective): objective.state for objective, _ in self.groups}
         kept = [self.flat_MP, self.optimizer.first_MP, self.optimizer.second_MP, self._alive_M]
         kept += [] if self.optimizer.ema_MP is None else [self.optimizer.ema_MP]
-        kept += [tensor for state in self._states.values() for tensor in tensors_of(state) if tensor.is_cuda]
+        kept += [x for state in self._states.values() for x in state_tensors(state).values() if x.is_cuda]
         copies = [tensor.clone() for tensor in kept]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -280,53 +264,41 @@ class Stacked:
         for tensor, copy in zip(kept, copies, strict=True):
             tensor.copy_(copy)
 
-    def _views(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter of all models as a view [M, ...] of the flat buffer."""
+    def _parts(self) -> Iterator[tuple[str, slice]]:
+        """Every parameter's name and its place in the flat buffer."""
         at = 0
-        for name, shape in _model(self.loops[0]).shape.parameter_shapes().items():
-            count = math.prod(shape)
-            yield name, self.flat_MP[:, at : at + count].detach().view(len(self.loops), *shape)
-            at += count
+        for name, shape in self.shapes.items():
+            yield name, slice(at, at + math.prod(shape))
+            at += math.prod(shape)
 
-    def _load_optimizer(self) -> None:
+    def _buffers(self) -> dict[str, Tensor]:
+        """The optimizer's moments by the names that torch has for them."""
+        return {"exp_avg": self.optimizer.first_MP, "exp_avg_sq": self.optimizer.second_MP}
+
+    def _read_optimizers(self) -> None:
         """Take over the moments and averages of resumed loops."""
-        for m, loop in enumerate(self.loops):
-            model, parameters = _model(loop), dict(loop.model.named_parameters())
-            for name, flat_MP in (("exp_avg", self.optimizer.first_MP), ("exp_avg_sq", self.optimizer.second_MP)):
-                states = [loop.optimizer.state.get(parameters[key]) for key in model.shape.parameter_shapes()]
-                if all(states):
-                    flat_MP[m] = torch.cat([state[name].reshape(-1) for state in states if state])
-            if loop.average is not None and self.optimizer.ema_MP is not None:
-                self.optimizer.ema_MP[m] = torch.cat(
-                    [loop.average[key].reshape(-1) for key in model.shape.parameter_shapes()]
-                )
+        for m, (loop, model) in enumerate(zip(self.loops, self.models, strict=True)):
+            parameters = dict(model.named_parameters())
+            for name, part in self._parts():
+                state: Any = loop.optimizer.state.get(parameters[name])
+                for key, flat_MP in self._buffers().items() if state else ():
+                    flat_MP[m, part] = state[key].flatten()
+                if loop.average is not None and self.optimizer.ema_MP is not None:
+                    self.optimizer.ema_MP[m, part] = loop.average[name].flatten()
 
     @torch.no_grad()
     def write_back(self) -> None:
         """Copy weights, moments, averages and loss states into the loops."""
-        for members, objective in zip(self.together, self._objectives(), strict=True):
+        for objective, members in self.groups:
             for m in members.tolist():
                 self.loops[m].objective.state = objective.state
-        for m, loop in enumerate(self.loops):
-            model = _model(loop).load_flat(self.flat_MP[m])
-            for name, parameter in model.named_parameters():
-                loop.optimizer.state[parameter] = {"step": torch.tensor(float(self.step))}
-                if loop.average is not None:
-                    loop.average[name] = torch.empty_like(parameter)
-            at, parameters = 0, dict(model.named_parameters())
-            for key, shape in model.shape.parameter_shapes().items():
-                part = slice(at, at + math.prod(shape))
-                state: Any = loop.optimizer.state[parameters[key]]
-                state["exp_avg"] = self.optimizer.first_MP[m, part].view(shape).clone()
-                state["exp_avg_sq"] = self.optimizer.second_MP[m, part].view(shape).clone()
+        for m, (loop, model) in enumerate(zip(self.loops, self.models, strict=True)):
+            parameters = dict(model.load_flat(self.flat_MP[m]).named_parameters())
+            for name, part in self._parts():
+                moments = {key: x[m, part].view(self.shapes[name]).clone() for key, x in self._buffers().items()}
+                loop.optimizer.state[parameters[name]] = {"step": torch.tensor(float(self.step)), **moments}
                 if loop.average is not None and self.optimizer.ema_MP is not None:
-                    loop.average[key].copy_(self.optimizer.ema_MP[m, part].view(shape))
-                at = part.stop
-
-
-def _model(loop: Loop) -> TinyLlama:
-    assert isinstance(loop.model, TinyLlama)
-    return loop.model
+                    loop.average[name] = self.optimizer.ema_MP[m, part].view(self.shapes[name]).clone()
 
 
 def _joined(samples: Sequence[Batch], device: torch.device) -> tuple[Batch, Int[Tensor, " M"]]:
@@ -373,21 +345,23 @@ def _forward(
     return torch.compile(stacked, dynamic=False) if compile else stacked
 
 
-def _together(loops: Sequence[Loop]) -> list[Int[Tensor, " g"]]:
+def _together(loops: Sequence[Loop]) -> list[list[int]]:
     """Models that are weighed in one call: those with equal losses, unless the loss keeps scores of its own sequences."""
     groups: dict[Hashable, list[int]] = {}
     for m, loop in enumerate(loops):
         alone = loop.weight.score_columns or type(loop.weight).__hash__ is None
         groups.setdefault(("model", m) if alone else ("loss", loop.weight), []).append(m)
-    return [torch.tensor(members) for members in groups.values()]
+    return list(groups.values())
+
+
+def _on_device(state: State, device: torch.device) -> State:
+    """The state with its tensors on a device; the step counter of a schedule stays on the host."""
+    if isinstance(state, WarmupState):
+        return WarmupState(state.step, _on_device(state.inner, device))
+    return state_from(state, {name: x.to(device) for name, x in state_tensors(state).items()})
 
 
 def _ours(loop: Loop) -> bool:
     """Whether a loss and its parts are from `widen.losses`, which never wait for the device."""
     weight = loop.weight.then if isinstance(loop.weight, Warmup) else loop.weight
     return all(type(part).__module__.startswith("widen.losses.") for part in (weight, *getattr(weight, "factors", ())))
-
-
-def _changes_at(weight: Weight, step: int) -> bool:
-    """Whether a schedule passes to its next loss at this step."""
-    return isinstance(weight, Warmup) and weight.steps == step

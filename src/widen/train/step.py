@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from widen.data.batch import Batch
 from widen.losses import Weight
@@ -26,20 +25,7 @@ from .figures import Figures
 from .guard import NonFiniteLossError
 from .objective import Objective
 
-__all__ = ["LanguageModel", "StepFigures", "train_step"]
-
-
-class LanguageModel(Protocol):
-    """tokens -> hidden states, and the output layer that turns those into logits: `TinyLlama`, or your own module."""
-
-    @property
-    def head(self) -> Float[Tensor, "V D"]:
-        """Weight of the output layer."""
-        ...
-
-    def __call__(self, tokens_BL: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
-        """Hidden states."""
-        ...
+__all__ = ["StepFigures", "train_step"]
 
 
 class StepFigures(NamedTuple):
@@ -77,7 +63,7 @@ def train_step(
     """One step on this rank's micro-batches; the same for one batch of n and for n batches of one, on any number of ranks.
 
     Args:
-      model: a `LanguageModel`.
+      model: tokens [B, L] -> hidden states [B, L, D], with the weight of the output layer, [V, D], as ``head``: `TinyLlama`, or your own.
       optimizer: of the model's parameters, its gradients zero.
       batches: this rank's micro-batches; may be empty if another rank has one.
       objective: the loss and its state, which this step advances.
@@ -87,7 +73,7 @@ def train_step(
     Raises:
       NonFiniteLossError: the loss or the gradient is not finite. The weights are unchanged.
     """
-    net = cast(LanguageModel, model)
+    net: Any = model
     device = next(model.parameters()).device
     tokens = distributed.count_tokens(batches, device=device)
     for batch in batches:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+LOSS_WEIGHTS = "loss_weights"
+"""The field of a record that says how much its completion counts in training; every task may have it."""
+
 
 class Example(NamedTuple):
     """One example, as text.
@@ -15,11 +18,14 @@ class Example(NamedTuple):
       prompt: what the model is given; may be empty.
       completion: what it should write; "" if the data set has no answer (good for sampling, not for training).
       facts: what a judge needs: ``{"answer": 3.5}``, ``{"tests": [...], "setup": ""}``, ``{"inputs": [...], "outputs": [...]}`` or nothing.
+      loss_weights: the field ``loss_weights`` of the record: one number for the whole completion, or one per token of the completion with
+        the end token last; None where the record has no such field.
     """
 
     prompt: str
     completion: str
     facts: Mapping[str, Any]
+    loss_weights: float | tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +123,21 @@ def number_of(value: Any, name: str) -> float:
     if not math.isfinite(found):
         raise ValueError(f"{name!r} must be a finite number, got {value!r}"[:200])
     return found
+
+
+def weights_of(record: Mapping[str, Any]) -> float | tuple[float, ...] | None:
+    """The ``loss_weights`` of a record: None, one number, or several; refused where one is negative or not finite.
+
+    >>> weights_of({"prompt": "a"}), weights_of({"loss_weights": 2}), weights_of({"loss_weights": [0, 1.5]})
+    (None, 2.0, (0.0, 1.5))
+    """
+    given = record.get(LOSS_WEIGHTS)
+    if given is None:
+        return None
+    numbers = tuple(number_of(one, LOSS_WEIGHTS) for one in (given if isinstance(given, (list, tuple)) else [given]))
+    if any(number < 0 for number in numbers):
+        raise ValueError(f"{LOSS_WEIGHTS!r} must be at least 0, got {min(numbers):g}")
+    return numbers if isinstance(given, (list, tuple)) else numbers[0]
 
 
 def _missing(record: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -17,12 +17,14 @@ IGNORED = -100
 
 
 class Encoded(NamedTuple):
-    """Token ids and labels of one length, and how many tokens were cut from the prompt and from the completion."""
+    """Token ids and labels of one length, how many tokens were cut from the prompt and from the completion, and the weight of each token in
+    the loss (0 for the prompt), or None."""
 
     input_ids: list[int]
     labels: list[int]
     prompt_cut: int = 0
     completion_cut: int = 0
+    loss_weights: list[float] | None = None
 
 
 def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: int | None = None) -> Encoded:
@@ -58,7 +60,15 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
         prompt = prompt[:1] + prompt[1 + prompt_cut :]
     kept = completion[: max_length - len(prompt)]
     labels = [IGNORED] * len(prompt) + kept
-    return Encoded(prompt + kept, labels, prompt_cut, len(completion) - len(kept))
+    given = example.loss_weights
+    if isinstance(given, tuple) and len(given) != len(completion):
+        raise ValueError(
+            f"'loss_weights' has {len(given)} numbers, and the completion has {len(completion)} tokens, its end token included; legal: one "
+            "number, or one per token"
+        )
+    each = given[: len(kept)] if isinstance(given, tuple) else [given] * len(kept) if given is not None else None
+    weights = None if each is None else [0.0] * len(prompt) + list(each)
+    return Encoded(prompt + kept, labels, prompt_cut, len(completion) - len(kept), weights)
 
 
 def _adds_end(tokenizer: Any, end: int) -> bool:

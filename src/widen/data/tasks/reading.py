@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from .definition import Example, Task
+from .definition import LOSS_WEIGHTS, Example, Task, weights_of
 from .program_tasks import CODECONTESTS, MATHQA_PYTHON, MBPP
 from .source_files import records
 from .text_tasks import ALPACA, ANSWERS, JSONL, WRITING_PROMPTS
@@ -76,11 +76,12 @@ def read(
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: must be at least 1")
     found = Read([], [])
-    for count, record in enumerate(records(source or str(known.hub), split=split, columns=known.columns), start=1):
+    columns = (*known.columns, LOSS_WEIGHTS)
+    for count, record in enumerate(records(source or str(known.hub), split=split, columns=columns), start=1):
         try:
             if record.fault:
                 raise ValueError(record.fault)
-            example = known.example(record.fields)
+            example = known.example(record.fields)._replace(loss_weights=weights_of(record.fields))
             if answered and not example.completion.strip():
                 raise ValueError(known.unanswered(record.fields))
         except ValueError as error:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from widen.losses import Weight, spec
+from widen.data.rows import needs_of
+from widen.losses import REF_LOGQ, Weight, parse, spec
 
 from ..value import content_hash, file_name, from_json, read_config, set_key, to_json
 
@@ -105,6 +106,8 @@ class FineTune:
       warmup_steps: steps of linear warm-up; None takes 3 % of the steps.
       weight_decay: decoupled.
       max_grad_norm: gradients are clipped to this norm; 0 leaves them alone. Keep 1 for c-Div above alpha = 1.
+      reference: folder or hub name of a reference model, for a loss that compares with one (`asft`, `anchor`).
+      ema: decay of a running average of the weights, which goes to ``checkpoint/average``; 0 keeps none.
       weight_scale: "raw", or "mean_one": weights divided by their mean, which takes the scale of the loss out of the comparison.
       seed: of the order of the data, of dropout and of the adapter's first values.
       save_steps: optimizer steps between checkpoints to resume from; it changes no number, so it is not part of `key`.
@@ -142,13 +145,15 @@ class FineTune:
     seed: int = 0
     save_steps: int = 500
     fsdp: bool = False
+    reference: str | None = None
+    ema: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.model:
             raise ValueError("model is empty: give a folder, or a name on the hub")
         # One spelling per value, so that equal settings have one key: "gold" is the c-Div that it is, and 3 epochs are 3.0.
         object.__setattr__(self, "loss", spec(self.loss))
-        _as_floats(self, "epochs", "weight_decay", "max_grad_norm", *(["lr"] if self.lr is not None else []))
+        _as_floats(self, "epochs", "weight_decay", "max_grad_norm", "ema", *(["lr"] if self.lr is not None else []))
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("weight_scale", self.weight_scale, WEIGHT_SCALES)
@@ -166,6 +171,21 @@ class FineTune:
             raise ValueError(f"max_steps={self.max_steps} (--steps): must be at least 1, or -1 to go by epochs")
         if self.max_steps == -1 and not self.epochs > 0:
             raise ValueError(f"epochs={self.epochs}, max_steps={self.max_steps}: one of them must be above 0")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema={self.ema} (--ema): must be at least 0 and below 1")
+        if self.ema and self.fsdp:
+            raise ValueError(
+                "ema and fsdp: the average of weights that are spread over GPUs is not supported, take one of them"
+            )
+        asks = REF_LOGQ in needs_of(parse(self.loss))
+        if asks and not self.reference:
+            raise ValueError(
+                f"loss={self.loss!r} compares with a reference model, and none is named: give it (--reference)"
+            )
+        if self.reference and not asks:
+            raise ValueError(
+                f"reference={self.reference!r} (--reference): loss={self.loss!r} does not read it; leave it out"
+            )
         if self.packing and self.group_by_length:
             raise ValueError("packing and group_by_length: packed sequences have no padding to save, take one of them")
         if not 0 <= self.seed < 2**32:
@@ -192,6 +212,7 @@ class FineTune:
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config's JSON without the settings that change no number."""
     kept = {key: value for key, value in config.items() if key not in ("save_steps", "fsdp")}
+    kept = {key: value for key, value in kept.items() if value or key not in ("reference", "ema")}
     return {**kept, "after": decisive(kept["after"])} if kept.get("after") else kept
 
 

@@ -101,6 +101,8 @@ def trainer_of(one: Prepared, model: Any, args: Any, watch: Any) -> Any:
     """The trainer; it prints nothing, the watcher reports."""
     from transformers import PrinterCallback
 
+    from widen.hosts.collate import WithColumns
+    from widen.hosts.ema import EMA
     from widen.hosts.transformers import Trainer
 
     pad = one.tokenizer.pad_token_id
@@ -122,8 +124,8 @@ def trainer_of(one: Prepared, model: Any, args: Any, watch: Any) -> Any:
         args=args,
         train_dataset=one.train,
         eval_dataset=one.evaluate,
-        data_collator=packed if one.config.packing else with_padding,
-        callbacks=[watch],
+        data_collator=WithColumns(packed if one.config.packing else with_padding, tuple(one.train.columns)),
+        callbacks=[watch, *([EMA(one.config.ema)] if one.config.ema else [])],
         loss=one.config.loss,
         weight_scale=one.config.weight_scale,
     )

@@ -15,11 +15,17 @@ from ..value import from_json, to_json
 from .config import FineTune, Source
 from .model_files import first_token, load_tokenizer, settings_of
 from .prepare import Prepared, chain
+from .reference import reference_key
 from .token_data import DataFacts, read_all, tokenise
 
 __all__ = ["inputs", "same_data", "same_inputs"]
 
-NAMES = {"weights": "the weights it starts from", "train": "its training data", "evaluate": "its held-out data"}
+NAMES = {
+    "weights": "the weights it starts from",
+    "train": "its training data",
+    "evaluate": "its held-out data",
+    "reference": "its reference model",
+}
 
 
 def inputs(folder: RunFolder) -> DataFacts:
@@ -34,13 +40,15 @@ def same_inputs(folder: RunFolder, one: Prepared, weights: str) -> None:
         "train": to_json(one.train.facts),
         "evaluate": to_json(one.evaluate.facts) if one.evaluate else None,
     }
+    if one.config.reference is not None:
+        found["reference"] = reference_key(one.config, one.train)
     path = folder.path / "inputs.json"
     if not path.exists():
         read = {key: source_digest(source.path) for key, source in _sources(one.config).items()}
         folder.write(path, {**found, "sources": read})
         return
     before = folder.read(path)
-    if changed := [text for key, text in NAMES.items() if before.get(key) != found[key]]:
+    if changed := [text for key, text in NAMES.items() if before.get(key) != found.get(key)]:
         raise ValueError(
             f"{folder.path} was begun with other content under the same names: {' and '.join(changed)} changed; "
             "restore it, or remove the folder to begin again"

@@ -14,7 +14,9 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from widen.disk.atomic_folder import write_folder
@@ -34,6 +36,7 @@ from .inputs import inputs, same_data, same_inputs
 from .model_files import adapted, load_model, merged, write_model
 from .packing import refuse_mixing
 from .prepare import Prepared, Process, chain, prepare, process_of
+from .reference import with_reference
 from .summary import Summary, sampled, summarise, weight_change
 from .token_data import DataFacts
 from .watch import drop_others, newest_whole, same_spread, step_after, watcher
@@ -106,6 +109,10 @@ def _train(one: Prepared, process: Process, what: str, progress: StageProgress |
     config, folder = one.config, one.folder
     resume = tree_inside(folder.path, folder.path / "resume")
     args = arguments(one, process, resume)
+    if config.reference is not None:
+        place = tree_inside(folder.path, folder.path)
+        train = with_reference(config, one.train, place, process=process, device=args.device, spread=is_spread(config))
+        one = replace(one, train=train)
     model = _start(one, args)
     chosen = choose(config, parameters=model.num_parameters(), steps=_steps(one, process))
     use(args, chosen)
@@ -170,9 +177,12 @@ def _write(
     """Write the summary, then the finished model in one move; then remove the checkpoints to resume from."""
     from accelerate import PartialState
 
+    from widen.hosts.ema import EMA
+
     # gathers sharded weights, so every process must call it
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    model = trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    ema = trainer.pop_callback(EMA)
     if process.main:
         adapter = one.folder.path / "adapter"
         if one.config.lora is not None:
@@ -181,9 +191,25 @@ def _write(
         end = sampled(dict(model.named_parameters()) if state is None else {name: state[name] for name in start})
         summary = summarise(one.folder, chosen, str(trainer.objective.weight), weight_change(start, end))
         _tell(summary, say)
-        write_folder(one.folder.checkpoint, write_model(model, one.tokenizer, state))
+
+        def write(folder: Path) -> None:
+            write_model(model, one.tokenizer, state)(folder)
+            if ema is not None:
+                write_model(_averaged(one, trained, ema), one.tokenizer)(folder / "average")
+
+        write_folder(one.folder.checkpoint, write)
         shutil.rmtree(one.folder.path / "resume", ignore_errors=True)
     PartialState().wait_for_everyone()
+
+
+def _averaged(one: Prepared, trained: Any, ema: Any) -> Any:
+    """The trained model with the running average of its weights; an adapter is merged into the model that it started from."""
+    ema.copy_to(trained)
+    if one.config.lora is None:
+        return trained
+    with TemporaryDirectory() as adapter:
+        trained.save_pretrained(adapter)
+        return merged(one.start, adapter, precision=one.config.precision)
 
 
 def _tell(summary: Summary, say: Say | None) -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from widen.data.tasks import IGNORED, Encoded, Example, encode, listed, read
+from widen.data.tasks.definition import LOSS_WEIGHTS
 
 from .config import Source
 
@@ -47,11 +50,23 @@ class DataFacts:
 
 
 class TokenData:
-    """Tokenised examples as a data set for a trainer: ``input_ids`` and ``labels`` of each."""
+    """Tokenised examples as a data set for a trainer: ``input_ids`` and ``labels`` of each, and ``columns``.
+
+    A column has one array per example, aligned with ``input_ids``: ``loss_weights`` where the data has them, ``ref_logq`` where a
+    reference model has read the data.
+    """
 
     def __init__(self, encoded: Sequence[Encoded], *, left_out: int = 0) -> None:
         self.ids = [np.asarray(one.input_ids, np.int32) for one in encoded]
         self.starts = [next(i for i, label in enumerate(one.labels) if label != IGNORED) for one in encoded]
+        self.columns: dict[str, list[NDArray[np.float32]]] = {}
+        given = [one.loss_weights for one in encoded]
+        if any(weights is not None for weights in given):
+            if None in given:
+                raise ValueError(
+                    f"example {given.index(None) + 1} has no 'loss_weights', and others have: give them to every record"
+                )
+            self.columns[LOSS_WEIGHTS] = [np.asarray(weights, np.float32) for weights in given]
         lengths = [len(ids) for ids in self.ids]
         self.facts = DataFacts(
             examples=len(self.ids),
@@ -68,6 +83,8 @@ class TokenData:
         total = hashlib.sha256(np.asarray(self.starts, np.int64).tobytes())
         for ids in self.ids:
             total.update(len(ids).to_bytes(8, "little") + ids.tobytes())
+        for weights in self.columns.get(LOSS_WEIGHTS, ()):
+            total.update(weights.tobytes())
         return total.hexdigest()[:16]
 
     @property
@@ -75,13 +92,20 @@ class TokenData:
         """The largest token id."""
         return max((int(ids.max()) for ids in self.ids), default=0)
 
+    def with_column(self, name: str, values: list[NDArray[np.float32]]) -> TokenData:
+        """The same examples with one more column."""
+        made = copy(self)
+        made.columns = self.columns | {name: values}
+        return made
+
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, index: int) -> dict[str, list[int]]:
+    def __getitem__(self, index: int) -> dict[str, Any]:
         ids = self.ids[index].tolist()
         start = self.starts[index]
-        return {"input_ids": ids, "labels": [IGNORED] * start + ids[start:]}
+        columns = {name: values[index].tolist() for name, values in self.columns.items()}
+        return {"input_ids": ids, "labels": [IGNORED] * start + ids[start:], **columns}
 
 
 def read_all(source: Source, *, skip_bad: bool) -> tuple[list[Example], int]:
@@ -101,7 +125,13 @@ def tokenise(
     examples: Sequence[Example], tokenizer: Any, *, max_length: int, first_token: int | None = None, left_out: int = 0
 ) -> TokenData:
     """Every example as tokens."""
-    encoded = [encode(one, tokenizer, max_length=max_length, first_token=first_token) for one in examples]
+    encoded = []
+    for number, one in enumerate(examples, start=1):
+        try:
+            encoded.append(encode(one, tokenizer, max_length=max_length, first_token=first_token))
+        except ValueError as error:
+            where = "" if one.loss_weights is None else f"example {number} ({one.prompt[:40]!r}): "
+            raise ValueError(f"{where}{error}") from None
     return TokenData(encoded, left_out=left_out)
 
 

@@ -1,0 +1,58 @@
+"""Average the weights of several trained models into one: WiSE-FT with two, a soup with more.
+
+  widen merge runs/NLL runs/CDIV --weights .5 .5 --out runs/half         two runs; the result is a run folder
+  widen merge ./base runs/NLL --weights .3 .7 --out ./wise               a model and a fine-tuning of it; the result is a model folder
+  widen merge runs/A runs/B runs/C --out runs/soup                       equal weights
+
+A model is a run folder, or a folder of transformers or PEFT with .safetensors. All must be of one architecture and size; fine-tunings of
+one model average best. If every model is a run, the result is a run folder with the first one's settings; else it is a model folder.
+Tokenizer and config come from the first. `widen sample` and `widen score` take the result.
+
+The running average of one training (--ema in `widen train`) is in RUN/checkpoint/average, which is a model folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the verb."""
+    parser.add_argument(
+        "models", nargs="+", type=Path, metavar="MODEL", help="run folders or model folders, two or more"
+    )
+    parser.add_argument(
+        "--weights", nargs="+", type=float, metavar="W", help="one per model, adding up to 1 (default: equal)"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the result; must not exist")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Average, write, print where it is."""
+    from widen.disk.atomic_folder import write_folder
+    from widen.disk.json_file import read_json
+    from widen.models.average import average_folders
+    from widen.run.environment import environment
+    from widen.run.finetune.model_files import resolved
+    from widen.run.folder import RunFolder
+
+    models: list[Path] = options.models
+    for model in models:
+        if not model.is_dir():
+            raise FileNotFoundError(f"{model}: there is no such folder")
+    if options.out.exists():
+        raise FileExistsError(f"--out {options.out} exists: name a new folder, or remove it")
+    weights = options.weights or [1 / len(models)] * len(models)
+    folders = [Path(resolved(str(model))) for model in models]
+    runs = all(folder != model for folder, model in zip(folders, models, strict=True))
+    target = options.out / "checkpoint" if runs else options.out
+    write_folder(target, lambda folder: average_folders(folders, weights, folder))
+    if runs:
+        made = {"of": [str(model) for model in models], "weights": weights}
+        experiment = read_json(models[0] / "config.json")["experiment"]
+        folder = RunFolder(options.out)
+        folder.write(folder.path / "env.json", environment())
+        folder.write(folder.config, {"experiment": experiment | {"name": f"average of {len(models)}"}, "merged": made})
+    print(f"{'run' if runs else 'model'} folder: {options.out}")
+    return 0

@@ -1,0 +1,143 @@
+"""The average of several models' weights, tensor by tensor: WiSE-FT (two models) and model soups (several).
+
+Folders are read and written as safetensors, one tensor at a time, so that a large model needs memory for one of its files.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from widen.disk.checksums import check_files
+from widen.disk.json_file import read_json
+
+__all__ = ["average_folders"]
+
+_SETTINGS = {"config.json": "model", "adapter_config.json": "adapter"}
+_COMPARED = (
+    "model_type",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_local_experts",
+    "num_experts",
+    "n_routed_experts",
+    "vocab_size",
+)
+_COMPARED_ADAPTERS = ("peft_type", "r", "target_modules", "base_model_name_or_path")
+_TIED = ("lm_head.weight", "embed_out.weight")
+"""Names under which a tied output layer may be stored a second time."""
+
+
+def average_folders(folders: Sequence[Path], weights: Sequence[float], out: Path) -> None:
+    """Write ``sum_i weights[i] * model_i`` into ``out``; tokenizer and settings are those of the first folder.
+
+    Sums are float32; each tensor has the dtype of the first model's. A tied output layer is stored once. An adapter's matrices A and B are
+    averaged each by itself, which is not the average of the products B A; average merged models for that.
+
+    Args:
+      folders: model folders or adapter folders of transformers and PEFT, with weights as safetensors.
+      weights: one per folder; they add up to 1.
+      out: an empty folder.
+
+    Raises:
+      ValueError: folders differ in architecture, size, adapter rank, or in the name, shape or integer values of a tensor.
+    """
+    if len(folders) < 2:
+        raise ValueError(f"{len(folders)} model: an average needs at least two")
+    if len(weights) != len(folders):
+        raise ValueError(f"{len(weights)} weights for {len(folders)} models: give one per model")
+    if not all(map(math.isfinite, weights)) or not math.isclose(sum(weights), 1.0, abs_tol=1e-6):
+        raise ValueError(
+            f"weights {', '.join(f'{w:g}' for w in weights)} add up to {sum(weights):g}; they must add up to 1"
+        )
+    for folder in folders:
+        check_files(folder)
+    tied = _refuse_other_kinds(folders)
+    with ExitStack() as opened:
+        stores = [_tensors(folder, opened) for folder in folders]
+        _refuse_other_tensors(folders, stores, tied)
+        first = folders[0]
+        for file in sorted(first.glob("*.safetensors")):
+            with safe_open(file, framework="pt") as given:
+                names = [name for name in given.keys() if all(name in store for store in stores)]  # noqa: SIM118
+                metadata = given.metadata()
+            made = {name: _mean(name, stores, weights) for name in names}
+            save_file(made, out / file.name, metadata=metadata)
+    for path in first.iterdir():
+        if path.is_file() and path.suffix != ".safetensors" and path.name != "checksums.json":
+            shutil.copyfile(path, out / path.name)
+
+
+def _refuse_other_kinds(folders: Sequence[Path]) -> bool:
+    """Compare what the settings say; whether the output layer is tied."""
+    kinds = [next((name for name in _SETTINGS if (folder / name).is_file()), None) for folder in folders]
+    for folder, kind in zip(folders, kinds, strict=True):
+        if kind is None:
+            raise ValueError(f"{folder} is neither a run folder nor a model: it has no {' and no '.join(_SETTINGS)}")
+        if kind != kinds[0]:
+            raise ValueError(
+                f"{folders[0]} is a {_SETTINGS[str(kinds[0])]} and {folder} is not: only like can be averaged with like"
+            )
+    first, *others = (read_json(folder / str(kind)) for folder, kind in zip(folders, kinds, strict=True))
+    for folder, other in zip(folders[1:], others, strict=True):
+        for key in _COMPARED if kinds[0] == "config.json" else _COMPARED_ADAPTERS:
+            mine, theirs = _plain(first.get(key)), _plain(other.get(key))
+            if mine != theirs:
+                what = (
+                    f"adapters of different {'rank' if key == 'r' else key}"
+                    if key in _COMPARED_ADAPTERS
+                    else f"models of different {key}"
+                )
+                raise ValueError(f"{folders[0]} has {key}={mine!r} and {folder} has {theirs!r}: {what} have no average")
+    return bool(first.get("tie_word_embeddings"))
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
+
+
+def _tensors(folder: Path, opened: ExitStack) -> Mapping[str, Any]:
+    """Name -> the open file that has it."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ValueError(f"{folder} has no weights as .safetensors; save the model again with a newer transformers")
+    stores = [opened.enter_context(safe_open(file, framework="pt")) for file in files]
+    return {name: store for store in stores for name in store.keys()}  # noqa: SIM118
+
+
+def _refuse_other_tensors(folders: Sequence[Path], stores: Sequence[Mapping[str, Any]], tied: bool) -> None:
+    first = stores[0]
+    for folder, store in zip(folders[1:], stores[1:], strict=True):
+        for name in sorted(set(first) ^ set(store)):
+            if not (tied and name.endswith(_TIED)):
+                has, lacks = (folders[0], folder) if name in first else (folder, folders[0])
+                raise ValueError(f"{has} has a tensor {name} and {lacks} has none: they are not models of one kind")
+        for name in set(first) & set(store):
+            mine, theirs = (one[name].get_slice(name).get_shape() for one in (first, store))
+            if mine != theirs:
+                raise ValueError(
+                    f"{name} has shape {mine} in {folders[0]} and {theirs} in {folder}: they have no average"
+                )
+
+
+def _mean(name: str, stores: Sequence[Mapping[str, Any]], weights: Sequence[float]) -> Tensor:
+    first: Tensor = stores[0][name].get_tensor(name)
+    if not first.is_floating_point():
+        if any(not torch.equal(first, store[name].get_tensor(name)) for store in stores[1:]):
+            raise ValueError(
+                f"{name} holds whole numbers ({first.dtype}) that differ between the models: they have no average"
+            )
+        return first
+    total = torch.zeros(first.shape, dtype=torch.float32)
+    for store, weight in zip(stores, weights, strict=True):
+        total.add_(store[name].get_tensor(name).float(), alpha=weight)
+    return total.to(first.dtype)
