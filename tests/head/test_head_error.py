@@ -211,3 +211,12 @@ def test_the_weighting_of_logq_is_free():
     got, expected = (through_logprob(problem, weight_N, impl=i) for i in ("chunked", "eager"))
     for name in problem.leaves:
         torch.testing.assert_close(got[name], expected[name])
+
+
+@pytest.mark.parametrize("upstream", [1e-4, 1.0])
+def test_the_head_gradient_in_float16_keeps_its_digits_under_a_small_upstream_gradient(upstream):
+    """A mean over thousands of tokens: hidden states times 1e-4 / 128 would be 0 in float16."""
+    problem = Problem.make((512, 33, 16), torch.float16)
+    exact = problem.to(torch.float64)
+    found, wanted = (one.gradients((upstream * one.logprob(impl="chunked")).sum()) for one in (problem, exact))
+    assert distance(found["head"], wanted["head"]) < 2e-3

@@ -149,7 +149,7 @@ def test_dco_keeps_its_digits_for_answers_of_any_length():
 
 def test_losses_that_look_beyond_log_q_are_refused_where_only_log_q_is_known():
     logq, mask = torch.zeros(1, 1), torch.tensor([[True]])
-    with pytest.raises(ValueError, match="log-probabilities of the targets do not tell"):
+    with pytest.raises(ValueError, match="log-probabilities of the targets do not determine"):
         weighted_nll(logq, mask, parse("gem"), (), num_tokens=1)
     with pytest.raises(ValueError, match="rows has no column 'entropy'"):
         weighted_nll(logq, mask, parse("eaft"), (), num_tokens=1)

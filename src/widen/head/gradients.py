@@ -9,6 +9,7 @@ Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -18,8 +19,11 @@ from .host_copy import HostCopy
 from .logit_buffer import LogitBuffer
 from .row_ops import RowOps, RowStats, real_dtype
 
-# float16 ends at 65,504: hidden states times a weight of 1e4 would overflow. A power of two costs no digit.
-_HALF_HEADROOM = 2.0**-7
+
+def _power_of_two(x_C: Tensor) -> float:
+    """The power of two next above the largest absolute value; 1 if that is 0 or not finite."""
+    top = float(x_C.abs().amax())
+    return 2.0 ** math.ceil(math.log2(top)) if 0 < top < math.inf else 1.0
 
 
 def add_product_(into: Tensor, left: Tensor, right: Tensor, *, scale: float, fresh: bool) -> None:
@@ -64,7 +68,9 @@ class Gradients:
         if residual_CV.dtype == torch.float16:
             if pairs:
                 self._ops.scale_rows(coefficient_C, *pairs)
-            coefficient_C, scale, pairs = coefficient_C * _HALF_HEADROOM, scale / _HALF_HEADROOM, []
+            # float16 holds 6e-8 to 65,504: hidden states times a weight of 1e4 overflow, times 1e-6 they underflow.
+            step = _power_of_two(coefficient_C)  # costs no digit
+            coefficient_C, scale, pairs = coefficient_C / step, scale * step, []
         if self.head is not None:
             scaled_CD = hidden_CD.new_empty(hidden_CD.shape)
             pairs.append((hidden_CD, scaled_CD))
