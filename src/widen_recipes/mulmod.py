@@ -3,13 +3,11 @@
     widen run mulmod:tsallis --device cuda     (one H200: minutes; results/ says how many)
     widen run mulmod:joint --device cuda       loss x decoding, not in the paper
 
-Each function returns one experiment per model; several seeds share a name. Recipes share trained models by content: NLL's seeds and GOLD
-(c-Div at 1/2) are trained once, whichever recipe comes first.
+Each function returns one experiment per model; seeds of one setting share a name. Recipes that name the same model train it once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from widen.data.mulmod import MulMod
@@ -18,6 +16,8 @@ from widen.run.experiment import Experiment, Published
 from widen.run.score_settings import ExactScore
 from widen.sample.grid import TEMPERATURES
 from widen.train.settings import AdamW, Configuration, Schedule, Train
+
+from .paper_texts import temperatures
 
 SEEDS = range(5)
 ALPHAS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
@@ -62,11 +62,6 @@ def experiment(name: str, loss: str, *, seed: int, b: float = 0.2, published: Pu
     )
 
 
-def temperatures(values: Iterable[float]) -> tuple[str, ...]:
-    """Decodings at these temperatures."""
-    return tuple(f"t={t:g}" for t in values)
-
-
 def cdiv(alpha: float, *, cap: float = CAP) -> str:
     """c-Div after the warm-up of NLL; up to alpha = 1 its weights are at most 1 and need no cap."""
     return f"{WARM_UP}cdiv:alpha={alpha}" + (f",cap={cap}" if alpha > 1 else "")
@@ -98,33 +93,29 @@ def tsallis() -> list[Experiment]:
 
 
 def tsallis_stable() -> list[Experiment]:
-    """c-Div above alpha = 1 with one remedy each: a cap of 10, gradients shortened to norm 1, or a quarter of the learning rate.
+    """c-Div above alpha = 1 with one remedy each: a cap of 10, gradients clipped to norm 1, or a quarter of the learning rate.
 
-    Not in the paper. With Adam at 1e-3 the plain loss loses the product for alpha >= 1.5 (recipe `tsallis`); this asks whether that is
-    the loss or its training.
+    Not in the paper. With Adam at 1e-3 the plain loss forgets the product for alpha >= 1.5 (recipe `tsallis`): is that the loss or its
+    training?
     """
-    clipped = replace(TRAIN, optimizer=AdamW(lr=1e-3, max_grad_norm=1.0))
-    baseline = [experiment("NLL", "nll", seed=seed) for seed in SEEDS]
-    runs = [replace(run, name="NLL, norm 1", model=replace(_small(run), train=clipped)) for run in baseline]
+    norm_1, quarter = AdamW(lr=1e-3, max_grad_norm=1.0), AdamW(lr=2.5e-4)
+    runs = [_trained(experiment("NLL", "nll", seed=seed), "NLL, norm 1", norm_1) for seed in SEEDS]
     for alpha in (1.25, 1.5, 1.75, 2.0):
         for seed in SEEDS:
-            plain = experiment(f"c-Div {alpha:g}", cdiv(alpha), seed=seed)
-            capped = experiment(f"c-Div {alpha:g}, cap 10", cdiv(alpha, cap=10.0), seed=seed)
-            runs += [capped]
-            for remedy, optimizer in {
-                "norm 1": AdamW(lr=1e-3, max_grad_norm=1.0),
-                "rate / 4": AdamW(lr=2.5e-4),
-            }.items():
-                model = replace(_small(plain), train=replace(TRAIN, optimizer=optimizer))
-                runs.append(replace(plain, name=f"{plain.name}, {remedy}", model=model))
+            name, plain = f"c-Div {alpha:g}", experiment("", cdiv(alpha), seed=seed)
+            runs += [
+                experiment(f"{name}, cap 10", cdiv(alpha, cap=10.0), seed=seed),
+                _trained(plain, f"{name}, norm 1", norm_1),
+                _trained(plain, f"{name}, rate / 4", quarter),
+            ]
     return runs
 
 
 def joint() -> list[Experiment]:
     """Loss x decoding: six trainings under one grid of 77 decodings, and the best recall of each at a required precision.
 
-    Not in the paper. Every loss gets the same decodings (`widen.sample.decoding_grid`), 20 of which are temperatures alone. c-Div has
-    gradients of norm 1 and a cap of 10,000, as in `tsallis_stable`, whose models these are; NLL is trained with and without that norm.
+    Not in the paper. 20 of the decodings are temperatures alone (`widen.sample.decoding_grid`). The c-Div models are those of
+    `tsallis_stable` with gradients clipped to norm 1; NLL is trained with and without clipping.
     """
     wanted = ("NLL", "NLL, norm 1", "c-Div 1.25, norm 1", "c-Div 1.5, norm 1", "c-Div 2, norm 1")
     plain = [experiment("NLL", "nll", seed=seed) for seed in SEEDS]
@@ -161,7 +152,7 @@ def temperature() -> list[Experiment]:
 
 
 def literal() -> list[Experiment]:
-    """The paper's printed settings: 500 epochs at a constant rate with weight decay 1, from scratch; reported as they come out."""
+    """The paper's printed settings: 500 epochs at a constant rate with weight decay 1, from scratch."""
     train = replace(TRAIN, steps=24_414, optimizer=AdamW(lr=1e-3, weight_decay=1.0), schedule=Schedule())
     runs = []
     for name, loss in {"NLL, literal": "nll", "c-Div 1.5, literal": f"cdiv:alpha=1.5,cap={CAP}"}.items():
@@ -172,8 +163,12 @@ def literal() -> list[Experiment]:
 
 
 def everything() -> list[Experiment]:
-    """All of the above: run first, it trains every model of the task in two groups, and each figure, and `joint`, then only reads."""
+    """All of the above. Run it first: it trains every model of the task in two groups, and the other recipes reuse them."""
     return [*tsallis(), *tsallis_stable(), *losses(), *temperature(), *literal()]
+
+
+def _trained(run: Experiment, name: str, optimizer: AdamW) -> Experiment:
+    return replace(run, name=name, model=replace(_small(run), train=replace(TRAIN, optimizer=optimizer)))
 
 
 def _small(run: Experiment) -> Configuration:
@@ -182,7 +177,7 @@ def _small(run: Experiment) -> Configuration:
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """The same shape in seconds on a CPU: a small modulus, a small model, a few steps, two seeds."""
+    """Small form: a small modulus and model, a few steps, two seeds."""
     small = []
     for run in recipe:
         full = _small(run)

@@ -20,7 +20,8 @@ from widen.run.finetune import FineTune
 from widen.run.runner import run as run_texts
 from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
 from widen.run.value import to_json
-from widen_recipes import alpaca, codecontests, decoding, mathqa, mathqa_gain, sparsity, tiny_texts, writing_prompts
+from widen.sample import Decoding
+from widen_recipes import alpaca, codecontests, mathqa, mathqa_gain, sparsity, tiny_texts, writing_prompts
 
 SPECS = [
     spec
@@ -171,10 +172,23 @@ def test_the_sparsity_table_and_the_decoding_table_carry_the_papers_numbers():
     shares = [[100 * share for share in one.published[0].values.values()] for one in sparsity.table()]
     assert shares == [pytest.approx([0.03, 0.08, 8.08]), pytest.approx([3.86, 7.80, 24.9])]
     first = writing_prompts.decoding()[0]
-    assert len(first.published) == len(first.decoding) == len(decoding.table()) == 9
-    assert [p.values["precision"] for p in first.published] == [
-        row.published.values["precision"] for row in decoding.table()
-    ]
+    assert [p.decoding for p in first.published] == list(first.decoding)
+    assert {p.where for p in first.published} == {"tab:appendix-decoding"}
+    assert "without" in first.not_in_paper
+    assert {
+        Decoding.parse(p.decoding).name: (100 * p.values["precision"], 100 * p.values["recall"])
+        for p in first.published
+    } == {
+        "t1": pytest.approx((84.8, 8.6)),
+        "t1_top_p0.1": pytest.approx((99.7, 0.1)),
+        "t1_top_p0.5": pytest.approx((99.6, 0.1)),
+        "t1_top_p0.8": pytest.approx((88.6, 3.3)),
+        "t1_top_p0.9": pytest.approx((80.5, 5.8)),
+        "t1_kl1_bos": pytest.approx((75.7, 6.1)),
+        "t1_kl3_bos": pytest.approx((80.0, 6.8)),
+        "t1_kl5_bos": pytest.approx((83.1, 6.9)),
+        "t1_kl10_bos": pytest.approx((84.4, 8.6)),
+    }
 
 
 def test_models_are_trained_the_papers_way():
