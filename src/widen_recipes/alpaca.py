@@ -9,6 +9,7 @@ Both tasks are new to the model: "to get a basic instruction-tuned model, capabl
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from widen.data.tasks.alpaca import WITHOUT_INPUT
 from widen.run.experiment import Experiment
@@ -21,7 +22,7 @@ from .tiny_texts import shrink
 TRAIN = Source(task="alpaca", split="train")
 DECODING = "t=0.5"  # "a lower temperature t=0.5 was used to mitigate degenerate outputs"
 STORY = WITHOUT_INPUT.replace("{instruction}", "Write a story for this writing prompt.\n{prompt}")
-PROGRAM = {
+PROGRAM: dict[str, Any] = {
     "template": WITHOUT_INPUT.replace(
         "{instruction}",
         "Write a Python program that answers the question and leaves the result in a variable called answer.\n{prompt}",

@@ -16,7 +16,7 @@ from made_runs import MODELS, PROMPTS, STRANGE, TEMPERATURES, case, make_run, sc
 from widen.report import load, matched, warn
 from widen.report import sample_panel as samples
 from widen.report.lines import group, kinds_of
-from widen.report.report import report
+from widen.report.run_report import report
 from widen.report.run_data import RunData, SampleCell
 from widen.report.run_data import SampleText as Sample
 from widen.report.trade_off import shared_decodings
