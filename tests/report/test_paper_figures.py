@@ -267,4 +267,4 @@ def test_static_figures_of_a_report_survive_the_names_of_runs_and_scores(tmp_pat
         content = json.loads(scores.read_text())
         content["records"] = [record | {"task": name} for record in content["records"]]
         scores.write_text(json.dumps(content))
-    assert len(static.write(group([load(tmp_path / "run")]), tmp_path / "figures", formats=["svg"])) == 3
+    assert len(static.write(group([load(tmp_path / "run")]), tmp_path / "figures", formats=["svg"])) == 4

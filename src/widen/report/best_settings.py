@@ -19,12 +19,12 @@ from .parts import Panel, Section
 
 OTHER = {"recall": "precision", "precision": "recall"}
 """What is maximised, and what is required."""
-STEPS, USUAL = 20, (50, 80, 90, 95, 98)
+STEPS, USUAL = 12, (50, 80, 90, 95, 98)
 """Levels of the slider: about so many over the measured range, and these percentages."""
 
 
 class Model(NamedTuple):
-    """One model at one target: its best decoding, its best temperature (None: target not reached), and its number of settings."""
+    """One model at one target: its best decoding, for NLL its best temperature (None: target not reached), and its number of settings."""
 
     line: ModelLine
     best: BestSetting | None
@@ -70,31 +70,25 @@ def _kind(lines: Sequence[ModelLine], kind: str) -> dict[str, Any]:
     grids = {line.name: {point.decoding for point in line.of_kind(kind)} for line in mine}
     common = set.intersection(*grids.values())
     alike = all(grid == common for grid in grids.values())
-    answers: dict[str, int] = {}
-    stored: list[Answer] = []
+    answers: dict[str, Answer] = {}
 
-    def number(answer: Answer) -> int:
-        if repr(answer) not in answers:
-            answers[repr(answer)] = len(stored)
-            stored.append(answer)
-        return answers[repr(answer)]
+    def numbers(want: str, levels: Sequence[int], among: Collection[Decoding] | None) -> list[int]:
+        found = [target(mine, kind, want=want, least=level / 100, among=among) for level in levels]
+        answers.update({repr(answer): answer for answer in found})
+        return [list(answers).index(repr(answer)) for answer in found]
 
     targets = {}
     for want in OTHER:
         levels = _levels(mine, kind, want)
-        targets[want] = {
-            "levels": levels,
-            **{
-                name: [number(target(mine, kind, want=want, least=level / 100, among=grid)) for level in levels]
-                for name, grid in ({"all": None} if alike else {"all": None, "shared": common}).items()
-            },
-        }
+        targets[want] = {"levels": levels, "all": numbers(want, levels, None)}
+        if not alike:
+            targets[want]["shared"] = numbers(want, levels, common)
     counts = ", ".join(f"{name}: {len(grid)}" for name, grid in list(grids.items())[:8])
     return {
         "kind": kind,
         "grids": "" if alike else counts + (", …" if len(grids) > 8 else ""),
         "targets": targets,
-        "answers": [{"sentences": one.sentences, "rows": one.rows} for one in stored],
+        "answers": [answer._asdict() for answer in answers.values()],
     }
 
 
@@ -151,7 +145,8 @@ def _model(line: ModelLine, kind: str, want: str, least: float, among: Collectio
     def chosen(allowed: Callable[[Decoding], bool] | None) -> BestSetting | None:
         return best_setting(records, precision=least, among=allowed) if records else None
 
-    return Model(line, chosen(None), chosen(lambda one: one.temperature_alone), len(scored))
+    alone = chosen(lambda one: one.temperature_alone) if line.loss == "nll" else None
+    return Model(line, chosen(None), alone, len(scored))
 
 
 def _reached(model: Model) -> float:
@@ -166,13 +161,15 @@ def _sentences(ranked: Sequence[Model], gains: dict[str, tuple[Model, str, str]]
     if top.best.recall.value == 0:
         return [f"No winner: every model has {want} 0 where {given} is at least {least:.2f}."]
     said = [
-        f"Most {want} with {given} at least {least:.2f}: {top.line.name} ({top.line.loss}) at {top.best.decoding.spec}, "
+        f"Most {want} with {given} at least {least:.2f}: {top.line.name} (`{top.line.loss}`) at `{top.best.decoding.spec}`, "
         f"{want} {_mean(top.best.recall)}, {given} {_mean(top.best.precision)}, best of {top.settings} settings."
     ]
     if top.line.name in gains:
         base, from_decoding, from_loss = gains[top.line.name]
         assert base.alone is not None
-        start = f"{base.line.name} at temperature alone ({base.alone.decoding.spec}, {want} {_mean(base.alone.recall)})"
+        start = (
+            f"{base.line.name} at temperature alone (`{base.alone.decoding.spec}`, {want} {_mean(base.alone.recall)})"
+        )
         loss = f"the loss {from_loss}" if from_loss else "no other loss reaches more"
         said.append(f"Over {start}: the decoding brings {from_decoding}, {loss}.")
     else:

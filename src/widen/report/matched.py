@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from widen.run.against_nll import cdiv_order
 from .frontier_plot import temperature_line
 from .lines import LinePoint, ModelLine, baseline
 from .parts import Cell, Figure, FigureChoice, Part, Section, Table
-from .style import layout, line_style
+from .style import layout, line_style, trace
 
 HEADERS = ["model", "t", "α·t", "precision", "NLL at α·t", "difference", "± "]
 HEADERS += ["recall", "NLL at α·t ", "difference ", "±", "NLL"]
@@ -115,31 +115,21 @@ def _figure(
     styles: Mapping[str, int],
 ) -> Figure:
     pairs = [(point, match) for point, _, match in found if match is not None]
-    data: list[dict[str, Any]] = [
-        {
-            "name": "t joined with α·t",
-            "x": [x for point, match in pairs for x in (point.recall.value, match.recall, None)],
-            "y": [y for point, match in pairs for y in (point.precision.value, match.precision, None)],
-            "mode": "lines",
-            "line": {"color": "#7F7F7F", "width": 1.2, "dash": "dot"},
-            "hoverinfo": "skip",
-        }
-    ]
+    x = [x for point, match in pairs for x in (point.recall.value, match.recall, None)]
+    y = [y for point, match in pairs for y in (point.precision.value, match.precision, None)]
+    data = [trace("t joined with α·t", x, y, ("#7F7F7F", "dot"), width=1.2)]
     for one in (nll, line):
-        colour, dash, symbol = line_style(styles[one.name])
         points = temperature_line(one.of_kind(kind))
         data.append(
-            {
-                "name": one.name,
-                "x": [point.recall.value for point in points],
-                "y": [point.precision.value for point in points],
-                "customdata": [point.temperature for point in points],
-                "meta": {"column": "temperature"},
-                "mode": "lines+markers",
-                "line": {"color": colour, "dash": dash, "width": 2},
-                "marker": {"symbol": symbol, "color": colour, "size": 7},
-                "hovertemplate": "t = %{customdata}<br>recall %{x:.3f}<br>precision %{y:.3f}<extra>%{fullData.name}</extra>",
-            }
+            trace(
+                one.name,
+                [point.recall.value for point in points],
+                [point.precision.value for point in points],
+                line_style(styles[one.name]),
+                hover="t = %{customdata}<br>recall %{x:.3f}<br>precision %{y:.3f}",
+                customdata=[point.temperature for point in points],
+                meta={"column": "temperature"},
+            )
         )
     caption = "A dotted line joins c-Div at t with NLL at α·t. Where it is short, temperature explains the difference."
     drawn = layout(f"{line.name} at t, {nll.name} at α·t", "recall", "precision")

@@ -84,10 +84,10 @@ class Page:
 
 
 def json_text(value: Any) -> str:
-    """JSON for a script element: no ``<``, ASCII only, numbers with five digits, infinity as "inf", nan as null.
+    """JSON for a script element: no ``<``, ASCII only, numbers with four digits, infinity as "inf", nan as null.
 
     >>> json_text({"a": ["</script>", math.inf, math.nan, (1, 0.5), 0.123456789, 1234567.0]})
-    '{"a":["\\\\u003c/script>","inf",null,[1,0.5],0.12346,1234567]}'
+    '{"a":["\\\\u003c/script>","inf",null,[1,0.5],0.1235,1234567]}'
     """
     text = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")  # "</script>" in a label must not end the script
@@ -104,7 +104,7 @@ def _plain(value: Any) -> Any:
         return value
     if not math.isfinite(value):
         return None if math.isnan(value) else str(value)
-    return int(value) if value.is_integer() else float(f"{value:.5g}")
+    return int(value) if value.is_integer() else float(f"{value:.4g}")
 
 
 @cache

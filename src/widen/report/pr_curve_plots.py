@@ -14,7 +14,7 @@ from widen.theory import PRCurve
 
 from .lines import LinePoint, ModelLine
 from .parts import Panel, Section
-from .style import layout, line_style, look_json
+from .style import layout, line_style, look_json, trace
 
 
 def pr_curves(curves: Mapping[str, PRCurve], *, title: str, points: int = 400) -> dict[str, Any]:
@@ -24,19 +24,10 @@ def pr_curves(curves: Mapping[str, PRCurve], *, title: str, points: int = 400) -
     for index, (name, curve) in enumerate(curves.items()):
         breaks = np.asarray(curve.breakpoints)
         lam = np.unique(np.concatenate([np.tan(angles[:-1]), [np.inf], breaks if len(breaks) <= 64 else []]))
-        colour, dash, _ = line_style(index)
-        data.append(
-            {
-                "name": name,
-                "x": curve.recall(lam),
-                "y": curve.precision(lam),
-                "customdata": lam,
-                "meta": {"column": "lambda"},
-                "mode": "lines",
-                "line": {"color": colour, "dash": dash, "width": 2.5},
-                "hovertemplate": "recall %{x:.3f}<br>precision %{y:.3f}<br>lambda %{customdata:.3g}<extra>%{fullData.name}</extra>",
-            }
-        )
+        hover = "recall %{x:.3f}<br>precision %{y:.3f}<br>lambda %{customdata:.3g}"
+        more = {"customdata": lam, "meta": {"column": "lambda"}}
+        x, y = curve.recall(lam), curve.precision(lam)
+        data.append(trace(name, x, y, line_style(index)[:2], width=2.5, hover=hover, **more))
     drawn = layout(title, "recall (coverage)", "precision (quality)")
     for axis in ("xaxis", "yaxis"):
         drawn[axis]["range"] = [-0.02, 1.02]

@@ -118,6 +118,8 @@ def _scores(lines: Sequence[ModelLine]) -> Section:
     ]
     if every:
         headers = ["model", "seed", "decoding", "metric", "value", "low", "high", "n", "score"]
+        if all(row[5] is None for row in every):  # exact scores have no interval
+            headers, every = headers[:5] + headers[7:], [row[:5] + row[7:] for row in every]
         caption = "Every record, run by run, with its own 95 % interval"
         caption += "." if len(every) <= MOST_RECORDS else f": the first {MOST_RECORDS:,} of {len(every):,}."
         parts.append(Table(headers=headers, rows=every[:MOST_RECORDS], caption=caption))

@@ -17,7 +17,7 @@ from widen.run.record import Record
 
 from .lines import ModelLine
 from .parts import Figure, FigureChoice, Part, Section, Table
-from .style import layout
+from .style import layout, trace
 from .training_curves import log_axis
 
 RIGHT, WRONG, LIMIT = "#009E73", "#D55E00", "#7F7F7F"
@@ -145,31 +145,24 @@ def separation_section(lines: Sequence[ModelLine]) -> list[Section]:
 
 def _figure(one: LineSeparation) -> Figure:
     data = [
-        {
-            "name": name,
-            "x": one.edges,
-            "y": [*shares, shares[-1]],
-            "mode": "lines",
-            "line": {"color": colour, "shape": "hv", "width": 2, "dash": dash},
-            "fill": "tozeroy",
-            "fillcolor": f"{colour}33",
-            "hovertemplate": "from %{x:.3g}: %{y:.1%}<extra>%{fullData.name}</extra>",
-        }
+        trace(
+            name,
+            one.edges,
+            [*shares, shares[-1]],
+            (colour, dash),
+            hover="from %{x:.3g}: %{y:.1%}",
+            fill="tozeroy",
+            fillcolor=f"{colour}33",
+        )
         for name, shares, colour, dash in (
             ("right tokens", one.right, RIGHT, "solid"),
             ("wrong tokens", one.wrong, WRONG, "dash"),
         )
     ]
-    data.append(
-        {
-            "name": f"threshold {one.threshold:.2g}",
-            "x": [one.threshold, one.threshold],
-            "y": [0, 1.05 * max(*one.right, *one.wrong)],
-            "mode": "lines",
-            "line": {"color": LIMIT, "dash": "dot", "width": 2},
-            "hoverinfo": "name",
-        }
-    )
+    for line in data:
+        line["line"]["shape"] = "hv"
+    top = 1.05 * max(*one.right, *one.wrong)
+    data.append(trace(f"threshold {one.threshold:.2g}", [one.threshold] * 2, [0, top], (LIMIT, "dot")))
     drawn = layout(f"{one.name}: right and wrong next tokens", "q / max q", "share of tokens per bin")
     drawn["yaxis"] |= {"rangemode": "tozero", "tickformat": ".0%"}
     if one.shown:

@@ -121,6 +121,6 @@ def _separation(found: Sequence[LineSeparation]) -> Figure:
         if one.shown:
             ax.set(xscale="log", xlim=one.shown)
     axes[0].set_ylabel("share of tokens per bin")
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     caption(figure, "Right and wrong next tokens. " + " ".join(one.verdict.replace("`", "") for one in found))
     return figure

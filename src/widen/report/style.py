@@ -27,6 +27,18 @@ def look_json(index: int) -> dict[str, str]:
     return dict(zip(("color", "dash", "symbol"), line_style(index), strict=True))
 
 
+def trace(
+    name: str, x: Any, y: Any, style: tuple[str, ...], *, width: float = 2.0, hover: str = "", **more: Any
+) -> dict[str, Any]:
+    """A plotly line in a style of `line_style`, with further fields of the trace."""
+    colour, dash, *symbol = style
+    look = {"mode": "lines", "line": {"color": colour, "dash": dash, "width": width}}
+    if symbol:
+        look |= {"mode": "lines+markers", "marker": {"symbol": symbol[0], "color": colour, "size": 7}}
+    shown = {"hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>"} if hover else {"hoverinfo": "name"}
+    return {"name": name, "x": x, "y": y, **look, **shown, **more}
+
+
 def layout(title: str, x: str, y: str) -> dict[str, Any]:
     """The part of a plotly layout that `web/page.js` does not set."""
     return {"title": {"text": title}, "xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}

@@ -9,7 +9,7 @@ from typing import Any
 from .lines import ModelLine
 from .load import number
 from .parts import Figure, FigureChoice
-from .style import layout, line_style
+from .style import layout, line_style, trace
 
 FIRST = ("loss", "nll", "grad_norm")
 POINTS = 20_000
@@ -66,24 +66,21 @@ def _thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, floa
 def _figure(
     name: str, lines: Sequence[ModelLine], rows: Mapping[int, list[dict[str, float]]], styles: Mapping[str, int]
 ) -> Figure:
-    data: list[dict[str, Any]] = []
-    for line in lines:
-        colour, dash, _ = line_style(styles[line.name])
-        for run in line.runs:
-            kept = [row for row in rows[id(run)] if name in row and "step" in row]
-            if kept:
-                data.append(
-                    {
-                        "name": line.name,
-                        "x": [row["step"] for row in kept],
-                        "y": [row[name] for row in kept],
-                        "mode": "lines",
-                        "showlegend": run is line.runs[0],
-                        "line": {"color": colour, "dash": dash, "width": 1.5},
-                        "opacity": 0.85,
-                        "hovertemplate": f"step %{{x}}<br>%{{y:.4g}}<extra>%{{fullData.name}}, seed {run.seed}</extra>",
-                    }
-                )
+    data = [
+        trace(
+            line.name,
+            [row["step"] for row in kept],
+            [row[name] for row in kept],
+            line_style(styles[line.name])[:2],
+            width=1.5,
+            hover=f"step %{{x}}<br>%{{y:.4g}}, seed {run.seed}",
+            showlegend=run is line.runs[0],
+            opacity=0.85,
+        )
+        for line in lines
+        for run in line.runs
+        if (kept := [row for row in rows[id(run)] if name in row and "step" in row])
+    ]
     values = [value for one in data for value in one["y"]]
     drawn = layout(f"{name} while training", "step", name)
     if values and min(values) > 0 and name.rpartition(".")[2] not in ("zero_share", "ess"):

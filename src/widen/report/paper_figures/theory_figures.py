@@ -1,4 +1,4 @@
-"""The figures that are mathematics: they need no run. Each function draws one and returns it."""
+"""The exact figures of the paper, which need no run. Each function draws one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAIN = {"vocab": 100, "support": 20, "rho": 0.5, "a": 0.725, "epsilon": 0.15}
+MAIN = ArtificialCase(vocab=100, support=20, rho=0.5, a=0.725, epsilon=0.15)
 """V = 100, K = 20, a/rho = 1.45, epsilon = .15; the caption does not give rho: 1/2 is assumed."""
 
 
@@ -45,12 +45,9 @@ def pr_examples() -> Figure:
 
 def example_pq() -> Figure:
     """``fig:examplePQ``: P and Q at the two positions where they differ."""
-    case = ArtificialCase(**MAIN)  # type: ignore[arg-type]
     figure, axes = panels(2, width=3.6, height=2.4)
-    token = np.arange(case.vocab)
-    for ax, p, q, name in zip(
-        axes, case.p(), case.q(), ("l₁: over- and under-representation", "l₂: noise"), strict=True
-    ):
+    token, names = np.arange(MAIN.vocab), ("l₁: over- and under-representation", "l₂: noise")
+    for ax, p, q, name in zip(axes, MAIN.p(), MAIN.q(), names, strict=True):
         ax.fill_between(token, p, step="post", color=PALETTE[6], alpha=0.35, label="P")
         ax.step(token, q, where="post", color=PALETTE[1], label="Q")
         ax.set(title=name, xlabel="token", ylim=(0, 0.085))

@@ -11,6 +11,9 @@ widen.panel("best_setting", (root, /** @type {SettingData} */ data) => {
   /** A decoding that wraps after its commas and never inside a number. @param {string} text */
   const spec = (text) => text.split(/(?<=,)/).flatMap((part) => [widen.make("wbr"), part]);
 
+  /** Text with what stands between backticks as code. @param {string} text */
+  const coded = (text) => text.split("`").map((part, i) => (i % 2 ? widen.make("code", {}, part) : part));
+
   function show() {
     const one = data.kinds[kind.selectedIndex],
       want = /** @type {"recall" | "precision"} */ (widen.find(root, "input[name=target]:checked").value);
@@ -39,7 +42,7 @@ widen.panel("best_setting", (root, /** @type {SettingData} */ data) => {
       );
     widen
       .find(root, "[data-shown=answer]")
-      .replaceChildren(...answer.sentences.map((text) => widen.make("p", { class: "answer" }, text)));
+      .replaceChildren(...answer.sentences.map((text) => widen.make("p", { class: "answer" }, ...coded(text))));
     const grids = widen.find(root, "[data-shown=grids]");
     grids.hidden = !one.grids || shared.checked;
     widen.find(root, "[data-pick=shared]").parentElement.hidden = !one.grids;
