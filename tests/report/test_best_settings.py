@@ -2,7 +2,7 @@
 
 import pytest
 
-from widen.report.best_settings import target, verdict
+from widen.report.best_settings import methods, target, verdict
 from widen.report.lines import group
 from widen.report.run_data import RunData
 from widen.run.record import Record
@@ -37,8 +37,12 @@ def line_runs(name, loss, *seeds):
     ]
 
 
+def answer(lines, *, least, want="recall", among=None):
+    return target(methods(lines, KIND, want=want, among=among), want=want, least=least)
+
+
 def cells(lines, **target_of):
-    return {row[0]: row[1:] for row in target(lines, KIND, **target_of).rows}
+    return {row[0]: row[1:] for row in answer(lines, **target_of).rows}
 
 
 NLL = [
@@ -68,13 +72,13 @@ def test_with_several_seeds_the_choice_is_held_out():
     (line,) = group(line_runs("NLL", "nll", *lucky))
     # On the first seed alone t = 0.5 is best, on the second alone t = 1: each is scored where the other chose.
     assert cells([line], least=0.9)["NLL"][2].startswith("0.300")
-    assert "Held-out over 2 seeds" in target([line], KIND, least=0.9).sentences[-1]
+    assert "Held-out over 2 seeds" in answer([line], least=0.9).sentences[-1]
 
 
 def test_with_one_seed_the_page_says_that_the_choice_is_in_sample():
     (line,) = group(line_runs("NLL", "nll", NLL[0]))
     assert cells([line], least=0.9)["NLL"][-1] == "1 (in-sample)"
-    assert "in-sample" in target([line], KIND, least=0.9).sentences[-1]
+    assert "in-sample" in answer([line], least=0.9).sentences[-1]
 
 
 def test_the_most_precision_for_a_recall_is_the_same_search_the_other_way_round(lines):
@@ -83,11 +87,11 @@ def test_the_most_precision_for_a_recall_is_the_same_search_the_other_way_round(
 
 
 def test_a_target_that_nothing_reaches_and_a_model_that_leads_by_too_little_are_said(lines):
-    assert target(lines, KIND, least=0.99).sentences == ["No model reaches precision 0.99 at any measured decoding."]
+    assert answer(lines, least=0.99).sentences == ["No model reaches precision 0.99 at any measured decoding."]
     noisy = [{"t=1": (0.95, 0.5)}, {"t=1": (0.95, 0.7)}]
     better = [{"t=1": (0.95, 0.52)}, {"t=1": (0.95, 0.72)}]
     two = group([*line_runs("NLL", "nll", *noisy), *line_runs("GOLD", "gold", *better)])
-    assert "no clear winner" in " ".join(target(two, KIND, least=0.9).sentences)
+    assert "no clear winner" in " ".join(answer(two, least=0.9).sentences)
 
 
 def test_a_limited_grid_counts_only_its_own_settings(lines):

@@ -7,7 +7,7 @@ page says so. Gains are split in this order: NLL moves from its best temperature
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from widen.run.best_setting import BestSetting, best_setting
@@ -23,13 +23,22 @@ STEPS, USUAL = 12, (50, 80, 90, 95, 98)
 """Levels of the slider: about so many over the measured range, and these percentages."""
 
 
-class Model(NamedTuple):
-    """One model at one target: its best decoding, for NLL its best temperature (None: target not reached), and its number of settings."""
+NO_GAIN = "No NLL model that was trained alike reaches this target at temperature alone: there is no gain to show."
+IN_SAMPLE = (
+    "One seed: the setting was chosen on the numbers that it is scored on (in-sample), so the score is optimistic."
+)
+
+
+class Method(NamedTuple):
+    """A model with the records to choose from, and its number of settings."""
 
     line: ModelLine
-    best: BestSetting | None
-    alone: BestSetting | None
+    records: list[Record]
     settings: int
+
+    def best(self, least: float, among: Callable[[Decoding], bool] | None = None) -> BestSetting | None:
+        """The best setting whose required score is at least ``least``."""
+        return best_setting(self.records, precision=least, among=among) if self.records else None
 
 
 class Answer(NamedTuple):
@@ -60,7 +69,7 @@ def verdict(lines: Sequence[ModelLine], kinds: Sequence[str]) -> list[str]:
     mine = [line for line in lines if line.of_kind(kinds[0])]
     levels = _levels(mine, kinds[0], "recall")
     usual = max((level for level in levels if level <= 90), default=levels[0])
-    answer = target(mine, kinds[0], want="recall", least=usual / 100)
+    answer = target(methods(mine, kinds[0]), least=usual / 100)
     return [f"{answer.sentences[0].rstrip('.')} ({kinds[0]}).", *answer.sentences[1:]]
 
 
@@ -73,7 +82,8 @@ def _kind(lines: Sequence[ModelLine], kind: str) -> dict[str, Any]:
     answers: dict[str, Answer] = {}
 
     def numbers(want: str, levels: Sequence[int], among: Collection[Decoding] | None) -> list[int]:
-        found = [target(mine, kind, want=want, least=level / 100, among=among) for level in levels]
+        models = methods(mine, kind, want=want, among=among)
+        found = [target(models, want=want, least=level / 100) for level in levels]
         answers.update({repr(answer): answer for answer in found})
         return [list(answers).index(repr(answer)) for answer in found]
 
@@ -100,96 +110,73 @@ def _levels(lines: Sequence[ModelLine], kind: str, want: str) -> list[int]:
     return sorted({*range(low, high + 1, step), high, *(level for level in USUAL if low <= level <= high)})
 
 
-def target(
-    lines: Sequence[ModelLine],
-    kind: str,
-    *,
-    want: str = "recall",
-    least: float,
-    among: Collection[Decoding] | None = None,
-) -> Answer:
-    """The answer for the most ``want`` with the other score at least ``least``; ``among`` limits the decodings."""
-    models = [_model(line, kind, want, least, among) for line in lines]
-    ranked = sorted(models, key=lambda model: -_reached(model))
-    by_name = {model.line.name: model for model in models}
-    rows, gains = [], {}
-    for model in ranked:
-        nll = model.line if model.line.loss == "nll" else baseline(model.line, lines)
-        from_decoding = from_loss = ""
-        if nll is not None and model.best and (base := by_name[nll.name]).alone and base.best:
-            from_decoding = _gain(base.best, base.alone)
-            from_loss = "" if base is model else _gain(model.best, base.best)
-            gains[model.line.name] = (base, from_decoding, from_loss)
-        best, precision, recall = model.best, "–", "–"
-        if best:
-            scores = [_mean(best.precision), _mean(best.recall)]
-            precision, recall = scores if want == "recall" else scores[::-1]
-        cells = [model.line.name, best.decoding.spec if best else "–", precision, recall]
-        cells += [from_decoding or "–", from_loss or "–", str(model.settings), _seeds(model) if best else "–"]
-        rows.append(cells)
-    return Answer(_sentences(ranked, gains, want, least), rows)
-
-
-def _model(line: ModelLine, kind: str, want: str, least: float, among: Collection[Decoding] | None) -> Model:
-    points = [point for point in line.of_kind(kind) if among is None or point.decoding in among]
-    seeds = {seed for point in points for seed in point.seeds}
-    scored = [point for point in points if point.seeds.keys() == seeds]
+def methods(
+    lines: Sequence[ModelLine], kind: str, *, want: str = "recall", among: Collection[Decoding] | None = None
+) -> list[Method]:
+    """Every model with its records of one kind of score. To maximise precision, the two scores change their names."""
     names = ("precision", "recall") if want == "recall" else ("recall", "precision")
-    records = [
-        Record(task=kind, model="", loss=line.loss, decoding=point.decoding, seed=seed, metric=name, value=value)
-        for point in scored
-        for seed, values in point.seeds.items()
-        for name, value in zip(names, values, strict=True)
-    ]
-
-    def chosen(allowed: Callable[[Decoding], bool] | None) -> BestSetting | None:
-        return best_setting(records, precision=least, among=allowed) if records else None
-
-    alone = chosen(lambda one: one.temperature_alone) if line.loss == "nll" else None
-    return Model(line, chosen(None), alone, len(scored))
-
-
-def _reached(model: Model) -> float:
-    return model.best.recall.value if model.best else -1.0
+    found = []
+    for line in lines:
+        points = [point for point in line.of_kind(kind) if among is None or point.decoding in among]
+        seeds = {seed for point in points for seed in point.seeds}
+        points = [point for point in points if point.seeds.keys() == seeds]
+        records = [
+            Record(task=kind, model="", loss=line.loss, decoding=point.decoding, seed=seed, metric=name, value=value)
+            for point in points
+            for seed, values in point.seeds.items()
+            for name, value in zip(names, values, strict=True)
+        ]
+        found.append(Method(line, records, len(points)))
+    return found
 
 
-def _sentences(ranked: Sequence[Model], gains: dict[str, tuple[Model, str, str]], want: str, least: float) -> list[str]:
+def target(found: Sequence[Method], *, want: str = "recall", least: float) -> Answer:
+    """The answer for the most ``want`` with the other score at least ``least``."""
+    lines = [method.line for method in found]
+    best = {method.line.name: method.best(least) for method in found}
+    alone = {m.line.name: m.best(least, lambda one: one.temperature_alone) for m in found if m.line.loss == "nll"}
+    rows, gains = [], dict[str, str]()
+    ranked = sorted(found, key=lambda method: -one.recall.value if (one := best[method.line.name]) else 1.0)
+    for line, _, settings in ranked:
+        nll = line if line.loss == "nll" else baseline(line, lines)
+        chosen = best[line.name]
+        by_decoding = by_loss = "–"
+        if chosen and nll and (base := best[nll.name]) and (start := alone[nll.name]):
+            by_decoding = _gain(base, start)
+            by_loss = by_loss if nll is line else _gain(chosen, base)
+            at = f"{nll.name} at temperature alone (`{start.decoding.spec}`, {want} {_mean(start.recall)})"
+            loss = "no other loss reaches more" if nll is line else f"the loss {by_loss}"
+            gains[line.name] = f"Over {at}: the decoding brings {by_decoding}, {loss}."
+        cells = ["–"] * 3
+        if chosen:
+            scores = [_mean(chosen.precision), _mean(chosen.recall)]
+            cells = [chosen.decoding.spec, *(scores if want == "recall" else scores[::-1])]
+        seeds = "–" if not chosen else str(chosen.recall.count) if chosen.recall.count > 1 else "1 (in-sample)"
+        rows.append([line.name, *cells, by_decoding, by_loss, str(settings), seeds])
+    return Answer(_sentences([(method, best[method.line.name]) for method in ranked], gains, want, least), rows)
+
+
+def _sentences(
+    ranked: Sequence[tuple[Method, BestSetting | None]], gains: Mapping[str, str], want: str, least: float
+) -> list[str]:
+    (line, _, settings), best = ranked[0]
     given = OTHER[want]
-    top = ranked[0]
-    if top.best is None:
+    if best is None:
         return [f"No model reaches {given} {least:.2f} at any measured decoding."]
-    if top.best.recall.value == 0:
+    if best.recall.value == 0:
         return [f"No winner: every model has {want} 0 where {given} is at least {least:.2f}."]
     said = [
-        f"Most {want} with {given} at least {least:.2f}: {top.line.name} (`{top.line.loss}`) at `{top.best.decoding.spec}`, "
-        f"{want} {_mean(top.best.recall)}, {given} {_mean(top.best.precision)}, best of {top.settings} settings."
+        f"Most {want} with {given} at least {least:.2f}: {line.name} (`{line.loss}`) at `{best.decoding.spec}`, "
+        f"{want} {_mean(best.recall)}, {given} {_mean(best.precision)}, best of {settings} settings.",
+        gains.get(line.name, NO_GAIN),
     ]
-    if top.line.name in gains:
-        base, from_decoding, from_loss = gains[top.line.name]
-        assert base.alone is not None
-        start = (
-            f"{base.line.name} at temperature alone (`{base.alone.decoding.spec}`, {want} {_mean(base.alone.recall)})"
-        )
-        loss = f"the loss {from_loss}" if from_loss else "no other loss reaches more"
-        said.append(f"Over {start}: the decoding brings {from_decoding}, {loss}.")
-    else:
-        said.append(
-            "No NLL model that was trained alike reaches this target at temperature alone: there is no gain to show."
-        )
-    rival = next((model.best for model in ranked[1:] if model.best), None)
-    if rival and not _clear(top.best, rival):
+    rival = next((other for _, other in ranked[1:] if other), None)
+    half = _half(best, rival) if rival else None
+    if rival and half is not None and best.recall.value - rival.recall.value <= half:
         said.append("The lead over the next model is smaller than its interval: no clear winner.")
-    said.append(
-        f"Held-out over {top.best.recall.count} seeds: each seed is scored at the decoding chosen on the others."
-        if top.best.recall.count > 1
-        else "One seed: the setting was chosen on the numbers that it is scored on (in-sample), so the score is optimistic."
-    )
-    return said
-
-
-def _clear(first: BestSetting, second: BestSetting) -> bool:
-    half = _half(first, second)
-    return half is None or first.recall.value - second.recall.value > half
+    seeds = best.recall.count
+    held_out = f"Held-out over {seeds} seeds: each seed is scored at the decoding chosen on the others."
+    return [*said, held_out if seeds > 1 else IN_SAMPLE]
 
 
 def _half(first: BestSetting, second: BestSetting) -> float | None:
@@ -199,14 +186,8 @@ def _half(first: BestSetting, second: BestSetting) -> float | None:
 
 def _gain(one: BestSetting, other: BestSetting) -> str:
     value, half = one.recall.value - other.recall.value, _half(one, other)
-    same = one is other or one == other
-    return f"{value:+.3f}".replace("-", "−") + ("" if half is None or same else f"\u00a0±\u00a0{half:.3f}")
+    return f"{value:+.3f}".replace("-", "−") + ("" if half is None or one == other else f"\u00a0±\u00a0{half:.3f}")
 
 
 def _mean(mean: Any) -> str:
     return f"{mean.value:.3f}" + ("" if mean.half_width is None else f"\u00a0±\u00a0{mean.half_width:.3f}")
-
-
-def _seeds(model: Model) -> str:
-    assert model.best is not None
-    return str(model.best.recall.count) if model.best.recall.count > 1 else "1 (in-sample)"

@@ -16,15 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One figure.
+    """One figure: the name of its files, the paper's label and claim, and what we add or correct.
 
-    Attributes:
-      name: of its files.
-      label: the paper's, or ``widen:`` and ours where it has none.
-      claim: what the paper says of it.
-      draw: makes the figure, from the rows of ``recipe`` if it names one.
-      ours: what we add or correct.
-      read: how those rows are read from a folder.
+    ``draw`` makes it; if it names a ``recipe``, from the rows that ``read`` finds in a folder of results.
     """
 
     name: str
@@ -138,7 +132,7 @@ FIGURES = (
         claim="Even for small values of V/K, when b is low and ρ is high, ε₀ remains relatively large, often above 0.1.",
         ours="Corrected: ε₀ falls with lower b and with higher ρ (V/K = 2, b = .05, ρ = .9: .0046). Below ε₀, recall peaks at a "
         "finite temperature.",
-        draw=theory_figures.epsilon_0,
+        draw=theory_figures.noise_levels,
     ),
     Entry(
         name="support",
