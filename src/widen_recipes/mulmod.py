@@ -9,6 +9,7 @@ Each function returns one experiment per model; seeds of one setting share a nam
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from widen.data.mulmod import MulMod
 from widen.models.tiny_llama import LlamaShape
@@ -49,9 +50,8 @@ def experiment(name: str, loss: str, *, seed: int, b: float = 0.2, published: Pu
         name=name,
         model=Configuration(
             data=MulMod(under_representation=b, num_samples=25_000, seed=seed),  # "25 000 samples"
-            model=LlamaShape(
-                layers=4, dim=32, heads=4, hidden=128, init_std=0.08
-            ),  # "4 hidden layers, an embedding dimension of 32, ..."
+            # "4 hidden layers, an embedding dimension of 32, ..."
+            model=LlamaShape(layers=4, dim=32, heads=4, hidden=128, init_std=0.08),
             loss=loss,
             train=TRAIN,
             seed=seed,
@@ -62,9 +62,9 @@ def experiment(name: str, loss: str, *, seed: int, b: float = 0.2, published: Pu
     )
 
 
-def cdiv(alpha: float, *, cap: float = CAP) -> str:
+def cdiv(alpha: float) -> str:
     """c-Div after the warm-up of NLL; up to alpha = 1 its weights are at most 1 and need no cap."""
-    return f"{WARM_UP}cdiv:alpha={alpha}" + (f",cap={cap}" if alpha > 1 else "")
+    return f"{WARM_UP}cdiv:alpha={alpha}" + (f",cap={CAP}" if alpha > 1 else "")
 
 
 def matched_temperatures() -> tuple[float, ...]:
@@ -74,22 +74,11 @@ def matched_temperatures() -> tuple[float, ...]:
 
 def tsallis() -> list[Experiment]:
     """Fig. ``fig:tsallis``: frontiers of c-Div over t in [0.1, 5], with NLL at alpha t and NLL with c-Div's loss scale beside them."""
-    published = Published(
-        where="fig:tsallis",
-        claim="By tuning t on models with high Recall, we improve the trade-off; high alpha dominates",
-    )
-    runs = [
-        experiment(
-            "NLL" if alpha == 1 else f"c-Div {alpha:g}",
-            "nll" if alpha == 1 else cdiv(alpha),
-            seed=seed,
-            published=published,
-        )
-        for alpha in ALPHAS
-        for seed in SEEDS
-    ]
+    claim = "By tuning t on models with high Recall, we improve the trade-off; high alpha dominates"
+    grid = {f"c-Div {alpha:g}": cdiv(alpha) for alpha in ALPHAS if alpha != 1}
     # The loss scale of c-Div as a constant weight on NLL: a floor above 1 lifts every token to it. 4 is near c-Div 2's mean weight.
-    return runs + [experiment("NLL x 4", f"{WARM_UP}nll:floor=4.0", seed=seed, published=published) for seed in SEEDS]
+    grid |= {"NLL": "nll", "NLL x 4": f"{WARM_UP}nll:floor=4.0"}
+    return _seeds(grid, published=Published(where="fig:tsallis", claim=claim))
 
 
 def tsallis_stable() -> list[Experiment]:
@@ -98,17 +87,14 @@ def tsallis_stable() -> list[Experiment]:
     Not in the paper. With Adam at 1e-3 the plain loss forgets the product for alpha >= 1.5 (recipe `tsallis`): is that the loss or its
     training?
     """
-    norm_1, quarter = AdamW(lr=1e-3, max_grad_norm=1.0), AdamW(lr=2.5e-4)
-    runs = [_trained(experiment("NLL", "nll", seed=seed), "NLL, norm 1", norm_1) for seed in SEEDS]
-    for alpha in (1.25, 1.5, 1.75, 2.0):
-        for seed in SEEDS:
-            name, plain = f"c-Div {alpha:g}", experiment("", cdiv(alpha), seed=seed)
-            runs += [
-                experiment(f"{name}, cap 10", cdiv(alpha, cap=10.0), seed=seed),
-                _trained(plain, f"{name}, norm 1", norm_1),
-                _trained(plain, f"{name}, rate / 4", quarter),
-            ]
-    return runs
+    above = {f"c-Div {alpha:g}": cdiv(alpha) for alpha in (1.25, 1.5, 1.75, 2.0)}
+    capped = {f"{name}, cap 10": loss.replace(f"cap={CAP}", "cap=10.0") for name, loss in above.items()}
+    clipped, slow = AdamW(lr=1e-3, max_grad_norm=1.0), AdamW(lr=2.5e-4)
+    return [
+        *_seeds(capped),
+        *(_trained(run, f"{run.name}, norm 1", clipped) for run in _seeds({"NLL": "nll", **above})),
+        *(_trained(run, f"{run.name}, rate / 4", slow) for run in _seeds(above)),
+    ]
 
 
 def joint() -> list[Experiment]:
@@ -117,18 +103,15 @@ def joint() -> list[Experiment]:
     Not in the paper. 20 of the decodings are temperatures alone (`widen.sample.decoding_grid`). The c-Div models are those of
     `tsallis_stable` with gradients clipped to norm 1; NLL is trained with and without clipping.
     """
-    wanted = ("NLL", "NLL, norm 1", "c-Div 1.25, norm 1", "c-Div 1.5, norm 1", "c-Div 2, norm 1")
-    plain = [experiment("NLL", "nll", seed=seed) for seed in SEEDS]
-    truncr = [experiment("TruncR 0.5", f"{WARM_UP}truncr:drop=0.5", seed=seed) for seed in SEEDS]
-    found = [*plain, *(run for run in tsallis_stable() if run.name in wanted), *truncr]
+    wanted = ("NLL, norm 1", "c-Div 1.25, norm 1", "c-Div 1.5, norm 1", "c-Div 2, norm 1")
+    plain = _seeds({"NLL": "nll", "TruncR 0.5": f"{WARM_UP}truncr:drop=0.5"})
+    found = [*plain, *(run for run in tsallis_stable() if run.name in wanted)]
     return [replace(run, decoding=("grid",)) for run in found]
 
 
 def losses() -> list[Experiment]:
     """Fig. ``fig:mulmod_losses``: every loss at t = 1 over its hyperparameters (scored at all temperatures as well)."""
-    published = Published(
-        where="fig:mulmod_losses", claim="Trunc, GOLD and TaiLr improve Precision; the proposed losses improve Recall"
-    )
+    claim = "Trunc, GOLD and TaiLr improve Precision; the proposed losses improve Recall"
     grid = {"NLL": "nll"}
     grid |= {f"Trunc {drop:g}": f"{WARM_UP}trunc:drop={drop}" for drop in (0.05, 0.1, 0.25, 0.5)}
     grid |= {f"TruncR {drop:g}": f"{WARM_UP}truncr:drop={drop}" for drop in (0.05, 0.1, 0.25, 0.5)}
@@ -138,33 +121,33 @@ def losses() -> list[Experiment]:
         f"lambda-PR {lam:g}, {gamma:g}": f"{WARM_UP}lambda_pr:lam={lam},gamma={gamma}"
         for lam, gamma in ((0.9, 0.01), (0.9, 0.1), (0.5, 0.1), (0.5, 0.5), (0.1, 0.5))
     }
-    return [experiment(name, loss, seed=seed, published=published) for name, loss in grid.items() for seed in SEEDS]
+    return _seeds(grid, published=Published(where="fig:mulmod_losses", claim=claim))
 
 
 def temperature() -> list[Experiment]:
     """Fig. ``fig:prmulmod``: the effect of temperature on NLL at several levels of under-representation b."""
     published = Published(where="fig:prmulmod", claim="Recall increases with the temperature, then drops")
-    return [
-        experiment("NLL" if b == 0.2 else f"NLL, b = {b:g}", "nll", seed=seed, b=b, published=published)
-        for b in (0.05, 0.1, 0.2, 0.3, 0.5)
-        for seed in SEEDS
-    ]
+    levels = {"NLL" if b == 0.2 else f"NLL, b = {b:g}": b for b in (0.05, 0.1, 0.2, 0.3, 0.5)}
+    return [run for name, b in levels.items() for run in _seeds({name: "nll"}, b=b, published=published)]
 
 
 def literal() -> list[Experiment]:
     """The paper's printed settings: 500 epochs at a constant rate with weight decay 1, from scratch."""
     train = replace(TRAIN, steps=24_414, optimizer=AdamW(lr=1e-3, weight_decay=1.0), schedule=Schedule())
-    runs = []
-    for name, loss in {"NLL, literal": "nll", "c-Div 1.5, literal": f"cdiv:alpha=1.5,cap={CAP}"}.items():
-        for seed in SEEDS:
-            base = experiment(name, loss, seed=seed, published=Published(where="App. Integer multiplication"))
-            runs.append(replace(base, model=replace(_small(base), train=train), decoding=temperatures(TEMPERATURES)))
-    return runs
+    grid = {"NLL, literal": "nll", "c-Div 1.5, literal": f"cdiv:alpha=1.5,cap={CAP}"}
+    return [
+        replace(run, model=replace(_small(run), train=train), decoding=temperatures(TEMPERATURES))
+        for run in _seeds(grid, published=Published(where="App. Integer multiplication"))
+    ]
 
 
 def everything() -> list[Experiment]:
     """All of the above. Run it first: it trains every model of the task in two groups, and the other recipes reuse them."""
     return [*tsallis(), *tsallis_stable(), *losses(), *temperature(), *literal()]
+
+
+def _seeds(grid: dict[str, str], **more: Any) -> list[Experiment]:
+    return [experiment(name, loss, seed=seed, **more) for name, loss in grid.items() for seed in SEEDS]
 
 
 def _trained(run: Experiment, name: str, optimizer: AdamW) -> Experiment:
