@@ -52,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     texts.add_argument("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
     texts.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="models made at a time, each in its own process (default: 1)"
+    )
+    texts.add_argument(
         "--drop-checkpoints", action="store_true", help="remove a model's weights once its samples are on disk"
     )
     texts.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used")
@@ -75,6 +78,8 @@ def main(options: argparse.Namespace) -> int:
         raise ValueError("name a recipe, or --list them")
     if options.seeds is not None and options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds}: at least 1")
+    if options.jobs < 1:
+        raise ValueError(f"--jobs {options.jobs}: at least 1")
     if options.recipe.endswith(".json"):
         name, experiments = Path(options.recipe).stem, [load(options.recipe)]
     else:
@@ -93,6 +98,7 @@ def main(options: argparse.Namespace) -> int:
             seeds=options.seeds,
             servers=options.server,
             rows=options.rows,
+            jobs=options.jobs,
             drop_checkpoints=options.drop_checkpoints,
             skip_bad=options.skip_bad,
             progress=_lines(),

@@ -93,7 +93,7 @@ def _runs(options: argparse.Namespace) -> int:
     from widen.run.experiment import load
     from widen.run.finetune.config import is_finetune
     from widen.run.folder import RunFolder
-    from widen.run.runner import score_small
+    from widen.run.runner import score_listed
     from widen.run.scoring.listed_answers import score_name
 
     runs = [path for path in options.paths if (path / "config.json").exists()]
@@ -115,7 +115,7 @@ def _runs(options: argparse.Namespace) -> int:
     with bars() as progress:
         for done, (path, experiment) in enumerate(zip(runs, experiments, strict=True)):
             progress("score", done, len(runs))
-            found.append(score_small(RunFolder(path), experiment, device=options.device))
+            found.append(score_listed(RunFolder(path), experiment, device=options.device))
         progress("score", len(runs), len(runs))
     console = Console()
     for path, experiment, records in zip(runs, experiments, found, strict=True):

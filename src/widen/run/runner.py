@@ -36,6 +36,7 @@ from .scoring.neighbours import score_neighbours
 from .scoring.programs import Judges, score_programs
 from .scoring.score_files import Sampled
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
+from .side_by_side import make_side_by_side
 from .table import Row, best_csv, summarise, to_csv
 from .train_small import train_small
 from .value import content_hash, to_json
@@ -69,6 +70,7 @@ def run(
     seeds: int | None = None,
     servers: Sequence[str] = (),
     rows: int | None = None,
+    jobs: int = 1,
     drop_checkpoints: bool = False,
     skip_bad: bool = False,
     progress: StageProgress | None = None,
@@ -83,6 +85,7 @@ def run(
       seeds: take only the first so many seeds of each setting.
       servers: base URLs of servers to sample from instead of this process.
       rows: samples drawn at a time; by default as many as fit into memory.
+      jobs: real models that are trained, sampled and exactly scored at a time, each in a process of its own.
       drop_checkpoints: remove a real model's weights once all its samples are on disk.
       skip_bad: leave out records that cannot be used instead of refusing to start.
       progress: called with (what, done, total).
@@ -111,6 +114,10 @@ def run(
     _same_data(on_texts, root)
     if "train" in stages:
         train_small(small, root, device=device, progress=progress)
+    if jobs > 1 and on_texts:
+        make_side_by_side(
+            on_texts, root, jobs=jobs, device=device, stages=stages, skip_bad=skip_bad, notice=options.notice
+        )
     if "train" in stages or "sample" in stages:
         _train_and_sample(on_texts, questions, options, stages)
     if "score" not in stages:
@@ -172,8 +179,9 @@ def _train_and_sample(
         models.close()
         if "train" in stages and isinstance(mine[0].model, FineTune):
             _fine_tune(mine[0].model, options)
-        if "sample" in stages:
+        if "sample" in stages or isinstance(mine[0].model, str):
             _claim(folder, mine[0])
+        if "sample" in stages:
             for one in waiting:
                 _draw(models, folder, one, questions[id(one)], options)
             if options.drop_checkpoints and all(_is_sampled(folder, one, questions[id(one)]) for one in mine):
@@ -185,6 +193,8 @@ def _train_and_sample(
 def _is_sampled(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
     if isinstance(experiment.score, SupportScore):
         return sizes_path(folder, experiment).exists()
+    if isinstance(experiment.score, ExactScore):  # nothing is drawn; the model is needed until it is scored
+        return found_records(folder, experiment) is not None
     return not missing(folder, experiment, questions)
 
 
@@ -210,6 +220,8 @@ def _draw(
 ) -> None:
     if isinstance(experiment.score, SupportScore):
         measure_support(models, folder, experiment, questions, progress=options.progress)
+    elif isinstance(experiment.score, ExactScore):
+        return
     elif not sample(models, folder, experiment, questions, progress=options.progress, notice=options.notice):
         options.notice(
             f"{experiment.name}: none of the servers serves {experiment.base} ({folder.path}); it is skipped"
@@ -254,7 +266,9 @@ def found_records(folder: RunFolder, experiment: Experiment) -> list[Record] | N
 
 
 def _is_ready(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
-    return folder.is_trained if isinstance(experiment.score, ExactScore) else _is_sampled(folder, experiment, questions)
+    if isinstance(experiment.score, ExactScore):
+        return folder.is_trained or isinstance(experiment.model, str)
+    return _is_sampled(folder, experiment, questions)
 
 
 def _new_records(
@@ -263,7 +277,7 @@ def _new_records(
     """Score one experiment and write its records."""
     device, progress = options.device, options.progress
     if isinstance(experiment.score, ExactScore):
-        return score_small(folder, experiment, device=device)
+        return score_listed(folder, experiment, questions, device=device, progress=progress)
     if isinstance(experiment.score, KnnScore):
         return score_neighbours(folder, experiment, questions, root=options.root, device=device, progress=progress)
     if isinstance(experiment.score, ProgramScore):
@@ -271,11 +285,18 @@ def _new_records(
     return score_support(folder, experiment)
 
 
-def score_small(folder: RunFolder, experiment: Experiment, *, device: str) -> list[Record]:
-    """Exact records of a small model: those on disk, or new ones."""
+def score_listed(
+    folder: RunFolder,
+    experiment: Experiment,
+    questions: Sequence[Question] = (),
+    *,
+    device: str,
+    progress: StageProgress | None = None,
+) -> list[Record]:
+    """Exact records: those on disk, or new ones."""
     found = found_records(folder, experiment)
     if found is None:
-        found = score_exactly(folder, experiment, device=device)
+        found = score_exactly(folder, experiment, questions, device=device, progress=progress)
         write_records(folder, score_name(experiment), found)
     return found
 
