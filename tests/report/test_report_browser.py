@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from report_in_browser import ARTIFACTS, overlapping_labels, plotted, scroll_through
 
 pytestmark = pytest.mark.browser
+expect.set_options(timeout=60_000)  # a busy machine is slow, not wrong
 
 
 @pytest.fixture(scope="module")
