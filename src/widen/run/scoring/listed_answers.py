@@ -30,7 +30,7 @@ from torch import Tensor
 from widen.data.batch import Batch, pad
 from widen.data.tasks import IGNORED, Example, encode
 from widen.metrics import separation
-from widen.metrics.exact import VERSION, ExactPoint, exact_points
+from widen.metrics.exact_points import VERSION, ExactPoint, exact_points
 from widen.models.convert import load_pretrained
 from widen.models.likelihood import log_likelihood_from_logits, next_logits
 from widen.sample.decoding import Decoding
@@ -45,8 +45,8 @@ from ..sampling import weights_of
 from ..score_settings import ExactScore
 from ..value import content_hash, to_json
 
-CONTEXT_LOGITS = 1 << 26
-"""The separation takes the contexts of the first problems, until it has so many logits: 512 MB."""
+CONTEXT_LOGITS = 1 << 25
+"""The separation takes the contexts of the first problems, until it has so many logits: 256 MB."""
 MAX_LENGTH = 4096
 """Tokens of a prompt and an answer at most."""
 
