@@ -7,8 +7,8 @@ from pathlib import Path
 
 from widen.report.load import load
 from widen.report.parts import Section, Table
-from widen.report.run_report import report
 from widen.report.run_data import RunData
+from widen.report.run_report import report
 
 
 def slowest_steps(runs: Sequence[RunData]) -> Section:
