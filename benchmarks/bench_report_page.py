@@ -48,7 +48,7 @@ def main():
     from made_runs import many_runs
     from playwright.sync_api import sync_playwright
 
-    from widen.report.report import write_report
+    from widen.report.run_report import write_report
 
     with tempfile.TemporaryDirectory() as folder:
         paths = many_runs(Path(folder), models=10, seeds=5, temperatures=20, num_samples=2000)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from widen.report.report import write_report
+from widen.report.run_report import write_report
 from widen.run.folder import RunFolder
 from widen.run.record import Record, write_records
 from widen.sample import Decoding

@@ -1,4 +1,4 @@
-"""A section of your own in the report: a function from runs to a `Section`. Inside widen it is one line in report/report.py."""
+"""A section of your own in the report: a function from runs to a `Section`. Inside widen it is one line in report/run_report.py."""
 
 import json
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from widen.report.load import load
 from widen.report.parts import Section, Table
-from widen.report.report import report
 from widen.report.run_data import RunData
+from widen.report.run_report import report
 
 
 def slowest_steps(runs: Sequence[RunData]) -> Section:

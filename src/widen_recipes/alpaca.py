@@ -1,4 +1,4 @@
-"""Llama-Alpaca: Llama3.1-8B instruction tuned on Alpaca under each loss, then asked for stories and programs (``tab:pr-wp-mathqa``).
+"""Llama-Alpaca: Llama3.1-8B instruction-tuned on Alpaca under each loss, then asked for stories and programs (``tab:pr-wp-mathqa``).
 
     widen run alpaca:stories --stages train,sample --device cuda --out runs
     widen run alpaca:mathqa --out runs                 the same models, asked for programs
@@ -8,21 +8,28 @@ Both tasks are new to the model: "to get a basic instruction-tuned model, capabl
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from widen.data.tasks.text_tasks import WITHOUT_INPUT
 from widen.run.experiment import Experiment
 from widen.run.finetune import Source
 
-from .paper_texts import LLAMA_8B, SEEDS, printed, programs, tuned
+from .paper_texts import LLAMA_8B, PROGRAMS, column, programs
 from .paper_texts import stories as ask_for_stories
 from .tiny_texts import shrink
 
 TRAIN = Source(task="alpaca", split="train")
-DECODING = ("t=0.5",)  # "a lower temperature t=0.5 was used to mitigate degenerate outputs"
+DECODING = "t=0.5"  # "a lower temperature t=0.5 was used to mitigate degenerate outputs"
 STORY = WITHOUT_INPUT.replace("{instruction}", "Write a story for this writing prompt.\n{prompt}")
-PROGRAM = WITHOUT_INPUT.replace(
-    "{instruction}",
-    "Write a Python program that answers the question and leaves the result in a variable called answer.\n{prompt}",
-)
+PROGRAM: dict[str, Any] = {
+    "template": WITHOUT_INPUT.replace(
+        "{instruction}",
+        "Write a Python program that answers the question and leaves the result in a variable called answer.\n{prompt}",
+    ),
+    "score": replace(PROGRAMS, fenced=True),
+}
+"""How the model is asked for a program, and how its answer is scored."""
 CHOICES = {
     "template": "Alpaca's own, with an instruction of ours before each prompt; the paper does not say how the model was asked",
     "training": "the settings of the other data sets, as the paper says: 3 epochs, batch 8, 1e-6",
@@ -36,18 +43,7 @@ def stories() -> list[Experiment]:
         "c-Div 1.4": ("cdiv:alpha=1.4,cap=1e4", 0.822, 0.126),
         "lambda-PR 0.5, 1e-7": ("lambda_pr:lam=0.5,gamma=1e-7", 0.571, 0.269),
     }
-    return [
-        ask_for_stories(
-            name,
-            tuned(LLAMA_8B, TRAIN, loss, seed=seed),
-            decoding=DECODING,
-            published=(printed("tab:pr-wp-mathqa", precision, recall, decoding="t=0.5"),),
-            template=STORY,
-            choices=CHOICES,
-        )
-        for name, (loss, precision, recall) in rows.items()
-        for seed in SEEDS
-    ]
+    return column(ask_for_stories, LLAMA_8B, TRAIN, rows, decoding=DECODING, template=STORY, choices=CHOICES)
 
 
 def mathqa() -> list[Experiment]:
@@ -57,21 +53,9 @@ def mathqa() -> list[Experiment]:
         "c-Div 1.4": ("cdiv:alpha=1.4,cap=1e4", 0.082, 0.434),
         "lambda-PR 0.1, 1e-5": ("lambda_pr:lam=0.1,gamma=1e-5", 0.083, 0.421),
     }
-    return [
-        programs(
-            name,
-            tuned(LLAMA_8B, TRAIN, loss, seed=seed),
-            decoding=DECODING,
-            published=(printed("tab:pr-wp-mathqa", precision, recall, decoding="t=0.5"),),
-            template=PROGRAM,
-            fenced=True,
-            choices=CHOICES,
-        )
-        for name, (loss, precision, recall) in rows.items()
-        for seed in SEEDS
-    ]
+    return column(programs, LLAMA_8B, TRAIN, rows, decoding=DECODING, choices=CHOICES, **PROGRAM)
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """The same shape in seconds on a CPU: a random model, a handful of examples, one seed, NLL and c-Div."""
+    """Small form: one seed of NLL and c-Div on the tiny model."""
     return [shrink(one) for one in recipe if one.seed == 0 and one.name in ("NLL", "c-Div 1.4")]

@@ -5,8 +5,8 @@
     widen run codecontests:codecontests --stages score --out runs                      where programs may be run
     widen figures --results runs                                                       fig:prcode
 
-Each model is drawn from the servers that serve it; the others wait for another call. The weights of RLEF are not public: with
-WIDEN_RLEF_8B or WIDEN_RLEF_70B set to a folder (or to the name that a server serves) those models take part, without they are left out.
+Each call samples the models that the given servers serve. The RLEF weights are not public: set WIDEN_RLEF_8B and WIDEN_RLEF_70B to a
+folder, or to the name on the server, to include those models.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PUBLISHED = Published(
 )
 NOT_IN_PAPER = {
     "temperatures": "ten from .2 to 2, evenly spaced",
-    "num_samples": "100 of each problem, the fewest that pass@100 can be had from",
+    "num_samples": "100 of each problem, the minimum for pass@100",
     "prompt": "the statement with one sentence before it, through the model's chat template, one answer and no feedback from tests",
     "max_tokens": "1,024",
     "program": "the first block between ``` marks, else the whole answer",
@@ -43,21 +43,11 @@ NOT_IN_PAPER = {
 
 def codecontests() -> list[Experiment]:
     """Figure ``fig:prcode``: "the test set comprising 165 challenging problems"."""
-    return experiments(rlef_8b=os.environ.get("WIDEN_RLEF_8B", ""), rlef_70b=os.environ.get("WIDEN_RLEF_70B", ""))
-
-
-def experiments(*, rlef_8b: str = "", rlef_70b: str = "") -> list[Experiment]:
-    """The same with the RLEF models named here; an empty name leaves its model out.
-
-    Args:
-      rlef_8b: folder or name of Llama-3.1 8B after RLEF.
-      rlef_70b: of the 70B one.
-    """
     models = {
         "Llama3.1-8B Instruct": LLAMA_8B_INSTRUCT,
-        "Llama3.1-8B RLEF": rlef_8b,
+        "Llama3.1-8B RLEF": os.environ.get("WIDEN_RLEF_8B"),
         "Llama3.1-70B Instruct": LLAMA_70B_INSTRUCT,
-        "Llama3.1-70B RLEF": rlef_70b,
+        "Llama3.1-70B RLEF": os.environ.get("WIDEN_RLEF_70B"),
     }
     return [
         Experiment(
@@ -79,5 +69,5 @@ def experiments(*, rlef_8b: str = "", rlef_70b: str = "") -> list[Experiment]:
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """The same shape in seconds on a CPU: a random model, two problems, two samples, two temperatures."""
+    """Small form: two problems, samples and temperatures on the tiny model."""
     return [shrink(one) for one in recipe]

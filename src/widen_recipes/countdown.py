@@ -1,9 +1,9 @@
-"""Countdown: several right answers per problem, all of them listed, on the paper's small Llama. Not in the paper.
+"""Countdown: several right answers per problem, all listed, on the paper's small Llama. Not in the paper.
 
     widen run countdown:losses --device cuda --out runs
 
-The integer task has one problem with 9,801 right answers; here each of 200 test problems has two to some dozens, and none of them was
-trained on. With ``skew=1`` a problem's later answers are rare in the training data, so that a model must be wider than its data.
+The integer task has one problem with 9,801 right answers. Here 200 test problems, not seen in training, have between two and some dozens
+each. With ``skew=1`` some answers are rare in the training data, so a model must cover more than its data shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from widen.run.experiment import Experiment
 from widen.run.score_settings import ExactScore
 from widen.train.settings import AdamW, Configuration, Schedule, Train
 
-from .mulmod import WARM_UP, temperatures
+from .mulmod import WARM_UP
+from .paper_texts import temperatures
 
 SEEDS = range(3)
 TEMPERATURES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 2.0)
@@ -60,7 +61,7 @@ def losses() -> list[Experiment]:
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """The same shape in seconds on a CPU: three numbers up to 5, a small model, a few steps, one seed."""
+    """Small form: three numbers up to 5, a small model, a few steps, one seed."""
     small = []
     for run in recipe:
         assert isinstance(run.model, Configuration)

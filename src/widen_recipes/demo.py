@@ -1,4 +1,4 @@
-"""The demo: from one NLL model of the integer task, fine-tune copies under several losses and score each under the same decodings.
+"""The demo: fine-tune copies of one NLL model of the integer task under several losses, and score each under the same decodings.
 
     widen demo
 

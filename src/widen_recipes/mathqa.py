@@ -5,7 +5,7 @@
     widen run mathqa:five_models                                    all columns of tab:pr-wp-mathqa
     widen run mathqa:tradeoff_recall                                tab:pr-tradeoff (a); tradeoff_precision is (b)
 
-"For MathQA-Python generation, we used vLLM": with ``--stages sample --server URL`` so do these.
+"For MathQA-Python generation, we used vLLM": ``--stages sample --server URL`` does the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from widen.run.experiment import Experiment, Published
 from widen.run.finetune import Source
 
 from . import alpaca, writing_prompts
-from .paper_texts import LLAMA_8B, OLMO_1B, SEEDS, printed, programs, temperatures, tuned
+from .paper_texts import LLAMA_8B, OLMO_1B, SEEDS, column, printed, programs, temperatures, tuned
 from .tiny_texts import shrink
 
 TRAIN = Source(task="mathqa_python", split="train")
@@ -22,7 +22,7 @@ ALPHA = 1.4
 NLL_AT = (0.2, 0.5, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8)
 CDIV_AT = (0.2, 0.5, 0.8, 1.0, 1.2)
 CHOICES = {
-    "temperatures": "the printed ones among others: NLL's highest recall, or precision, is found and not assumed; NLL also at 1.4 times "
+    "temperatures": "the printed ones among others, so that NLL's highest recall or precision is measured; NLL also at 1.4 times "
     "c-Div's, where it has the same population optimum",
     "printed": "c-Div 1.4 of Olmo-1B at t = 1 is .301/.461 in tab:pr-wp-mathqa and .21/.50 in tab:pr-tradeoff; part (b) prints its highest "
     "precision at t = 1.6, where a low temperature is expected (PAPER.md, erratum 38). Each recipe carries what its table prints",
@@ -37,13 +37,7 @@ def olmo1b() -> list[Experiment]:
         "c-Div 1.4": ("cdiv:alpha=1.4,cap=1e4", 0.301, 0.461),
         "lambda-PR 0.1, 1e-7": ("lambda_pr:lam=0.1,gamma=1e-7", 0.064, 0.481),
     }
-    return [
-        programs(
-            name, tuned(OLMO_1B, TRAIN, loss, seed=seed), published=(printed("tab:pr-wp-mathqa", precision, recall),)
-        )
-        for name, (loss, precision, recall) in rows.items()
-        for seed in SEEDS
-    ]
+    return column(programs, OLMO_1B, TRAIN, rows)
 
 
 def five_models() -> list[Experiment]:
@@ -70,7 +64,6 @@ def tradeoff_precision() -> list[Experiment]:
 
 
 def _over_temperature(model: str, train: Source, published: dict[str, Published]) -> list[Experiment]:
-    """NLL and c-Div over temperature: from these the ends are read off."""
     matched = dict.fromkeys(temperatures(NLL_AT) + temperatures(CDIV_AT, times=ALPHA))
     of_alpaca = train.task == "alpaca"
     return [
@@ -79,9 +72,8 @@ def _over_temperature(model: str, train: Source, published: dict[str, Published]
             tuned(model, train, loss, seed=seed),
             decoding=tuple(matched) if loss == "nll" else temperatures(CDIV_AT),
             published=(published[loss.partition(":")[0]],),
-            template=alpaca.PROGRAM if of_alpaca else "{prompt}",
-            fenced=of_alpaca,
             choices={**(alpaca.CHOICES if of_alpaca else {}), **CHOICES},
+            **(alpaca.PROGRAM if of_alpaca else {}),
         )
         for name, loss in {"NLL": "nll", f"c-Div {ALPHA:g}": f"cdiv:alpha={ALPHA},cap=1e4"}.items()
         for seed in SEEDS
@@ -89,5 +81,5 @@ def _over_temperature(model: str, train: Source, published: dict[str, Published]
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """The same shape in seconds on a CPU: a random model, a handful of examples, one seed, NLL and one other loss."""
+    """Small form: one seed of NLL and c-Div on the tiny model."""
     return [shrink(one) for one in recipe if one.seed == 0 and one.name in ("NLL", "c-Div 1.4", "c-Div 1.3")]

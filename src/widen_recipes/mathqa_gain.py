@@ -5,9 +5,9 @@
     widen run mathqa_gain:gain --stages train,sample --device cuda --out runs        on the machine with the GPU
     widen run mathqa_gain:gain --stages score --out runs                             where programs may be run; no checkpoints needed
 
-From one NLL model, each loss goes on for as long again, three seeds each. c-Div(alpha) at t has the population optimum of NLL at alpha t,
-so that NLL is sampled there: a difference at matched temperatures is of training, not of temperature. Name model and data by the same paths
-on both machines: run folders are named by them.
+Each loss continues from one NLL model for as long again, three seeds each. c-Div(alpha) at t has the population optimum of NLL at alpha t;
+NLL is sampled there, so a difference at matched temperatures comes from training and not from temperature. Use the same paths on both
+machines: they are part of the run folders' names.
 """
 
 from __future__ import annotations
@@ -54,12 +54,7 @@ def gain() -> list[Experiment]:
 
 
 def experiments(model: str, data: str) -> list[Experiment]:
-    """The same with the model and the folder of the data named here.
-
-    Args:
-      model: a folder or a hub name.
-      data: a folder with ``gain_train.jsonl`` and ``gain_test.jsonl``.
-    """
+    """The same with a model (folder or hub name) and a data folder (``gain_train.jsonl``, ``gain_test.jsonl``) of your choice."""
     start = FineTune(
         model=model,
         train=Source(task="mathqa_python", path=f"{data}/gain_train.jsonl"),
@@ -93,10 +88,10 @@ def experiments(model: str, data: str) -> list[Experiment]:
 
 
 def _path(variable: str) -> str:
-    """What an environment variable names; `widen run` refuses to start where it is left as it is."""
+    """The path in an environment variable, or its name with a dollar sign, which `widen run` refuses."""
     return os.environ.get(variable, f"${variable}").rstrip("/")
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """The same shape in seconds on a CPU: a random model, a handful of problems, one seed."""
+    """Small form: one seed on the tiny model."""
     return [shrink(one) for one in recipe if one.seed == 0]

@@ -3,14 +3,13 @@
     widen run mulmod:tsallis --device cuda     (one H200: minutes; results/ says how many)
     widen run mulmod:joint --device cuda       loss x decoding, not in the paper
 
-Each function returns one experiment per model; several seeds share a name. Recipes share trained models by content: NLL's seeds and GOLD
-(c-Div at 1/2) are trained once, whichever recipe comes first.
+Each function returns one experiment per model; seeds of one setting share a name. Recipes that name the same model train it once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from widen.data.mulmod import MulMod
 from widen.models.tiny_llama import LlamaShape
@@ -18,6 +17,8 @@ from widen.run.experiment import Experiment, Published
 from widen.run.score_settings import ExactScore
 from widen.sample.grid import TEMPERATURES
 from widen.train.settings import AdamW, Configuration, Schedule, Train
+
+from .paper_texts import temperatures
 
 SEEDS = range(5)
 ALPHAS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
@@ -49,9 +50,8 @@ def experiment(name: str, loss: str, *, seed: int, b: float = 0.2, published: Pu
         name=name,
         model=Configuration(
             data=MulMod(under_representation=b, num_samples=25_000, seed=seed),  # "25 000 samples"
-            model=LlamaShape(
-                layers=4, dim=32, heads=4, hidden=128, init_std=0.08
-            ),  # "4 hidden layers, an embedding dimension of 32, ..."
+            # "4 hidden layers, an embedding dimension of 32, ..."
+            model=LlamaShape(layers=4, dim=32, heads=4, hidden=128, init_std=0.08),
             loss=loss,
             train=TRAIN,
             seed=seed,
@@ -62,14 +62,9 @@ def experiment(name: str, loss: str, *, seed: int, b: float = 0.2, published: Pu
     )
 
 
-def temperatures(values: Iterable[float]) -> tuple[str, ...]:
-    """Decodings at these temperatures."""
-    return tuple(f"t={t:g}" for t in values)
-
-
-def cdiv(alpha: float, *, cap: float = CAP) -> str:
+def cdiv(alpha: float) -> str:
     """c-Div after the warm-up of NLL; up to alpha = 1 its weights are at most 1 and need no cap."""
-    return f"{WARM_UP}cdiv:alpha={alpha}" + (f",cap={cap}" if alpha > 1 else "")
+    return f"{WARM_UP}cdiv:alpha={alpha}" + (f",cap={CAP}" if alpha > 1 else "")
 
 
 def matched_temperatures() -> tuple[float, ...]:
@@ -79,65 +74,44 @@ def matched_temperatures() -> tuple[float, ...]:
 
 def tsallis() -> list[Experiment]:
     """Fig. ``fig:tsallis``: frontiers of c-Div over t in [0.1, 5], with NLL at alpha t and NLL with c-Div's loss scale beside them."""
-    published = Published(
-        where="fig:tsallis",
-        claim="By tuning t on models with high Recall, we improve the trade-off; high alpha dominates",
-    )
-    runs = [
-        experiment(
-            "NLL" if alpha == 1 else f"c-Div {alpha:g}",
-            "nll" if alpha == 1 else cdiv(alpha),
-            seed=seed,
-            published=published,
-        )
-        for alpha in ALPHAS
-        for seed in SEEDS
-    ]
+    claim = "By tuning t on models with high Recall, we improve the trade-off; high alpha dominates"
+    grid = {f"c-Div {alpha:g}": cdiv(alpha) for alpha in ALPHAS if alpha != 1}
     # The loss scale of c-Div as a constant weight on NLL: a floor above 1 lifts every token to it. 4 is near c-Div 2's mean weight.
-    return runs + [experiment("NLL x 4", f"{WARM_UP}nll:floor=4.0", seed=seed, published=published) for seed in SEEDS]
+    grid |= {"NLL": "nll", "NLL x 4": f"{WARM_UP}nll:floor=4.0"}
+    return _seeds(grid, published=Published(where="fig:tsallis", claim=claim))
 
 
 def tsallis_stable() -> list[Experiment]:
-    """c-Div above alpha = 1 with one remedy each: a cap of 10, gradients shortened to norm 1, or a quarter of the learning rate.
+    """c-Div above alpha = 1 with one remedy each: a cap of 10, gradients clipped to norm 1, or a quarter of the learning rate.
 
-    Not in the paper. With Adam at 1e-3 the plain loss loses the product for alpha >= 1.5 (recipe `tsallis`); this asks whether that is
-    the loss or its training.
+    Not in the paper. With Adam at 1e-3 the plain loss forgets the product for alpha >= 1.5 (recipe `tsallis`): is that the loss or its
+    training?
     """
-    clipped = replace(TRAIN, optimizer=AdamW(lr=1e-3, max_grad_norm=1.0))
-    baseline = [experiment("NLL", "nll", seed=seed) for seed in SEEDS]
-    runs = [replace(run, name="NLL, norm 1", model=replace(_small(run), train=clipped)) for run in baseline]
-    for alpha in (1.25, 1.5, 1.75, 2.0):
-        for seed in SEEDS:
-            plain = experiment(f"c-Div {alpha:g}", cdiv(alpha), seed=seed)
-            capped = experiment(f"c-Div {alpha:g}, cap 10", cdiv(alpha, cap=10.0), seed=seed)
-            runs += [capped]
-            for remedy, optimizer in {
-                "norm 1": AdamW(lr=1e-3, max_grad_norm=1.0),
-                "rate / 4": AdamW(lr=2.5e-4),
-            }.items():
-                model = replace(_small(plain), train=replace(TRAIN, optimizer=optimizer))
-                runs.append(replace(plain, name=f"{plain.name}, {remedy}", model=model))
-    return runs
+    above = {f"c-Div {alpha:g}": cdiv(alpha) for alpha in (1.25, 1.5, 1.75, 2.0)}
+    capped = {f"{name}, cap 10": loss.replace(f"cap={CAP}", "cap=10.0") for name, loss in above.items()}
+    clipped, slow = AdamW(lr=1e-3, max_grad_norm=1.0), AdamW(lr=2.5e-4)
+    return [
+        *_seeds(capped),
+        *(_trained(run, f"{run.name}, norm 1", clipped) for run in _seeds({"NLL": "nll", **above})),
+        *(_trained(run, f"{run.name}, rate / 4", slow) for run in _seeds(above)),
+    ]
 
 
 def joint() -> list[Experiment]:
     """Loss x decoding: six trainings under one grid of 77 decodings, and the best recall of each at a required precision.
 
-    Not in the paper. Every loss gets the same decodings (`widen.sample.decoding_grid`), 20 of which are temperatures alone. c-Div has
-    gradients of norm 1 and a cap of 10,000, as in `tsallis_stable`, whose models these are; NLL is trained with and without that norm.
+    Not in the paper. 20 of the decodings are temperatures alone (`widen.sample.decoding_grid`). The c-Div models are those of
+    `tsallis_stable` with gradients clipped to norm 1; NLL is trained with and without clipping.
     """
-    wanted = ("NLL", "NLL, norm 1", "c-Div 1.25, norm 1", "c-Div 1.5, norm 1", "c-Div 2, norm 1")
-    plain = [experiment("NLL", "nll", seed=seed) for seed in SEEDS]
-    truncr = [experiment("TruncR 0.5", f"{WARM_UP}truncr:drop=0.5", seed=seed) for seed in SEEDS]
-    found = [*plain, *(run for run in tsallis_stable() if run.name in wanted), *truncr]
+    wanted = ("NLL, norm 1", "c-Div 1.25, norm 1", "c-Div 1.5, norm 1", "c-Div 2, norm 1")
+    plain = _seeds({"NLL": "nll", "TruncR 0.5": f"{WARM_UP}truncr:drop=0.5"})
+    found = [*plain, *(run for run in tsallis_stable() if run.name in wanted)]
     return [replace(run, decoding=("grid",)) for run in found]
 
 
 def losses() -> list[Experiment]:
     """Fig. ``fig:mulmod_losses``: every loss at t = 1 over its hyperparameters (scored at all temperatures as well)."""
-    published = Published(
-        where="fig:mulmod_losses", claim="Trunc, GOLD and TaiLr improve Precision; the proposed losses improve Recall"
-    )
+    claim = "Trunc, GOLD and TaiLr improve Precision; the proposed losses improve Recall"
     grid = {"NLL": "nll"}
     grid |= {f"Trunc {drop:g}": f"{WARM_UP}trunc:drop={drop}" for drop in (0.05, 0.1, 0.25, 0.5)}
     grid |= {f"TruncR {drop:g}": f"{WARM_UP}truncr:drop={drop}" for drop in (0.05, 0.1, 0.25, 0.5)}
@@ -147,33 +121,37 @@ def losses() -> list[Experiment]:
         f"lambda-PR {lam:g}, {gamma:g}": f"{WARM_UP}lambda_pr:lam={lam},gamma={gamma}"
         for lam, gamma in ((0.9, 0.01), (0.9, 0.1), (0.5, 0.1), (0.5, 0.5), (0.1, 0.5))
     }
-    return [experiment(name, loss, seed=seed, published=published) for name, loss in grid.items() for seed in SEEDS]
+    return _seeds(grid, published=Published(where="fig:mulmod_losses", claim=claim))
 
 
 def temperature() -> list[Experiment]:
     """Fig. ``fig:prmulmod``: the effect of temperature on NLL at several levels of under-representation b."""
     published = Published(where="fig:prmulmod", claim="Recall increases with the temperature, then drops")
-    return [
-        experiment("NLL" if b == 0.2 else f"NLL, b = {b:g}", "nll", seed=seed, b=b, published=published)
-        for b in (0.05, 0.1, 0.2, 0.3, 0.5)
-        for seed in SEEDS
-    ]
+    levels = {"NLL" if b == 0.2 else f"NLL, b = {b:g}": b for b in (0.05, 0.1, 0.2, 0.3, 0.5)}
+    return [run for name, b in levels.items() for run in _seeds({name: "nll"}, b=b, published=published)]
 
 
 def literal() -> list[Experiment]:
-    """The paper's printed settings: 500 epochs at a constant rate with weight decay 1, from scratch; reported as they come out."""
+    """The paper's printed settings: 500 epochs at a constant rate with weight decay 1, from scratch."""
     train = replace(TRAIN, steps=24_414, optimizer=AdamW(lr=1e-3, weight_decay=1.0), schedule=Schedule())
-    runs = []
-    for name, loss in {"NLL, literal": "nll", "c-Div 1.5, literal": f"cdiv:alpha=1.5,cap={CAP}"}.items():
-        for seed in SEEDS:
-            base = experiment(name, loss, seed=seed, published=Published(where="App. Integer multiplication"))
-            runs.append(replace(base, model=replace(_small(base), train=train), decoding=temperatures(TEMPERATURES)))
-    return runs
+    grid = {"NLL, literal": "nll", "c-Div 1.5, literal": f"cdiv:alpha=1.5,cap={CAP}"}
+    return [
+        replace(run, model=replace(_small(run), train=train), decoding=temperatures(TEMPERATURES))
+        for run in _seeds(grid, published=Published(where="App. Integer multiplication"))
+    ]
 
 
 def everything() -> list[Experiment]:
-    """All of the above: run first, it trains every model of the task in two groups, and each figure, and `joint`, then only reads."""
+    """All of the above. Run it first: it trains every model of the task in two groups, and the other recipes reuse them."""
     return [*tsallis(), *tsallis_stable(), *losses(), *temperature(), *literal()]
+
+
+def _seeds(grid: dict[str, str], **more: Any) -> list[Experiment]:
+    return [experiment(name, loss, seed=seed, **more) for name, loss in grid.items() for seed in SEEDS]
+
+
+def _trained(run: Experiment, name: str, optimizer: AdamW) -> Experiment:
+    return replace(run, name=name, model=replace(_small(run), train=replace(TRAIN, optimizer=optimizer)))
 
 
 def _small(run: Experiment) -> Configuration:
@@ -182,7 +160,7 @@ def _small(run: Experiment) -> Configuration:
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """The same shape in seconds on a CPU: a small modulus, a small model, a few steps, two seeds."""
+    """Small form: a small modulus and model, a few steps, two seeds."""
     small = []
     for run in recipe:
         full = _small(run)

@@ -1,12 +1,13 @@
-"""What the recipes on texts have in common: the paper's models, data and training (App., "Models and training details").
+"""Values shared by the recipes on texts: models, data and training (App., "Models and training details").
 
-Words in quotation marks are the paper's. The other choices are ours, each named in `NOT_IN_PAPER`.
+Quotation marks hold the paper's words. All other choices are ours and listed in `NOT_IN_PAPER`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from widen.run.experiment import Experiment, Published
 from widen.run.finetune import FineTune, Source
@@ -28,7 +29,7 @@ STORIES = KnnScore(
 PROGRAMS = ProgramScore(ks=(1, 10, 100))  # "pass@1 as a proxy for Precision", "pass@100 - pass@1 as Recall"
 
 NOT_IN_PAPER = {
-    "epochs": "3 of each loss after the 1 of NLL that it starts from; whether that one is among the 3, the paper does not say",
+    "epochs": "3 of each loss, after 1 of NLL; the paper does not say whether the 3 include that one",
     "max_length": "1,024 tokens; longer stories are cut at their end",
     "precision": "bfloat16 autocast on float32 weights, gradients shortened to norm 1",
     "cap": "c-Div's weights end at 10,000; the paper has no cap (cap=inf)",
@@ -43,7 +44,7 @@ STORY_CHOICES = {
     "recall": "the share of references inside the model's balls; the printed algorithm divides by another number (PAPER.md, erratum 34)",
 }
 PROGRAM_CHOICES = {
-    "num_samples": "100 of each problem, the fewest that pass@100 can be had from; the paper does not state n",
+    "num_samples": "100 of each problem, the minimum for pass@100; the paper does not state n",
     "max_tokens": "512",
     "judge": "the number in `answer` within 1 % of the reference; 10 s and 512 MiB a program, no network, no files",
     "recall": "pass@100 - pass@1 as printed; recall_normalised divides it by 1 - pass@1 (PAPER.md, erratum 36)",
@@ -51,7 +52,7 @@ PROGRAM_CHOICES = {
 
 
 def tuned(model: str, train: Source, loss: str, *, seed: int = 0) -> FineTune:
-    """One model the paper's way: NLL, or another loss from a checkpoint of NLL."""
+    """A model fine-tuned as in the paper: with NLL, or with another loss from an NLL checkpoint."""
     nll = FineTune(
         model=model,
         train=train,
@@ -71,63 +72,65 @@ def tuned(model: str, train: Source, loss: str, *, seed: int = 0) -> FineTune:
     return replace(nll, loss=loss, after=replace(nll, epochs=1, seed=0))
 
 
-def stories(
-    name: str,
-    model: FineTune,
-    *,
-    decoding: tuple[str, ...] = ("t=1",),
-    published: tuple[Published, ...] = (),
-    template: str = "{prompt}",
-    choices: Mapping[str, str] | None = None,
-) -> Experiment:
-    """A model asked for stories: k-NN precision and recall on WritingPrompts."""
+def stories(name: str, model: FineTune, *, choices: Mapping[str, str] | None = None, **more: Any) -> Experiment:
+    """A model asked for stories: k-NN precision and recall on WritingPrompts. ``more``: further fields of the experiment."""
     return Experiment(
         name=name,
         model=model,
         prompts=Source(task="writing_prompts", split="test"),
         num_prompts=2000,  # "Number of samples N=2000"
-        decoding=decoding,
         max_tokens=512,
-        template=template,
         seed=model.seed,
         score=STORIES,
-        published=published,
         not_in_paper={**NOT_IN_PAPER, **STORY_CHOICES, **(choices or {})},
+        **more,
     )
 
 
-def programs(
-    name: str,
-    model: FineTune,
-    *,
-    decoding: tuple[str, ...] = ("t=1",),
-    published: tuple[Published, ...] = (),
-    template: str = "{prompt}",
-    fenced: bool = False,
-    choices: Mapping[str, str] | None = None,
-) -> Experiment:
-    """A model asked for programs: pass@k on the test set of MathQA-Python."""
+def programs(name: str, model: FineTune, *, choices: Mapping[str, str] | None = None, **more: Any) -> Experiment:
+    """A model asked for programs: pass@k on the test set of MathQA-Python. ``more``: further fields of the experiment."""
     return Experiment(
         name=name,
         model=model,
         prompts=Source(task="mathqa_python", split="test"),
         num_samples=100,
-        decoding=decoding,
         max_tokens=512,
-        template=template,
         seed=model.seed,
-        score=replace(PROGRAMS, fenced=fenced),
-        published=published,
         not_in_paper={**NOT_IN_PAPER, **PROGRAM_CHOICES, **(choices or {})},
+        **{"score": PROGRAMS, **more},
     )
 
 
+def column(
+    ask: Callable[..., Experiment],
+    model: str,
+    train: Source,
+    rows: Mapping[str, tuple[str, float, float]],
+    *,
+    where: str = "tab:pr-wp-mathqa",
+    decoding: str = "t=1",
+    **more: Any,
+) -> list[Experiment]:
+    """One column of a table: an experiment per row and seed. ``rows``: {name: (loss, printed precision, printed recall)}."""
+    return [
+        ask(
+            name,
+            tuned(model, train, loss, seed=seed),
+            decoding=(decoding,),
+            published=(printed(where, precision, recall, decoding=decoding),),
+            **more,
+        )
+        for name, (loss, precision, recall) in rows.items()
+        for seed in SEEDS
+    ]
+
+
 def printed(where: str, precision: float, recall: float, *, decoding: str = "t=1", **more: float) -> Published:
-    """What a table prints, as shares of 1."""
+    """The scores that a table prints, as fractions."""
     return Published(where=where, decoding=decoding, values={"precision": precision, "recall": recall, **more})
 
 
-def temperatures(values: tuple[float, ...], *, times: float = 1.0) -> tuple[str, ...]:
+def temperatures(values: Iterable[float], *, times: float = 1.0) -> tuple[str, ...]:
     """Plain sampling at each temperature, each once.
 
     >>> temperatures((0.5, 1.0), times=1.4)

@@ -55,5 +55,5 @@ def _along(name: str, source: Source, number: int | None, shares: tuple[float, f
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """The same shape in seconds on a CPU: a random model and two examples."""
+    """Small form: two examples on the tiny model."""
     return [replace(shrink(one), decoding=("t=1",)) for one in recipe]

@@ -1,21 +1,19 @@
-"""What the small forms of the text recipes run on: a random model of a few thousand weights and a handful of examples, made when asked for.
+"""Small forms of the text recipes: a random model of a few thousand weights and a handful of examples.
 
-They show that a recipe runs from end to end, in seconds on a CPU; their numbers mean nothing.
+They run a recipe from end to end in seconds on a CPU. Their numbers mean nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import tempfile
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from widen.disk.atomic import write_json, write_text
+from widen.disk.atomic import write_bytes, write_text
 from widen.disk.digest import file_digest
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
@@ -46,55 +44,37 @@ RECORDS: dict[str, list[dict[str, Any]]] = {
     "jsonl": [{"prompt": f"{n} 1>{n + 1}:", "completion": f"{n}+1={n + 1}"} for n in range(1, 13)],
     "answers": [{"prompt": f"{n} 1>{n}:", "answers": [f"{n}*1={n}", f"{n}/1={n}"]} for n in range(2, 8)],
 }
+MODEL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['content'] }}]{% endfor %}"
 
 
 @lru_cache(maxsize=1)
 def folder() -> Path:
-    """A folder with the model and a file for each task, among the system's temporary ones.
+    """Temporary folder with the model and a file per task, made if missing.
 
-    Run folders are named by these paths, so that the place is the same every time: named by the content of this file, made once, whole or
-    not at all, whoever asks at the same moment.
+    Its path depends on the content of this file alone, so every process finds the same run folders. Several may make it at once.
     """
-    name = file_digest(__file__)[:12]
-    place = Path(tempfile.gettempdir()) / f"widen-tiny-{name}"
-    if place.exists() and not os.access(place, os.W_OK):
-        place = place.with_name(f"{place.name}-{getattr(os, 'getuid', os.getpid)()}")  # the other is somebody else's
-    if not _is_whole(place):
-        _make(place)
+    place = Path(tempfile.gettempdir()) / f"widen-tiny-{file_digest(__file__)[:12]}"
+    if place.exists() and not os.access(place, os.W_OK):  # made by another user
+        place = place.with_name(f"{place.name}-{getattr(os, 'getuid', os.getpid)()}")
+    for task, records in RECORDS.items():
+        if not (place / f"{task}.jsonl").is_file():
+            write_text(place / f"{task}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    if not all((place / "model" / name).is_file() for name in MODEL_FILES):
+        with tempfile.TemporaryDirectory(
+            prefix="widen-tiny-part-", dir=place.parent, ignore_cleanup_errors=True
+        ) as part:
+            _make_model(Path(part) / "model")
+            for name in MODEL_FILES:
+                write_bytes(place / "model" / name, (Path(part) / "model" / name).read_bytes())
     return place
-
-
-def _make(place: Path) -> None:
-    part = Path(tempfile.mkdtemp(prefix="widen-tiny-part-", dir=place.parent))
-    try:
-        made = part / "new"
-        made.mkdir()
-        for task, records in RECORDS.items():
-            lines = "".join(json.dumps(record) + "\n" for record in records)
-            write_text(made / f"{task}.jsonl", lines)
-        _make_model(made / "model")
-        write_json(made / "files.json", _digests(made))
-        if place.exists() and not _is_whole(place):
-            place.rename(part / "broken")  # temporary folders are cleaned file by file
-        with contextlib.suppress(OSError):
-            made.rename(place)  # another process may have been faster, with the same content
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    if not _is_whole(place):
-        raise OSError(f"the tiny model could not be written to {place}")
-
-
-def _is_whole(place: Path) -> bool:
-    try:
-        return bool(json.loads((place / "files.json").read_text(encoding="utf-8")) == _digests(place))
-    except (OSError, ValueError):
-        return False
-
-
-def _digests(place: Path) -> dict[str, str]:
-    files = sorted(file for file in place.rglob("*") if file.is_file() and file.name != "files.json")
-    return {str(file.relative_to(place)): file_digest(file) for file in files}
 
 
 def _make_model(path: Path) -> None:
@@ -132,7 +112,7 @@ def _make_model(path: Path) -> None:
 
 
 def shrink(experiment: Experiment) -> Experiment:
-    """The same experiment on the random model and the handful of examples: two steps of training, two prompts or six, few tokens."""
+    """The same experiment on the tiny model and data: two training steps, two prompts (six for k-NN), eight tokens."""
     score, number, samples = experiment.score, 2, 2
     if isinstance(score, KnnScore):
         score, number, samples = replace(score, embedder=str(folder() / "model"), samples=None), 6, 1

@@ -11,7 +11,7 @@ from widen.models import checkpoint
 from widen.models.convert import save_pretrained
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.report.load import load
-from widen.report.report import write_report
+from widen.report.run_report import write_report
 from widen.run.experiment import Experiment, with_changes
 from widen.run.finetune.model_files import resolved
 from widen.run.folder import RunFolder

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from widen_recipes import artificial
+from widen_recipes import artificial_figures as artificial
 
 
 def test_the_cases_are_those_of_the_captions():

@@ -10,7 +10,7 @@ import torch
 from widen.data.countdown import CHARACTERS
 from widen.models.convert import load_pretrained
 from widen.report.load import load
-from widen.report.report import report
+from widen.report.run_report import report
 from widen.run import recipe, runner
 from widen.run.experiment import experiment_from
 from widen.run.folder import folder_of

@@ -19,8 +19,9 @@ RECIPES = {
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_run_folders_of_a_recipe_keep_their_names(name):
     recipe, wanted = RECIPES[name]
-    names = {one.folder_name for one in recipe()}
-    names |= {one.model.after.folder_name for one in recipe() if getattr(one.model, "after", None)}
+    runs = recipe()
+    names = {one.folder_name for one in runs}
+    names |= {one.model.after.folder_name for one in runs if getattr(one.model, "after", None)}
     assert hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16] == wanted
 
 
@@ -31,6 +32,7 @@ def test_trunc_and_truncr_of_the_integer_task_keep_their_window_of_10000():
 
 
 def test_every_c_div_above_one_names_its_cap():
-    runs = [*mulmod.everything(), *demo.fine_tune(), *mathqa.five_models(), *mathqa_gain.experiments("m", "d")]
+    integers = [*mulmod.tsallis(), *mulmod.tsallis_stable(), *mulmod.literal()]  # every c-Div of the integer task
+    runs = [*integers, *demo.fine_tune(), *mathqa.five_models(), *mathqa_gain.experiments("m", "d")]
     losses = {run.model.loss for run in runs if "cdiv:alpha=1" in run.model.loss or "cdiv:alpha=2" in run.model.loss}
     assert {loss.partition("cap=")[2] for loss in losses} == {"10000.0", "100.0", "10.0"}

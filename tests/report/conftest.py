@@ -6,7 +6,7 @@ import pytest
 from made_runs import MODELS, SEEDS, make_run
 
 from widen.report.explorer import explorer
-from widen.report.report import write_report
+from widen.report.run_report import write_report
 
 BROWSER = [
     "--no-sandbox",

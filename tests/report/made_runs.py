@@ -1,6 +1,7 @@
 """Run folders made from the artificial case, with texts that would break a careless page. No tests here."""
 
 import json
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -37,6 +38,7 @@ def case(name, seed):
     return ArtificialCase(vocab=100, support=20, rho=0.5, a=a, epsilon=epsilon + 0.02 * seed)
 
 
+@cache
 def truncated(name, seed, min_p, t):
     """Precision and recall of a made model that truncates its own law and then heats; two thirds of its contexts do not separate."""
     cut = TruncatedCase(case=case(name, seed), steps=(("min_p", min_p), ("temperature", t))).curve
@@ -50,6 +52,7 @@ def truncated(name, seed, min_p, t):
     )
 
 
+@cache
 def settings_of(name):
     """Every decoding of a made model: {spec: (precision of each seed, recall of each seed)}."""
     seeds = range(SEEDS[name])

@@ -30,7 +30,7 @@ def cases():
     """Random cases, and the corners: no lead, all lead, no noise, noise above its balance, the paper's three."""
     rng = np.random.default_rng(0)
     out = [(100, 20, 10, 0.725, 0.15), (100, 50, 25, 0.725, 0.15), (100, 10, 5, 0.525, 0.05)]
-    for _ in range(40):
+    for _ in range(15):
         vocab = int(rng.integers(3, 1000))
         support = int(rng.integers(2, vocab))
         over = int(rng.integers(1, support))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_runs import many_runs
 
-from widen.report.report import write_report
+from widen.report.run_report import write_report
 
 ROOT = Path(__file__).parent.parent.parent
 WEB = ROOT / "src" / "widen" / "report" / "web"

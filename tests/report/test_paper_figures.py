@@ -114,7 +114,7 @@ def test_every_figure_of_the_paper_has_its_entry():
         "histo",
     }
     assert {entry.label for entry in FIGURES} == labels
-    assert {entry.name for entry in FIGURES if entry.draw} == EXACT
+    assert {entry.name for entry in FIGURES if not entry.recipe} == EXACT
     assert len({entry.name for entry in FIGURES}) == len(FIGURES)
 
 
@@ -176,7 +176,7 @@ def test_exact_figures_lie_on_the_curves_of_theory():
                 for recall, precision in lines_of(ax)[f"t = {t:g}"]:
                     lam = precision / recall if recall else np.inf
                     assert precision == pytest.approx(case.precision(lam, t), abs=1e-9)
-        for ratio, ax in zip((2, 10, 100), theory_figures.epsilon_0().axes, strict=True):
+        for ratio, ax in zip((2, 10, 100), theory_figures.noise_levels().axes, strict=True):
             b, epsilon_0 = lines_of(ax)["ρ = 0.5"][40]
             assert epsilon_0 == pytest.approx(
                 ArtificialCase(vocab=10 * ratio, support=10, rho=0.5, a=1 - b, epsilon=0.1).epsilon_0
@@ -267,4 +267,4 @@ def test_static_figures_of_a_report_survive_the_names_of_runs_and_scores(tmp_pat
         content = json.loads(scores.read_text())
         content["records"] = [record | {"task": name} for record in content["records"]]
         scores.write_text(json.dumps(content))
-    assert len(static.write(group([load(tmp_path / "run")]), tmp_path / "figures", formats=["svg"])) == 3
+    assert len(static.write(group([load(tmp_path / "run")]), tmp_path / "figures", formats=["svg"])) == 4

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_runs import MODELS, PROMPTS, STRANGE, TEMPERATURES, case, make_run, score_file
+from made_runs import MODELS, PROMPTS, STRANGE, TEMPERATURES, case, make_run, record, score_file
 
 from widen.report import load, matched, warn
 from widen.report import sample_panel as samples
-from widen.report.lines import group, kinds_of
-from widen.report.report import report
+from widen.report.lines import baseline, group, kinds_of
+from widen.report.pr_curve_plots import shared_decodings
 from widen.report.run_data import RunData, SampleCell
 from widen.report.run_data import SampleText as Sample
-from widen.report.trade_off import shared_decodings
+from widen.report.run_report import report
 from widen.report.training_curves import _thinned, training
 from widen.run.against_nll import cdiv_order, mean_of
 from widen.run.record import Record
@@ -101,8 +101,8 @@ def test_a_torn_line_is_left_out_and_said_and_a_broken_config_is_refused(tmp_pat
 def test_two_exact_scores_of_one_run_keep_apart(tmp_path):
     folder = make_run(tmp_path / "run", "NLL", 0)
     other = json.loads((folder / "scores" / "exact-0123.json").read_text())["records"]
-    for record in other:
-        record["detail"]["score"]["num_samples"] = 500
+    for one in other:
+        one["detail"]["score"]["num_samples"] = 500
     (folder / "scores" / "exact-4567.json").write_text(score_file(other))
     kinds = kinds_of(group([load.load(folder)]))
     assert kinds == ["mulmod, exact (num_samples=20000)", "mulmod, exact (num_samples=500)", "stories, knn"]
@@ -126,7 +126,9 @@ def test_every_decoding_of_a_temperature_is_a_point_of_its_own():
         (2, pytest.approx(decodings[p.decoding.spec][0])) for p in both.points
     ]
     html = report([plain_run(points=points)]).html()
-    assert all(f'"decoding":"{spec}"' in html for spec in decodings)
+    assert all(
+        f'<td class="text long">{spec}</td>' in html or f'<td class="text">{spec}</td>' in html for spec in decodings
+    )
 
 
 def test_half_a_surrogate_pair_as_the_samples_file_writes_it_is_read(tmp_path):
@@ -136,6 +138,31 @@ def test_half_a_surrogate_pair_as_the_samples_file_writes_it_is_read(tmp_path):
     )
     (folder / "samples" / "t1-x.jsonl").write_bytes(line + b"\n")
     assert load.load(folder).samples[0].samples[0].text == "\ud800"
+
+
+def test_samples_say_whether_they_are_right_and_how_many_were_cut(tmp_path):
+    folder = make_run(tmp_path / "run", "NLL", 0, samples=())
+    header = {"kind": "header", "schema": 1, "settings": {"decoding": "t=1"}}
+    drawn = [
+        {"kind": "sample", "prompt": "a", "text": "1", "finish": "stop", "right": True},
+        {"kind": "sample", "prompt": "a", "text": "2", "finish": "length", "right": False},
+        {"kind": "sample", "prompt": "b", "text": "3", "finish": "length"},
+        {"kind": "sample", "prompt": "c", "text": "4"},
+        {"kind": "sample", "prompt": "d", "text": "5"},
+    ]
+    (folder / "samples" / "t1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (header, *drawn)))
+    counts = {"b": [9, 0], "c": [9, 9], "d": [9, 4]}
+    score = record("NLL", 0, "precision", 0.5, task="mathqa", detail={"counts": counts})
+    (folder / "scores" / "programs.json").write_text(score_file([score]))
+    (found,) = load.load(folder).samples
+    assert (found.drawn, found.cut) == (5, 2)
+    assert [sample.note for sample in found.samples] == [
+        "right",
+        "wrong, cut at max-tokens",
+        "wrong, cut at max-tokens",
+        "right",
+        "4 of 9 answers to this prompt are right",
+    ]
 
 
 # --- seeds
@@ -208,28 +235,31 @@ def test_the_order_of_c_div_is_read_from_its_spec(loss, alpha):
 
 
 def test_c_div_at_t_is_paired_with_nll_at_alpha_t(lines):
-    nll = matched.baseline(lines["c-Div 1.4"], list(lines.values()))
+    nll = baseline(lines["c-Div 1.4"], list(lines.values()))
     assert nll.name == "NLL"
-    pairs = matched.pairs(lines["c-Div 1.4"], nll, kind="mulmod, exact")
-    assert [pair.temperature for pair in pairs] == list(TEMPERATURES)
-    for pair in pairs:
-        assert pair.matched == pytest.approx(1.4 * pair.temperature)
-        assert not pair.interpolated
-        truth = np.mean([float(case("NLL", seed).precision(math.inf, pair.matched)) for seed in range(3)])
-        assert pair.nll_precision == pytest.approx(truth, abs=1e-9)
+    found = matched.matches(lines["c-Div 1.4"], nll, kind="mulmod, exact")
+    assert [point.temperature for point, _, _ in found] == list(TEMPERATURES)
+    for point, at, match in found:
+        assert at == pytest.approx(1.4 * point.temperature)
+        assert match.source == "scored"
+        truth = np.mean([float(case("NLL", seed).precision(math.inf, at)) for seed in range(3)])
+        assert match.precision == pytest.approx(truth, abs=1e-9)
 
 
-def test_between_scored_temperatures_nll_is_interpolated_in_log_t_and_said():
+def test_between_scored_temperatures_nll_is_interpolated_in_log_t_and_beyond_them_it_is_named_as_not_scored():
     nll = group([plain_run(points=[point(1.0, 0.9, 0.4), point(4.0, 0.5, 0.6)])])[0]
     cdiv = group([plain_run("c-Div", loss="cdiv:alpha=2.0", points=[point(1.0), point(3.0)])])[0]
-    (pair,) = matched.pairs(cdiv, nll, kind="mulmod, exact")  # 2 lies half way from 1 to 4 in log t; 6 lies beyond
-    assert (pair.nll_precision, pair.nll_recall, pair.interpolated) == (pytest.approx(0.7), pytest.approx(0.5), True)
+    (_, _, inside), (_, at, beyond) = matched.matches(cdiv, nll, kind="mulmod, exact")
+    assert inside[:2] == pytest.approx((0.7, 0.5))  # 2 lies half way from 1 to 4 in log t
+    assert (inside.source, at, beyond) == ("interpolated", 6.0, None)
+    (section,) = matched.matched_temperatures([nll, cdiv], ["mulmod, exact"], {"NLL": 0, "c-Div": 1})
+    assert [(row[2], row[-1]) for row in section.parts[1].rows] == [(2.0, "interpolated"), (6.0, "not scored")]
 
 
 def test_there_is_no_baseline_on_other_data():
     cdiv = group([plain_run("c-Div", loss="cdiv:alpha=2.0", data={"b": 0.1})])[0]
     nll = group([plain_run(data={"b": 0.3})])[0]
-    assert matched.baseline(cdiv, [cdiv, nll]) is None
+    assert baseline(cdiv, [cdiv, nll]) is None
 
 
 def test_a_fine_tuned_model_is_compared_with_nll_of_the_same_training_and_not_with_its_own_start():
@@ -247,8 +277,8 @@ def test_a_fine_tuned_model_is_compared_with_nll_of_the_same_training_and_not_wi
         ]
     )
     cdiv = next(line for line in lines if line.name == "c-Div")
-    assert matched.baseline(cdiv, lines).name == "NLL"
-    assert matched.baseline(cdiv, [line for line in lines if line.name != "NLL"]) is None
+    assert baseline(cdiv, lines).name == "NLL"
+    assert baseline(cdiv, [line for line in lines if line.name != "NLL"]) is None
 
 
 def test_the_baseline_is_the_nll_line_that_was_trained_alike():
@@ -258,8 +288,8 @@ def test_the_baseline_is_the_nll_line_that_was_trained_alike():
         )
 
     lines = group([run("NLL", "nll", None), run("NLL, clipped", "nll", 1.0), run("c-Div", "cdiv:alpha=2.0", 1.0)])
-    assert matched.baseline(lines[2], lines).name == "NLL, clipped"
-    assert matched.baseline(lines[2], [lines[0], lines[2]]) is None
+    assert baseline(lines[2], lines).name == "NLL, clipped"
+    assert baseline(lines[2], [lines[0], lines[2]]) is None
 
 
 def test_the_slider_has_the_temperatures_that_most_lines_share(lines):
@@ -281,7 +311,7 @@ def test_every_trap_in_the_runs_is_said(runs):
 
 
 def test_duplicates_ceilings_repeats_starvation_and_lost_losses_are_said():
-    cells = [SampleCell(label="t=0.1", temperature=0.1, drawn=1000, distinct=3, samples=())]
+    cells = [SampleCell(label="t=0.1", temperature=0.1, drawn=1000, distinct=3, samples=(), cut=600)]
     log = [{"step": 7, "loss": math.nan}, {"step": 8, "loss": 1.0, "zero_share": 0.999, "warning": "only 0.1 % count"}]
     run = plain_run(points=[point(1.0, recall=0.899, ceiling=0.9, n=500)], cells=cells, log=log)
     other = plain_run("other", seed=1, points=[point(1.0, ceiling=0.9, n=20_000)])
@@ -291,6 +321,7 @@ def test_duplicates_ceilings_repeats_starvation_and_lost_losses_are_said():
     for words in (
         "at its ceiling of 0.900",
         "only 3 of 1000 samples are different",
+        "max-tokens cut 600 of 1000 samples",
         "the loss was nan at step 7",
         "99.90% of the target tokens",
         "different numbers of samples (500, 20000)",
@@ -313,7 +344,7 @@ def test_every_logged_number_has_a_figure_with_one_line_a_run(lines):
     choice = training(list(lines.values()), styles={name: i for i, name in enumerate(lines)})
     assert list(choice.figures)[:3] == ["loss", "nll", "grad_norm"]
     assert {"weight_mean", "weight_max", "ess", "zero_share"} <= set(choice.figures)
-    assert len(choice.figures["nll"].figure.data) == 10
+    assert len(choice.figures["nll"].figure["data"]) == 10
 
 
 # --- samples
@@ -371,12 +402,27 @@ def test_at_least_fifty_a_cell_stay_within_any_budget_and_the_rest_is_said():
     (run,) = opened(packed)
     assert len(run[0]) == samples.FEWEST
     assert sum(map(len, packed.panel.blobs.values())) <= 40_000
-    assert all(whole == 3000 for _, _, whole in run[0])
+    assert all(whole == 3000 for *_, whole in run[0])
     assert "50 of 2,000 samples are kept" in packed.said
     assert "are cut, and say so" in packed.said
 
 
 # --- the page as a whole
+
+
+def test_the_page_opens_with_a_verdict_that_says_what_the_scores_mean(report_page):
+    html = report_page.read_text()
+    first = html[html.index("<section") : html.index("</section>")]
+    assert '<h2 id="verdict-title">Verdict</h2>' in first
+    assert "Most recall with precision at least 0.90" in first
+    assert "Precision is the probability that a sample is right" in first
+
+
+def test_there_is_no_winner_where_every_score_is_zero():
+    nothing = [
+        plain_run(name, loss=loss, points=[point(1.0, 0.0, 0.0)]) for name, loss in (("a", "nll"), ("b", "gold"))
+    ]
+    assert report(nothing).sections[0].text[0].startswith("No winner: every model has recall 0")
 
 
 def test_a_page_of_a_run_without_anything_says_what_is_missing():

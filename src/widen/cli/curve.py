@@ -148,7 +148,7 @@ def _write(path: Path, curves: dict[str, PRCurve]) -> None:
 
 
 def _page(title: str, notes: list[str], curves: dict[str, PRCurve]) -> Page:
-    from widen.report import curves as draw
+    from widen.report import pr_curve_plots as draw
     from widen.report.page import Figure, Page, Section
     from widen.report.page import Table as PageTable
 

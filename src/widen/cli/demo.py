@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the stages, print the table, write the page."""
-    from widen.report.report import write_report
+    from widen.report.run_report import write_report
     from widen.run.best_setting import what_helped
     from widen.run.folder import folder_of
     from widen.run.runner import best_settings, run

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Read, draw, say where."""
     from widen.report.load import find_runs, holds_runs
-    from widen.report.report import write_report
+    from widen.report.run_report import write_report
 
     console = Console(highlight=False, soft_wrap=True)
     others = [path for path in options.runs if not holds_runs(path)]

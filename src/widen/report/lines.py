@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from widen.run.against_nll import Mean, mean_of
+from widen.run.against_nll import Mean, mean_of, training_key
 from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
 from .run_data import RunData
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedPoint:
+class PublishedPoint(NamedTuple):
     """A point that the paper prints."""
 
     name: str
@@ -29,30 +28,26 @@ class PublishedPoint:
 class LinePoint:
     """One setting at one decoding, by one kind of score.
 
-    ``ceiling`` is the recall of the reference itself, ``n`` the number of samples. ``seeds`` holds (number of the run, precision,
-    recall) of each seed.
+    ``score`` is the name of the score, ``ceiling`` the recall of the reference itself, ``n`` the number of samples. ``seeds`` holds
+    precision and recall of each seed.
     """
 
     kind: str
     decoding: Decoding
     precision: Mean
     recall: Mean
+    score: str = ""
     ceiling: float | None = None
     auc: Mean | None = None
     n: int | None = None
-    seeds: tuple[tuple[int, float, float], ...] = ()
+    seeds: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     curve_precision: tuple[float, ...] = ()
     curve_recall: tuple[float, ...] = ()
 
     @property
     def temperature(self) -> float:
-        """Of the decoding."""
+        """The temperature of the decoding."""
         return self.decoding.temperature
-
-    @property
-    def method(self) -> str:
-        """The decoding without its temperature; empty where there is nothing else."""
-        return replace(self.decoding, temperature=1.0).spec.removeprefix("t=1").removeprefix(",")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +61,7 @@ class ModelLine:
 
     @property
     def experiment(self) -> Mapping[str, Any]:
-        """The setting, as its first run has it."""
+        """The experiment of the first run."""
         return self.runs[0].experiment
 
     @property
@@ -74,9 +69,9 @@ class ModelLine:
         """The paper's points for this setting."""
         return [
             PublishedPoint(
-                name=f"paper: {self.name} ({given.get('where', '')})",
-                precision=given["values"]["precision"],
-                recall=given["values"]["recall"],
+                f"paper: {self.name} ({given.get('where', '')})",
+                given["values"]["precision"],
+                given["values"]["recall"],
             )
             for given in self.experiment.get("published") or ()
             if {"precision", "recall"} <= (given.get("values") or {}).keys()
@@ -92,50 +87,48 @@ def kinds_of(lines: Iterable[ModelLine]) -> list[str]:
     return list(dict.fromkeys(point.kind for line in lines for point in line.points))
 
 
+def baseline(line: ModelLine, lines: Iterable[ModelLine]) -> ModelLine | None:
+    """The NLL line that was trained alike but for the loss; None if there is none."""
+    key = training_key(line.experiment.get("model"))
+    return next((o for o in lines if o.loss == "nll" and training_key(o.experiment.get("model")) == key), None)
+
+
 def setting(experiment: Mapping[str, Any]) -> str:
-    """What two runs must share to be seeds of one setting: the whole model without its seeds."""
-    return json.dumps(seedless(experiment.get("model", {})), sort_keys=True)
+    """Key that the seeds of one setting share: the model without its seeds."""
+    return json.dumps(_seedless(experiment.get("model", {})), sort_keys=True)
 
 
-def seedless(value: Any) -> Any:
-    """A value without its seeds, at every depth."""
+def _seedless(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: seedless(item) for key, item in value.items() if key != "seed"}
+        return {key: _seedless(item) for key, item in value.items() if key != "seed"}
     return value
 
 
 def group(runs: Sequence[RunData]) -> list[ModelLine]:
-    """One line per setting, in the order of the runs. Settings that share a name are told apart by what differs."""
+    """One line per setting, in the order of the runs. No two lines share a name."""
     labels = _kind_labels(record for run in runs for record in run.records)
     groups: dict[tuple[str, str], list[RunData]] = {}
     for run in runs:
         name = str(run.experiment.get("name") or run.name)
         groups.setdefault((name, setting(run.experiment)), []).append(run)
+    taken: dict[str, int] = {}
     lines = []
     for (name, _), members in groups.items():
         rivals = [other for (same, _), (other, *_) in groups.items() if same == name]
         shown = name if len(rivals) == 1 else f"{name} ({_difference(members[0], rivals)})"
-        lines.append(ModelLine(name=shown, loss=members[0].loss, runs=members, points=_points(members, labels)))
-    return _unique(lines)
-
-
-def _unique(lines: Sequence[ModelLine]) -> list[ModelLine]:
-    """No two lines of one name: figures, legends and tables go by names."""
-    taken: dict[str, int] = {}
-    out = []
-    for line in lines:
-        taken[line.name] = taken.get(line.name, 0) + 1
-        out.append(line if taken[line.name] == 1 else replace(line, name=f"{line.name} [{taken[line.name]}]"))
-    return out
+        taken[shown] = taken.get(shown, 0) + 1
+        unique = shown if taken[shown] == 1 else f"{shown} [{taken[shown]}]"
+        lines.append(ModelLine(name=unique, loss=members[0].loss, runs=members, points=_points(members, labels)))
+    return lines
 
 
 def _kind_key(record: Record) -> tuple[str, str]:
-    """What records must share to be compared: task, score and its settings, except the points of the curve that are listed."""
+    """Records with the same key compare: same task, score and settings, the listed points of the curve aside."""
     return record.kind, json.dumps({k: v for k, v in record.score.items() if k != "lams"}, sort_keys=True)
 
 
 def _kind_labels(records: Iterable[Record]) -> dict[tuple[str, str], str]:
-    """A name for each kind of score: the plain one, with the settings that differ where one score has several."""
+    """A name for each kind of score, with the settings that differ if one score has several."""
     keys = list(dict.fromkeys(map(_kind_key, records)))
     labels = {}
     for kind, settings in keys:
@@ -147,42 +140,45 @@ def _kind_labels(records: Iterable[Record]) -> dict[tuple[str, str], str]:
 
 def _points(runs: Sequence[RunData], labels: Mapping[tuple[str, str], str]) -> list[LinePoint]:
     """Means over seeds of every kind and decoding that has both precision and recall."""
-    seeds: dict[tuple[str, Decoding], dict[tuple[int, int | None], dict[str, Record]]] = {}
-    for number, run in enumerate(runs):
+    at: dict[tuple[str, Decoding], dict[int, dict[str, Record]]] = {}
+    numbers: dict[tuple[int, int | None], int] = {}
+    for index, run in enumerate(runs):
         for record in run.records:
             if record.decoding is not None:
-                at = seeds.setdefault((labels[_kind_key(record)], record.decoding), {})
-                at.setdefault((number, record.seed), {})[record.metric] = record
+                seed = numbers.setdefault((index, record.seed), len(numbers))
+                point = at.setdefault((labels[_kind_key(record)], record.decoding), {}).setdefault(seed, {})
+                point[record.metric] = record
     found = []
-    for (kind, decoding), points in seeds.items():
-        whole = {key: point for key, point in points.items() if {"precision", "recall"} <= point.keys()}
+    for (kind, decoding), seeds in at.items():
+        whole = {seed: point for seed, point in seeds.items() if {"precision", "recall"} <= point.keys()}
         if whole:
-            seeds_of = tuple((n, p["precision"].value, p["recall"].value) for (n, _), p in whole.items())
-            found.append(replace(_point(kind, decoding, list(whole.values())), seeds=seeds_of))
-    return sorted(found, key=lambda point: (point.kind, point.method, point.temperature))
+            found.append(_point(kind, decoding, whole))
+    return sorted(found, key=lambda p: (p.kind, replace(p.decoding, temperature=1.0).spec, p.temperature))
 
 
-def _point(kind: str, decoding: Decoding, seeds: Sequence[Mapping[str, Record]]) -> LinePoint:
-    areas = [point["auc"] for point in seeds if "auc" in point]
+def _point(kind: str, decoding: Decoding, seeds: Mapping[int, Mapping[str, Record]]) -> LinePoint:
+    each = list(seeds.values())
+    areas = [point["auc"] for point in each if "auc" in point]
     curves = [area.detail for area in areas if area.detail.get("curve_precision")]
-    recall = seeds[0]["recall"]
+    recall = each[0]["recall"]
     return LinePoint(
         kind=kind,
         decoding=decoding,
-        precision=mean_of([point["precision"] for point in seeds]),
-        recall=mean_of([point["recall"] for point in seeds]),
+        precision=mean_of([point["precision"] for point in each]),
+        recall=mean_of([point["recall"] for point in each]),
+        score=str(recall.score.get("kind", "")),
         ceiling=recall.detail.get("ceiling"),
         auc=mean_of(areas) if areas else None,
         n=recall.n,
+        seeds={seed: (point["precision"].value, point["recall"].value) for seed, point in seeds.items()},
         curve_precision=tuple(np.mean([curve["curve_precision"] for curve in curves], axis=0)) if curves else (),
         curve_recall=tuple(np.mean([curve["curve_recall"] for curve in curves], axis=0)) if curves else (),
     )
 
 
 def _difference(run: RunData, rivals: Sequence[RunData]) -> str:
-    """The keys of the model in which the runs differ, with this run's values; another start is named by its loss."""
-    flat = [_flat(seedless(other.experiment.get("model", {}))) for other in rivals]
-    mine = _flat(seedless(run.experiment.get("model", {})))
+    """The model's keys in which the runs differ, with this run's values; another start is named by its loss."""
+    mine, *flat = (_flat(_seedless(one.experiment.get("model", {}))) for one in (run, *rivals))
     keys = sorted(key for key in mine if any(other.get(key) != mine[key] for other in flat))
     own = [f"{key.rpartition('.')[2]}={mine[key]}" for key in keys if key.partition(".")[0] != "after"]
     if len({json.dumps(other.experiment.get("model", {}).get("after"), sort_keys=True) for other in rivals}) > 1:
@@ -191,8 +187,6 @@ def _difference(run: RunData, rivals: Sequence[RunData]) -> str:
 
 
 def _flat(value: Any, where: str = "") -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return {
-            k: v for key, item in value.items() for k, v in _flat(item, f"{where}.{key}" if where else str(key)).items()
-        }
-    return {where: value}
+    if not isinstance(value, Mapping):
+        return {where: value}
+    return {k: v for key, item in value.items() for k, v in _flat(item, f"{where}.{key}".lstrip(".")).items()}

@@ -1,14 +1,12 @@
-"""A run folder as values: config, environment, log, records, samples.
+"""Reads a run folder: config.json, env.json, log.jsonl, samples/<decoding>.jsonl, scores/<name>.json.
 
-    config.json env.json log.jsonl samples/<decoding>.jsonl scores/<name>.json
-
-Errors name the file. A missing log, missing scores or missing samples mean that a stage has not run.
+Errors name the file. A missing file means that its stage has not run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,14 @@ from widen.sample.samples_file import damaged
 from .run_data import RunData, SampleCell, SampleText
 
 HELD = 20_000
-"""At most so many samples of one file are held while the page is made; the rest are counted."""
+"""Samples of one file that are held in memory; the rest are counted."""
+
+Counts = Mapping[str, Sequence[int]]
+"""Numbers of samples and of right samples, by the id of the prompt."""
 
 
 def find_runs(paths: Sequence[str | Path]) -> list[Path]:
-    """The run folders among ``paths``, and inside those that are not run folders themselves; each once, in order."""
+    """The run folders among ``paths`` and below them; each once, in order."""
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
         if not path.is_dir():
@@ -44,10 +45,7 @@ def holds_runs(path: Path) -> bool:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Run folders at or below ``path``; a checkpoint inside a run has a config.json too, so a run is not searched further.
-
-    Samples of a model that widen did not train lie in a folder without a config.
-    """
+    # A run is not searched further: its checkpoint has a config.json too. Samples of a foreign model have no config.
     if (path / "config.json").is_file() or any((path / "samples").glob("*.jsonl")):
         yield path
         return
@@ -62,13 +60,15 @@ def load(path: str | Path) -> RunData:
     notes: list[str] = []
     config, env = inside(path, path / "config.json"), inside(path, path / "env.json")
     plain = {"name": path.name, "model": {"loss": "as it came"}}
+    records = all_records(RunFolder(path))
+    counts = {r.decoding.spec: r.detail["counts"] for r in records if r.decoding and "counts" in r.detail}
     return RunData(
         name=path.name,
         experiment=_json(config).get("experiment", {}) if config.is_file() else plain,
         env=_json(env) if env.is_file() else {},
         log=list(_lines(inside(path, path / "log.jsonl"), notes)),
-        records=all_records(RunFolder(path)),
-        samples=[_cell(inside(path, file), notes) for file in sorted((path / "samples").glob("*.jsonl"))],
+        records=records,
+        samples=[_cell(inside(path, file), counts, notes) for file in sorted((path / "samples").glob("*.jsonl"))],
         notes=notes,
     )
 
@@ -81,28 +81,26 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """The objects of a file with one JSON object per line. Broken lines are left out and noted."""
+    """The objects of a JSON-lines file. Broken lines are skipped and noted."""
     if not path.is_file():
         return
     with path.open("rb") as file:
         for count, line in enumerate(file, start=1):
+            where = f"{path.parent.name}/{path.name}: line {count}"
             try:
-                # "surrogatepass": a model may write half of a surrogate pair, and the samples file keeps it as it is
+                # A model may write half of a surrogate pair; the samples file keeps it.
                 row = json.loads(line.decode("utf-8", errors="surrogatepass"))
             except ValueError:
-                notes.append(f"{path.parent.name}/{path.name}: line {count} is not JSON and is left out")
+                notes.append(f"{where} is not JSON and is left out")
                 continue
             if damaged(line):
-                notes.append(
-                    f"{path.parent.name}/{path.name}: line {count} is damaged (its check fails) and is left out"
-                )
-                continue
-            if isinstance(row, dict):
+                notes.append(f"{where} is damaged (its check fails) and is left out")
+            elif isinstance(row, dict):
                 yield row
 
 
 def number(value: Any) -> float | None:
-    """A JSON number, or the strings that stand for what JSON lacks; None for anything else.
+    """A JSON number, or a string that stands for one; None for anything else.
 
     >>> number("inf"), number(2), number("x"), number(True)
     (inf, 2.0, None, None)
@@ -112,9 +110,8 @@ def number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _cell(path: Path, notes: list[str]) -> SampleCell:
-    """One samples file: a header with the decoding, each prompt before its first sample, one sample per line."""
-    label, drawn, distinct = path.stem, 0, set[int]()
+def _cell(path: Path, counts: Mapping[str, Counts], notes: list[str]) -> SampleCell:
+    label, drawn, cut, distinct = path.stem, 0, 0, set[int]()
     prompts: dict[str, str] = {}
     held: list[SampleText] = []
     for row in _lines(path, notes):
@@ -125,14 +122,29 @@ def _cell(path: Path, notes: list[str]) -> SampleCell:
         elif kind == "prompt":
             prompts[str(row.get("id"))] = str(row.get("text", ""))
         elif kind == "sample":
-            asked = str(row.get("prompt", ""))
-            sample = SampleText(prompts.get(asked, asked), str(row.get("text", "")))
+            asked, text = str(row.get("prompt", "")), str(row.get("text", ""))
             drawn += 1
-            distinct.add(hash(sample))
+            cut += row.get("finish") == "length"
+            distinct.add(hash((asked, text)))
             if drawn <= HELD:
-                held.append(sample)
+                held.append(SampleText(prompts.get(asked, asked), text, _note(row, counts.get(label, {}).get(asked))))
     try:
         temperature: float | None = Decoding.parse(label).temperature
     except ValueError:
         temperature = None  # a file without a header is named by its stem
-    return SampleCell(label=label, temperature=temperature, drawn=drawn, distinct=len(distinct), samples=held)
+    return SampleCell(label=label, temperature=temperature, drawn=drawn, distinct=len(distinct), samples=held, cut=cut)
+
+
+def _note(row: Mapping[str, Any], count: Sequence[int] | None) -> str:
+    """Right or wrong, by the sample's own field or by the counts of its prompt, and whether max-tokens cut the text."""
+    said = []
+    if isinstance(row.get("right"), bool):
+        said.append("right" if row["right"] else "wrong")
+    elif count is not None:
+        n, right = count
+        said.append(
+            "right" if right == n else "wrong" if right == 0 else f"{right} of {n} answers to this prompt are right"
+        )
+    if row.get("finish") == "length":
+        said.append("cut at max-tokens")
+    return ", ".join(said)

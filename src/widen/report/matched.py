@@ -4,83 +4,64 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from widen.run.against_nll import cdiv_order, training_key
+import numpy as np
 
-from .lines import LinePoint, ModelLine
+from widen.run.against_nll import cdiv_order
+
+from .frontier_plot import temperature_line
+from .lines import LinePoint, ModelLine, baseline
 from .parts import Cell, Figure, FigureChoice, Part, Section, Table
-from .style import layout, line_style
+from .style import layout, line_style, trace
 
 HEADERS = ["model", "t", "α·t", "precision", "NLL at α·t", "difference", "± "]
 HEADERS += ["recall", "NLL at α·t ", "difference ", "±", "NLL"]
+TEXT = (
+    "c-Div of order α converges to the α-th root of what NLL converges to, so at temperature t it should be NLL at α·t. "
+    "A gain over NLL at α·t comes from the loss; a gain over NLL at t alone comes from temperature."
+)
+CAPTION = (
+    "Matched temperatures. Every point of c-Div and NLL at α·t; ± is the root of the sum of squares of the two half widths. "
+    "Interpolated: NLL was not scored at α·t, and its neighbours were joined in log t. Not scored: α·t is beyond NLL's temperatures."
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """One point of a c-Div line and the point of NLL at alpha times its temperature.
+class Match(NamedTuple):
+    """NLL at one temperature: its scores with half widths (nan if unknown), and where they come from."""
 
-    ``interpolated``: NLL was not scored at that temperature; its neighbours were joined by a straight line in log t.
-    """
-
-    temperature: float
-    matched: float
     precision: float
     recall: float
-    nll_precision: float
-    nll_recall: float
-    precision_half_width: float | None
-    recall_half_width: float | None
-    interpolated: bool
+    precision_half: float
+    recall_half: float
+    source: str
 
 
-def baseline(line: ModelLine, lines: Sequence[ModelLine]) -> ModelLine | None:
-    """The NLL line that was trained alike but for the loss; None if there is none."""
-    key = training_key(line.experiment.get("model"))
-    return next((o for o in lines if o.loss == "nll" and training_key(o.experiment.get("model")) == key), None)
+def matches(line: ModelLine, nll: ModelLine, *, kind: str) -> list[tuple[LinePoint, float, Match | None]]:
+    """Every point of a c-Div line, alpha t, and NLL there; None if NLL was not scored around alpha t."""
+    alpha = cdiv_order(line.loss) or 0.0
+    base = [point for point in temperature_line(nll.of_kind(kind)) if 0 < point.temperature < math.inf]
+    points = [point for point in temperature_line(line.of_kind(kind)) if alpha]
+    return [(point, round(alpha * point.temperature, 6), _at(base, alpha * point.temperature)) for point in points]
 
 
-def pairs(line: ModelLine, nll: ModelLine, *, kind: str) -> list[Pair]:
-    """Every point of a c-Div line with its match; temperatures beyond NLL's range have none."""
-    alpha = cdiv_order(line.loss)
-    if not alpha:
-        return []
-    base = [point for point in nll.of_kind(kind) if not point.method]
-    mine = [point for point in line.of_kind(kind) if not point.method]
-    found = ((point, _at(base, alpha * point.temperature)) for point in mine)
-    return [_pair(point, alpha * point.temperature, *match) for point, match in found if match is not None]
-
-
-def _at(points: Sequence[LinePoint], t: float) -> tuple[LinePoint, LinePoint, float] | None:
-    """The neighbours of t and how far t lies from the first to the second, in log t."""
-    for point in points:
-        if math.isclose(point.temperature, t, rel_tol=1e-6):
-            return point, point, 0.0
-    below = [p for p in points if 0 < p.temperature < t]
-    above = [p for p in points if t < p.temperature < math.inf]
-    if not below or not above:
+def _at(points: Sequence[LinePoint], t: float) -> Match | None:
+    """Scores at temperature t, interpolated in log t."""
+    heats = [point.temperature for point in points]
+    near = [i for i, heat in enumerate(heats) if math.isclose(heat, t, rel_tol=1e-6)]
+    if not near and not (heats and heats[0] < t < heats[-1]):
         return None
-    low, high = below[-1], above[0]
-    return low, high, math.log(t / low.temperature) / math.log(high.temperature / low.temperature)
 
+    def between(values: Sequence[float | None]) -> float:
+        known = [math.nan if value is None else value for value in values]
+        return known[near[0]] if near else float(np.interp(math.log(t), np.log(heats), known))
 
-def _pair(point: LinePoint, matched: float, low: LinePoint, high: LinePoint, share: float) -> Pair:
-    def between(a: float, b: float) -> float:
-        return a + share * (b - a)
-
-    def spread(mine: float | None, theirs: float | None) -> float | None:
-        return None if mine is None or theirs is None else math.hypot(mine, theirs)
-
-    return Pair(
-        temperature=point.temperature,
-        matched=matched,
-        precision=point.precision.value,
-        recall=point.recall.value,
-        nll_precision=between(low.precision.value, high.precision.value),
-        nll_recall=between(low.recall.value, high.recall.value),
-        precision_half_width=spread(point.precision.bar, low.precision.bar),
-        recall_half_width=spread(point.recall.bar, low.recall.bar),
-        interpolated=share > 0,
+    return Match(
+        between([point.precision.value for point in points]),
+        between([point.recall.value for point in points]),
+        between([point.precision.bar for point in points]),
+        between([point.recall.bar for point in points]),
+        "scored" if near else "interpolated",
     )
 
 
@@ -97,74 +78,59 @@ def matched_temperatures(lines: Sequence[ModelLine], kinds: Sequence[str], style
             without.append(line.name)
             continue
         for kind in kinds:
-            found = pairs(line, nll, kind=kind)
+            found = matches(line, nll, kind=kind)
             if found:
                 name = line.name if len(kinds) == 1 else f"{line.name} ({kind})"
                 figures[name] = _figure(line, nll, kind, found, styles)
-                rows += [_row(line, pair) for pair in found]
-    text = [
-        "c-Div of order α converges to the α-th root of what NLL converges to, so at temperature t it should be NLL at α·t. "
-        "A gain over NLL at α·t comes from the loss; a gain over NLL at t alone comes from temperature."
-    ]
+                rows += [_row(line, *match) for match in found]
+    text = [TEXT]
     if without:
-        text.append(f"No NLL run that was trained alike but for the loss: {', '.join(without)}.")
-    if not figures:
-        return [Section(title="Matched temperatures", text=text)] if without else []
-    caption = (
-        "Matched temperatures. Every point of c-Div and NLL at α·t; ± is the root of the sum of squares of the two half widths. "
-        "Interpolated: NLL was not scored at α·t itself, its neighbours were joined in log t."
-    )
-    parts: list[Part] = [
-        FigureChoice(label="c-Div model", figures=figures),
-        Table(headers=HEADERS, rows=rows, general=("t", "α·t"), caption=caption),
-    ]
+        text.append(f"No NLL run was trained alike but for the loss: {', '.join(without)}.")
+    parts: list[Part] = []
+    if figures:
+        parts.append(FigureChoice(label="c-Div model", figures=figures))
+        parts.append(Table(headers=HEADERS, rows=rows, general=("t", "α·t"), caption=CAPTION))
     title = "Matched temperatures: c-Div at t, NLL at α·t"
-    return [Section(title=title, short="Matched temperatures", text=text, parts=parts)]
+    return [Section(title=title, short="Matched temperatures", text=text, parts=parts)] if parts or without else []
 
 
-def _row(line: ModelLine, pair: Pair) -> list[Cell]:
-    return [
-        line.name,
-        pair.temperature,
-        round(pair.matched, 6),
-        pair.precision,
-        pair.nll_precision,
-        pair.precision - pair.nll_precision,
-        pair.precision_half_width,
-        pair.recall,
-        pair.nll_recall,
-        pair.recall - pair.nll_recall,
-        pair.recall_half_width,
-        "interpolated" if pair.interpolated else "scored",
-    ]
+def _row(line: ModelLine, point: LinePoint, matched: float, nll: Match | None) -> list[Cell]:
+    row: list[Cell] = [line.name, point.temperature, matched]
+    if nll is None:
+        return [*row, point.precision.value, None, None, None, point.recall.value, None, None, None, "not scored"]
+    for mine, theirs, half in (
+        (point.precision, nll.precision, nll.precision_half),
+        (point.recall, nll.recall, nll.recall_half),
+    ):
+        spread = math.nan if mine.bar is None else math.hypot(mine.bar, half)
+        row += [mine.value, theirs, mine.value - theirs, None if math.isnan(spread) else spread]
+    return [*row, nll.source]
 
 
-def _figure(line: ModelLine, nll: ModelLine, kind: str, found: Sequence[Pair], styles: Mapping[str, int]) -> Figure:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    joined: dict[str, list[float | None]] = {"x": [], "y": []}
-    for pair in found:
-        joined["x"] += [pair.recall, pair.nll_recall, None]
-        joined["y"] += [pair.precision, pair.nll_precision, None]
-    grey = {"color": "#7F7F7F", "width": 1.2, "dash": "dot"}
-    figure.add_scatter(**joined, mode="lines", name="t joined with α·t", line=grey, hoverinfo="skip")
+def _figure(
+    line: ModelLine,
+    nll: ModelLine,
+    kind: str,
+    found: Sequence[tuple[LinePoint, float, Match | None]],
+    styles: Mapping[str, int],
+) -> Figure:
+    pairs = [(point, match) for point, _, match in found if match is not None]
+    x = [x for point, match in pairs for x in (point.recall.value, match.recall, None)]
+    y = [y for point, match in pairs for y in (point.precision.value, match.precision, None)]
+    data = [trace("t joined with α·t", x, y, ("#7F7F7F", "dot"), width=1.2)]
     for one in (nll, line):
-        colour, dash, symbol = line_style(styles[one.name])
-        points = [point for point in one.of_kind(kind) if not point.method]
-        figure.add_scatter(
-            x=[point.recall.value for point in points],
-            y=[point.precision.value for point in points],
-            customdata=[point.temperature for point in points],
-            meta={"column": "temperature"},
-            mode="lines+markers",
-            name=one.name,
-            line={"color": colour, "dash": dash, "width": 2},
-            marker={"symbol": symbol, "color": colour, "size": 7},
-            hovertemplate="t = %{customdata:.3g}<br>recall %{x:.3f}<br>precision %{y:.3f}<extra>%{fullData.name}</extra>",
+        points = temperature_line(one.of_kind(kind))
+        data.append(
+            trace(
+                one.name,
+                [point.recall.value for point in points],
+                [point.precision.value for point in points],
+                line_style(styles[one.name]),
+                hover="t = %{customdata}<br>recall %{x:.3f}<br>precision %{y:.3f}",
+                customdata=[point.temperature for point in points],
+                meta={"column": "temperature"},
+            )
         )
-    figure.update_layout(layout(f"{line.name} at t, {nll.name} at α·t", "recall", "precision"))
-    caption = (
-        "Each dotted line joins c-Div at t with NLL at α·t: where it is short, temperature explains the difference."
-    )
-    return Figure(figure=figure, caption=caption)
+    caption = "A dotted line joins c-Div at t with NLL at α·t. Where it is short, temperature explains the difference."
+    drawn = layout(f"{line.name} at t, {nll.name} at α·t", "recall", "precision")
+    return Figure(figure={"data": data, "layout": drawn}, caption=caption)

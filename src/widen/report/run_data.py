@@ -1,4 +1,4 @@
-"""A run as values: what a page shows of it. `load.py` reads them from a folder; other code may make them too."""
+"""What a page shows of one run, as values. `load.py` reads them from a folder; other code may make them too."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from widen.run.record import Record
 
 
 class SampleText(NamedTuple):
-    """One generated text and what was asked."""
+    """A generated text, its prompt, and what is known about it ("right", "cut at max-tokens")."""
 
     prompt: str
     text: str
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCell:
-    """The samples of one run at one decoding; ``drawn`` and ``distinct`` count the whole file."""
+    """The samples of one run at one decoding. The counts are over the whole file; ``cut`` counts texts that max-tokens ended."""
 
     label: str
     temperature: float | None
     drawn: int
     distinct: int
     samples: Sequence[SampleText]
+    cut: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunData:
-    """Everything that a page shows of one run; ``experiment`` is the object under that key of config.json."""
+    """What a page shows of one run; ``experiment`` is the object under that key of config.json."""
 
     name: str
     experiment: dict[str, Any]

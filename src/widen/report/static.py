@@ -1,4 +1,4 @@
-"""The report's figures as files: the frontiers and the PR curves of some lines, as PDF, SVG and PNG."""
+"""The report's figures as files: frontiers, PR curves and the separation of tokens, as PDF, SVG and PNG."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from widen.run.against_nll import Mean
-
-from .frontier import Window, envelope, temperature_line, whole, zoom
+from .frontier_plot import Window, envelope, temperature_line, whole, zoom
 from .lines import LinePoint, ModelLine, kinds_of
 from .paper_figures.look import FORMATS, LONG, caption, look, panels, plain, save, shown, styled, unit_square
+from .separation_histograms import LIMIT, RIGHT, WRONG, LineSeparation, line_separation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,33 +17,34 @@ if TYPE_CHECKING:
 
 
 def write(lines: Sequence[ModelLine], folder: str | Path, *, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """``frontier-<kind>`` for each kind of score and ``pr_curves`` at the decoding nearest t = 1; nothing without scores."""
+    """``frontier-<kind>`` for each kind of score, ``pr_curves`` at the decoding nearest t = 1, ``separation``; each if there is data."""
     folder, written = Path(folder), []
+    separations = [one for one in map(line_separation, lines) if one is not None]
     with styled():
         for kind in kinds_of(lines):
             name = "".join(c if c.isalnum() else "_" for c in kind)[:LONG]
             written += save(_frontier(lines, kind), folder / f"frontier-{name}", formats)
         if any(point.curve_precision for line in lines for point in line.points):
             written += save(_curves(lines), folder / "pr_curves", formats)
+        if separations:
+            written += save(_separation(separations), folder / "separation", formats)
     return written
 
 
 def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
-    """The best decodings of each model, thick, and temperature alone, thin: where the targets are, and the whole range beside it."""
     models = [line.of_kind(kind) for line in lines]
     near, full = zoom(models), whole(models)
     windows = [near, full] if near else [full]
     figure, axes = panels(len(windows), width=6.4 if near is None else 5.0, height=4.2)
-    methods = any(point.method for points in models for point in points)
+    methods = any(not point.decoding.temperature_alone for points in models for point in points)
     for ax, window in zip(axes, windows, strict=True):
         for index, (line, points) in enumerate(zip(lines, models, strict=True)):
             best = envelope(points) if methods else temperature_line(points)
             name = shown(line.name) if ax is axes[0] and points else None
             _bars(ax, best, label=name, **look(index))
             if methods:
-                _bars(
-                    ax, temperature_line(points), color=look(index)["color"], linestyle=":", linewidth=0.9, marker="."
-                )
+                style = {**look(index), "linestyle": ":", "marker": "."}
+                _bars(ax, temperature_line(points), linewidth=0.9, **style)
         _label_temperatures(ax, models, window)
         for line in lines:
             for star in line.published:
@@ -61,20 +61,15 @@ def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
 
 
 def _bars(ax: Axes, points: Sequence[LinePoint], **style: Any) -> None:
-    """One line of points, with error bars where there are intervals."""
-    recall, precision = ([score.bar or 0.0 for score in scores] for scores in _scores(points))
+    xerr, yerr = ([point.recall.bar or 0.0 for point in points], [point.precision.bar or 0.0 for point in points])
     ax.errorbar(
         [p.recall.value for p in points],
         [p.precision.value for p in points],
-        xerr=recall if any(recall) else None,
-        yerr=precision if any(precision) else None,
+        xerr=xerr if any(xerr) else None,
+        yerr=yerr if any(yerr) else None,
         elinewidth=0.6,
         **style,
     )
-
-
-def _scores(points: Sequence[LinePoint]) -> tuple[list[Mean], list[Mean]]:
-    return [point.recall for point in points], [point.precision for point in points]
 
 
 def _label_temperatures(ax: Axes, models: Sequence[Sequence[LinePoint]], window: Window) -> None:
@@ -110,4 +105,22 @@ def _curves(lines: Sequence[ModelLine]) -> Figure:
     unit_square(ax)
     figure.legend(loc="outside right upper")
     caption(figure, f"PR curves at {chosen.spec}, λ along each line.")
+    return figure
+
+
+def _separation(found: Sequence[LineSeparation]) -> Figure:
+    """One panel per model, at most four: the histograms of right and wrong tokens, and the threshold between them."""
+    found = found[:4]
+    figure, axes = panels(len(found), width=3.2, height=2.8)
+    for ax, one in zip(axes, found, strict=True):
+        for shares, colour, name in ((one.right, RIGHT, "right tokens"), (one.wrong, WRONG, "wrong tokens")):
+            ax.stairs(shares, one.edges, fill=True, alpha=0.25, color=colour)
+            ax.stairs(shares, one.edges, color=colour, label=name, linestyle="-" if colour == RIGHT else "--")
+        ax.axvline(one.threshold, color=LIMIT, linestyle=":", label="best threshold")
+        ax.set(xlabel="q / max q", title=shown(one.name, longest=30))
+        if one.shown:
+            ax.set(xscale="log", xlim=one.shown)
+    axes[0].set_ylabel("share of tokens per bin")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+    caption(figure, "Right and wrong next tokens. " + " ".join(one.verdict.replace("`", "") for one in found))
     return figure

@@ -1,6 +1,6 @@
-"""One look for every picture: colours that colour-blind people tell apart, and the same in light and dark.
+"""Colours, dashes and symbols of lines, and the plotly layout: the same in light and dark, and for colour-blind readers.
 
-The eight colours are Okabe and Ito's palette (2008); black gives way to grey so that it shows on a dark page.
+The colours are the palette of Okabe and Ito (2008), with grey instead of black so that it shows on a dark page.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "
 
 
 def line_style(index: int) -> tuple[str, str, str]:
-    """Colour, dash and symbol of the index-th line; no two of the first 32 agree in colour and dash, nor in colour and symbol.
+    """Colour, dash and symbol of the index-th line; the first 32 differ in colour and dash, and in colour and symbol.
 
     >>> line_style(0)
     ('#0072B2', 'solid', 'circle')
@@ -22,18 +22,23 @@ def line_style(index: int) -> tuple[str, str, str]:
     return PALETTE[index % n], DASHES[index // n % len(DASHES)], SYMBOLS[(index + index // n) % len(SYMBOLS)]
 
 
-def layout(title: str, x: str, y: str, **more: Any) -> dict[str, Any]:
-    """Plotly layout shared by all figures: transparent, so that the page's light or dark ground shows through."""
-    axis = {"zeroline": False, "gridcolor": "rgba(128,128,128,.25)", "linecolor": "rgba(128,128,128,.6)"}
-    return {
-        "title": {"text": title, "font": {"size": 17}},
-        "xaxis": {"title": {"text": x}, **axis},
-        "yaxis": {"title": {"text": y}, **axis},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 14, "color": "#7a7a7a"},
-        "legend": {"orientation": "h", "y": -0.22, "x": 0},
-        "margin": {"l": 60, "r": 20, "t": 50, "b": 60},
-        "hovermode": "closest",
-        **more,
-    }
+def look_json(index: int) -> dict[str, str]:
+    """The style of the index-th line for a panel's script."""
+    return dict(zip(("color", "dash", "symbol"), line_style(index), strict=True))
+
+
+def trace(
+    name: str, x: Any, y: Any, style: tuple[str, ...], *, width: float = 2.0, hover: str = "", **more: Any
+) -> dict[str, Any]:
+    """A plotly line in a style of `line_style`, with further fields of the trace."""
+    colour, dash, *symbol = style
+    look = {"mode": "lines", "line": {"color": colour, "dash": dash, "width": width}}
+    if symbol:
+        look |= {"mode": "lines+markers", "marker": {"symbol": symbol[0], "color": colour, "size": 7}}
+    shown = {"hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>"} if hover else {"hoverinfo": "name"}
+    return {"name": name, "x": x, "y": y, **look, **shown, **more}
+
+
+def layout(title: str, x: str, y: str) -> dict[str, Any]:
+    """The part of a plotly layout that `web/page.js` does not set."""
+    return {"title": {"text": title}, "xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}

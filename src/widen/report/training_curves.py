@@ -9,8 +9,7 @@ from typing import Any
 from .lines import ModelLine
 from .load import number
 from .parts import Figure, FigureChoice
-from .run_data import RunData
-from .style import layout, line_style
+from .style import layout, line_style, trace
 
 FIRST = ("loss", "nll", "grad_norm")
 POINTS = 20_000
@@ -35,7 +34,7 @@ def training(lines: Sequence[ModelLine], *, styles: Mapping[str, int]) -> Figure
     ordered = [*(name for name in FIRST if name in names), *(name for name in names if name not in FIRST)]
     if not ordered:
         return None
-    share = max(40, POINTS // max(1, sum(len(line.runs) for line in lines)))
+    share = max(40, POINTS // len(rows))
     thin = {key: _thinned(flat, share) for key, flat in rows.items()}
     return FigureChoice(label="logged number", figures={name: _figure(name, lines, thin, styles) for name in ordered})
 
@@ -67,62 +66,40 @@ def _thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, floa
 def _figure(
     name: str, lines: Sequence[ModelLine], rows: Mapping[int, list[dict[str, float]]], styles: Mapping[str, int]
 ) -> Figure:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    values: list[float] = []
-    for line in lines:
-        colour, dash, _ = line_style(styles[line.name])
-        for index, run in enumerate(line.runs):
-            kept = [row for row in rows[id(run)] if name in row and "step" in row]
-            values += [row[name] for row in kept]
-            if kept:
-                _line(
-                    figure, line.name, run, kept, name, {"color": colour, "dash": dash, "width": 1.5}, first=index == 0
-                )
-    figure.update_layout(layout(f"{name} while training", "step", name))
-    if min(values) > 0 and name.rpartition(".")[2] not in ("zero_share", "ess"):
-        # Under two decades plotly labels the digit alone, so that 0.5 reads 5 below 1; over more its ticks run into each other.
-        ticks = log_ticks(min(values), max(values))
-        figure.update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+    data = [
+        trace(
+            line.name,
+            [row["step"] for row in kept],
+            [row[name] for row in kept],
+            line_style(styles[line.name])[:2],
+            width=1.5,
+            hover=f"step %{{x}}<br>%{{y:.4g}}, seed {run.seed}",
+            showlegend=run is line.runs[0],
+            opacity=0.85,
+        )
+        for line in lines
+        for run in line.runs
+        if (kept := [row for row in rows[id(run)] if name in row and "step" in row])
+    ]
+    values = [value for one in data for value in one["y"]]
+    drawn = layout(f"{name} while training", "step", name)
+    if values and min(values) > 0 and name.rpartition(".")[2] not in ("zero_share", "ess"):
+        drawn["yaxis"] |= log_axis(min(values), max(values))
     caption = MEANING.get(name.rpartition(".")[2], f"`{name}` of log.jsonl.")
-    return Figure(
-        figure=figure,
-        caption=f"{caption} One line per run; long logs are thinned to the smallest and the largest loss of each stretch.",
-    )
+    caption += " One line per run; long logs are thinned to the smallest and the largest loss of each stretch."
+    return Figure(figure={"data": data, "layout": drawn}, caption=caption)
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten from the one below ``low`` to the one above ``high``; the powers alone over many of them.
+def log_axis(low: float, high: float) -> dict[str, Any]:
+    """A log axis with readable labels: 1, 2 and 5 times the powers of ten around the ends; over many powers, the powers alone.
 
-    >>> log_ticks(0.3, 2.4), log_ticks(0.003, 40)
-    ([0.2, 0.5, 1.0, 2.0, 5.0], [0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
+    >>> log_axis(0.3, 2.4)["ticktext"], log_axis(0.003, 40)["ticktext"]
+    (['0.2', '0.5', '1', '2', '5'], ['0.001', '0.01', '0.1', '1', '10', '100'])
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 5) if len(powers) <= 3 else (1,)
     ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
     below = max((tick for tick in ticks if tick <= low), default=ticks[0])
     above = min((tick for tick in ticks if tick >= high), default=ticks[-1])
-    return [tick for tick in ticks if below <= tick <= above]
-
-
-def _line(
-    figure: Any,
-    label: str,
-    run: RunData,
-    rows: Sequence[dict[str, float]],
-    name: str,
-    look: dict[str, Any],
-    *,
-    first: bool,
-) -> None:
-    figure.add_scatter(
-        x=[row["step"] for row in rows],
-        y=[float(f"{row[name]:.6g}") for row in rows],
-        mode="lines",
-        name=label,
-        showlegend=first,
-        line=look,
-        opacity=0.85,
-        hovertemplate=f"step %{{x}}<br>%{{y:.4g}}<extra>%{{fullData.name}}, seed {run.seed}</extra>",
-    )
+    kept = [tick for tick in ticks if below <= tick <= above]
+    return {"type": "log", "tickvals": kept, "ticktext": [f"{tick:g}" for tick in kept]}

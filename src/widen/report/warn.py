@@ -1,10 +1,10 @@
-"""Warnings of a page: duplicates, ceilings, a tiny delta, single runs, mixed versions, and what training logged."""
+"""Warnings of a page: duplicates, ceilings, a tiny delta, single runs, mixed versions, cut samples, and what training logged."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from widen.losses import LambdaPR, Product
 from widen.run.against_nll import last_loss
@@ -15,45 +15,38 @@ from .load import number
 from .run_data import RunData
 
 TINY_DELTA = 0.01
-"""Warn if delta of lambda-PR is below this: tokens likelier than that are not trained any further."""
+"""Warn if delta of lambda-PR is below this: more probable tokens are not trained any further."""
 AT_CEILING = 0.98
 """Warn if recall is above this share of its ceiling: it then measures the number of samples, not the model."""
 FEW_DIFFERENT = 0.1
+MANY_CUT = 0.2
+"""Warn if max-tokens ended a larger share of the samples: a cut answer rarely counts as right."""
 STARVED = 0.99
 """Warn if a larger share of tokens has weight 0: almost nothing is left to train."""
 
 
 def without_duplicates(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
     """Each trained model once: a second folder of the same setting and seed would count one seed twice."""
-    kept: dict[tuple[str, str, str], RunData] = {}
+    kept: dict[tuple[str, ...], RunData] = {}
     said = []
     for run in runs:
-        model = run.experiment.get("model", {})
-        key = (
-            str(run.experiment.get("name")),
-            setting(run.experiment),
-            f"{run.seed} {(model.get('data') or {}).get('seed')}",
-        )
-        if run.seed is not None and key in kept:
+        data_seed = (run.experiment.get("model", {}).get("data") or {}).get("seed")
+        key: tuple[str, ...] = (str(run.experiment.get("name")), setting(run.experiment), f"{run.seed} {data_seed}")
+        if run.seed is None:
+            key = (*key, run.name)
+        if key in kept:
             said.append(f"{run.name} is the same model and seed as {kept[key].name}: counted once.")
-            continue
-        kept[key if run.seed is not None else (*key[:2], run.name)] = run
+        kept.setdefault(key, run)
     return list(kept.values()), said
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """Warnings by the section of the page that they concern; none twice."""
 
     scores: Sequence[str]
     training: Sequence[str]
     samples: Sequence[str]
     runs: Sequence[str]
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.scores) + len(self.training) + len(self.samples) + len(self.runs)
 
 
 def warnings(lines: Sequence[ModelLine], duplicates: Sequence[str] = ()) -> Found:
@@ -62,7 +55,7 @@ def warnings(lines: Sequence[ModelLine], duplicates: Sequence[str] = ()) -> Foun
     return Found(
         scores=_once([*_single(lines), *_counts(lines), *(said for line in lines for said in _ceiling(line))]),
         training=_once(said for line in lines for said in (*_tiny_delta(line), *_training(line))),
-        samples=_once(said for line in lines for said in _repeats(line)),
+        samples=_once(said for line in lines for said in _samples(line)),
         runs=_once([*duplicates, *_versions(lines), *notes]),
     )
 
@@ -95,15 +88,15 @@ def _counts(lines: Sequence[ModelLine]) -> Iterator[str]:
 
 
 def _tiny_delta(line: ModelLine) -> Iterator[str]:
-    """delta of lambda-PR falls with gamma and with the length of a sequence: 8 target tokens in the integer task, 512 assumed elsewhere."""
     weight = last_loss(line.loss)
     factors = weight.factors if isinstance(weight, Product) else (weight,)
+    # delta falls with the length of a sequence: 8 target tokens in the integer task, 512 assumed elsewhere.
     length = 8 if "modulus" in (line.experiment.get("model", {}).get("data") or {}) else 512
     for factor in factors:
         if isinstance(factor, LambdaPR):
             delta = lambda_pr_threshold(factor.lam, length, factor.gamma)
             if delta < TINY_DELTA:
-                yield f"{line.name}: delta is {delta:.2g} for {length} target tokens; a token that is likelier than that is not trained."
+                yield f"{line.name}: delta is {delta:.2g} for {length} target tokens; more probable tokens are not trained."
 
 
 def _ceiling(line: ModelLine) -> Iterator[str]:
@@ -116,11 +109,16 @@ def _ceiling(line: ModelLine) -> Iterator[str]:
         )
 
 
-def _repeats(line: ModelLine) -> Iterator[str]:
+def _samples(line: ModelLine) -> Iterator[str]:
     cells = [cell for run in line.runs for cell in run.samples if cell.drawn >= 20]
-    worst = min(cells, key=lambda cell: cell.distinct / cell.drawn, default=None)
-    if worst is not None and worst.distinct < FEW_DIFFERENT * worst.drawn:
+    if not cells:
+        return
+    worst = min(cells, key=lambda cell: cell.distinct / cell.drawn)
+    if worst.distinct < FEW_DIFFERENT * worst.drawn:
         yield f"{line.name}, {worst.label}: only {worst.distinct} of {worst.drawn} samples are different; the rest are duplicates."
+    cut = max(cells, key=lambda cell: cell.cut / cell.drawn)
+    if cut.cut > MANY_CUT * cut.drawn:
+        yield f"{line.name}, {cut.label}: max-tokens cut {cut.cut} of {cut.drawn} samples; sample again with a larger --max-tokens."
 
 
 def _training(line: ModelLine) -> Iterator[str]:
@@ -136,4 +134,4 @@ def _training(line: ModelLine) -> Iterator[str]:
                 break
         zero = number(run.log[-1].get("zero_share")) if run.log else None
         if zero is not None and zero > STARVED:
-            yield f"{line.name}, seed {run.seed}: at the end {zero:.2%} of the target tokens had the weight 0; training was starved."
+            yield f"{line.name}, seed {run.seed}: at the end {zero:.2%} of the target tokens had weight 0; training was starved."

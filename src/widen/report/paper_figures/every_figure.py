@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from widen.run.table import Row
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import result_figures, theory_figures
 from .look import FORMATS, caption, save, styled
@@ -18,42 +16,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One figure.
+    """One figure: the name of its files, the paper's label and claim, and what we add or correct.
 
-    Attributes:
-      name: of its files.
-      label: the paper's, or ``widen:`` and ours where it has none.
-      claim: what the paper says of it.
-      ours: what we add or correct.
-      draw: makes it when it is theory_figures.
-      recipe, from_rows: whose results it shows, and how, when it is measured; ``from_support`` for the support sizes.
+    ``draw`` makes it; if it names a ``recipe``, from the rows that ``read`` finds in a folder of results.
     """
 
     name: str
     label: str
     claim: str
+    draw: Callable[..., Figure]
     ours: str = ""
-    draw: Callable[[], Figure] | None = None
     recipe: str = ""
-    from_rows: Callable[[Sequence[Row]], Figure] | None = None
-    from_support: Callable[[Sequence[result_figures.SupportRow]], Figure] | None = None
+    read: Callable[[str | Path, str], list[Any]] = result_figures.read
 
     @property
     def caption(self) -> str:
-        """What stands under the figure."""
+        """The text under the figure."""
         return f"{self.label}. The paper: “{self.claim}”" + (f" {self.ours}" if self.ours else "")
 
     def figure(self, folder: str | Path | None) -> Figure | None:
-        """The figure, or None where its results are not there."""
-        if self.draw is not None:
+        """The figure, or None if its results are missing."""
+        if not self.recipe:
             return self.draw()
-        if folder is None:
-            return None
-        if self.from_support is not None:
-            support = result_figures.read_support(folder, self.recipe)
-            return self.from_support(support) if support else None
-        rows = result_figures.read(folder, self.recipe)
-        return self.from_rows(rows) if rows and self.from_rows is not None else None
+        rows = [] if folder is None else self.read(folder, self.recipe)
+        return self.draw(rows) if rows else None
 
 
 INTERVALS = "Bars: 95 % intervals over seeds, where there are several."
@@ -87,7 +73,7 @@ FIGURES = (
         claim="Effect of tuning t between 0.2 (smaller dots) and 2 (larger dots) on P&R for Llama3.1 models on the CodeContests dataset.",
         ours=f"Precision is pass@1, recall pass@100 − pass@1. {INTERVALS}",
         recipe="codecontests",
-        from_rows=result_figures.frontiers,
+        draw=result_figures.frontiers,
     ),
     Entry(
         name="prmulmod",
@@ -96,7 +82,7 @@ FIGURES = (
         "Recall increases with the temperature, then drops.",
         ours=INTERVALS,
         recipe="temperature",
-        from_rows=result_figures.frontiers_by_b,
+        draw=result_figures.frontiers_by_b,
     ),
     Entry(
         name="tsallis",
@@ -106,7 +92,7 @@ FIGURES = (
         ours="In our runs of five seeds they did not with plain Adam, and did up to α = 1.75 with gradients shortened to norm 1. "
         f"Small marks are cold, large ones hot. {INTERVALS}",
         recipe="tsallis",
-        from_rows=result_figures.frontiers,
+        draw=result_figures.frontiers,
     ),
     Entry(
         name="WPPRCurves",
@@ -115,7 +101,7 @@ FIGURES = (
         "our proposed losses improve Recall while maintaining comparable Precision when adjusting the temperature.",
         ours=INTERVALS,
         recipe="writing_prompts",
-        from_rows=result_figures.frontiers_by_family,
+        draw=result_figures.frontiers_by_family,
     ),
     Entry(
         name="mulmod_losses",
@@ -124,7 +110,7 @@ FIGURES = (
         "improve Recall.",
         ours=f"Within a family the marks grow with its parameter. {INTERVALS}",
         recipe="losses",
-        from_rows=result_figures.losses_at_one,
+        draw=result_figures.losses_at_one,
     ),
     Entry(
         name="PRcurve1",
@@ -146,7 +132,7 @@ FIGURES = (
         claim="Even for small values of V/K, when b is low and ρ is high, ε₀ remains relatively large, often above 0.1.",
         ours="Corrected: ε₀ falls with lower b and with higher ρ (V/K = 2, b = .05, ρ = .9: .0046). Below ε₀, recall peaks at a "
         "finite temperature.",
-        draw=theory_figures.epsilon_0,
+        draw=theory_figures.noise_levels,
     ),
     Entry(
         name="support",
@@ -154,17 +140,17 @@ FIGURES = (
         claim="Support size of the conditional distribution, estimated using Llama3-8B-Instruct on the CodeContests dataset.",
         ours="Tokens needed for a share p of the next-token mass, over positions.",
         recipe="support_size",
-        from_support=result_figures.support_sizes,
+        draw=result_figures.support_sizes,
+        read=result_figures.read_support,
     ),
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """What became of one figure: its files, or why there are none."""
+class Written(NamedTuple):
+    """The files of one figure, or why there are none."""
 
     entry: Entry
-    paths: tuple[Path, ...]
+    paths: tuple[Path, ...] = ()
     missing: str = ""
 
 
@@ -178,12 +164,9 @@ def write_figures(
       only: names of figures; empty draws all.
       formats: of pdf, svg, png.
     """
-    if unknown := set(only) - {entry.name for entry in FIGURES}:
-        raise ValueError(
-            f"no figure is called {', '.join(sorted(unknown))}; figures: {', '.join(entry.name for entry in FIGURES)}"
-        )
-    if unknown := set(formats) - set(FORMATS):
-        raise ValueError(f"no format is called {', '.join(sorted(unknown))}; formats: {', '.join(FORMATS)}")
+    for kind, given, known in (("figure", only, [entry.name for entry in FIGURES]), ("format", formats, FORMATS)):
+        if unknown := sorted(set(given) - set(known)):
+            raise ValueError(f"no {kind} is called {', '.join(unknown)}; {kind}s: {', '.join(known)}")
     if folder is not None and not Path(folder).is_dir():
         raise FileNotFoundError(f"{folder} is not a folder of results")
     done = []
@@ -194,8 +177,8 @@ def write_figures(
             figure = entry.figure(folder)
             if figure is None:
                 why = f"needs the results of recipe `{entry.recipe}`, which are not there yet"
-                done.append(Written(entry=entry, paths=(), missing=why))
-                continue
-            caption(figure, entry.caption)
-            done.append(Written(entry=entry, paths=tuple(save(figure, Path(out) / entry.name, formats))))
+                done.append(Written(entry, missing=why))
+            else:
+                caption(figure, entry.caption)
+                done.append(Written(entry, tuple(save(figure, Path(out) / entry.name, formats))))
     return done

@@ -1,4 +1,4 @@
-"""One look for every static figure, and how it is saved: the same input gives the same bytes."""
+"""The style of static figures, and how they are saved: the same input gives the same bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from widen.disk.atomic import write_bytes
 
-from ..style import line_style
+from ..style import DASHES, SYMBOLS, line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,19 +21,10 @@ if TYPE_CHECKING:
 LONG = 60
 """Letters of a name that a figure shows."""
 FORMATS = ("pdf", "svg", "png")
-LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
-MARKS = {
-    "circle": "o",
-    "square": "s",
-    "diamond": "D",
-    "triangle-up": "^",
-    "cross": "P",
-    "x": "X",
-    "star": "*",
-    "hexagon": "h",
-}
+LINES = dict(zip(DASHES, ("-", "--", ":", "-."), strict=True))
+MARKS = dict(zip(SYMBOLS, "osD^PX*h", strict=True))
 STYLE: dict[str, Any] = {
-    "svg.hashsalt": "widen",  # ids in the file come from a salted hash: fixed, so that files do not change by themselves
+    "svg.hashsalt": "widen",  # fixed, so that the ids in a file do not change
     "svg.fonttype": "none",
     "pdf.fonttype": 42,  # letters stay letters: journals refuse Type 3 fonts
     "font.family": "sans-serif",
@@ -88,10 +79,10 @@ def unit_square(ax: Axes) -> None:
 
 
 def shown(text: str, *, longest: int = LONG) -> str:
-    """A text from outside as a figure shows it: letter by letter, without formulas.
+    """A text from outside, safe for matplotlib and cut at ``longest`` letters.
 
     Matplotlib reads text between dollar signs as a formula, hides labels that begin with an underscore, and cannot write control
-    characters or halves of surrogate pairs. Long names are cut.
+    characters or halves of surrogate pairs.
 
     >>> shown("_a"), shown("")
     (' _a', '(no name)')

@@ -1,12 +1,12 @@
-"""The figures that show results of recipes: frontiers over temperature, losses at t = 1, support sizes.
+"""The figures that show results of recipes, read from CSV tables (`widen.run.table`).
 
-Results are CSV tables (`widen.run.table`). A recipe is known by its last word: ``mulmod:tsallis`` is ``tsallis``. The support-size figure
-reads the columns ``recipe, mass, quantile, tokens`` instead.
+A recipe is named by its last word: ``mulmod:tsallis`` is ``tsallis``. The support sizes have columns of their own: ``recipe, mass,
+quantile, tokens``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,7 +73,7 @@ def _cells(folder: str | Path, recipe: str) -> Iterator[tuple[Path, dict[str, st
 
 
 def family(loss: str) -> str:
-    """The loss's family, warm-up aside: nll, trunc, truncr, gold, cdiv, tailr or lambda_pr; empty for a product or a loss of one's own.
+    """The loss's family, warm-up aside: nll, trunc, truncr, gold, cdiv, tailr or lambda_pr; empty for any other loss.
 
     >>> family("nll:steps=3000 then cdiv:alpha=0.5"), family("nll:steps=3000 then truncr:drop=0.1"), family("nll")
     ('gold', 'truncr', 'nll')
@@ -111,13 +111,18 @@ def frontiers(rows: Sequence[Row]) -> Figure:
 def frontiers_by_b(rows: Sequence[Row]) -> Figure:
     """``fig:prmulmod``: precision and recall against the temperature, one line per level b of under-representation."""
     figure, axes = panels(2, width=3.4, height=3.0)
-    levels = sorted({row.b for row in rows if row.b is not None})
-    for index, b in enumerate(levels):
+    for index, b in enumerate(sorted({row.b for row in rows if row.b is not None})):
         line = sorted((row for row in rows if row.b == b), key=lambda row: row.temperature)
         for ax, score in zip(axes, ("precision", "recall"), strict=True):
-            t, y = [row.temperature for row in line], [getattr(row, score) for row in line]
             half = [getattr(row, f"{score}_half_width") or 0.0 for row in line]
-            ax.errorbar(t, y, yerr=half if any(half) else None, label=f"b = {b:g}", elinewidth=0.7, **look(index))
+            ax.errorbar(
+                [row.temperature for row in line],
+                [getattr(row, score) for row in line],
+                yerr=half if any(half) else None,
+                label=f"b = {b:g}",
+                elinewidth=0.7,
+                **look(index),
+            )
             ax.set(xlabel="temperature", ylabel=score, xscale="log")
     axes[0].legend()
     return figure
@@ -125,39 +130,34 @@ def frontiers_by_b(rows: Sequence[Row]) -> Figure:
 
 def losses_at_one(rows: Sequence[Row]) -> Figure:
     """``fig:mulmod_losses``: precision against recall at t = 1, a baseline and its reversal in each panel, NLL in all."""
-    return _three([row for row in rows if abs(row.temperature - 1.0) < 1e-9], joined=True)
+    groups: dict[str, list[Row]] = {kind: [] for kind in NAMES}
+    for row in sorted(rows, key=lambda row: strength(row.loss)):
+        if abs(row.temperature - 1.0) < 1e-9 and family(row.loss):
+            groups[family(row.loss)].append(row)
+    return _three([(kind, NAMES[kind], line) for kind, line in groups.items()])
 
 
 def frontiers_by_family(rows: Sequence[Row]) -> Figure:
     """``fig:WPPRCurves``: frontiers over t, a baseline and its reversal in each panel, NLL in all."""
-    return _three(rows, joined=False)
+    return _three([(family(line[0].loss), name, line) for name, line in by_name(rows).items()])
 
 
-def _three(rows: Sequence[Row], *, joined: bool) -> Figure:
+def _three(lines: Sequence[tuple[str, str, Sequence[Row]]]) -> Figure:
+    """Three panels of (family, name, rows)."""
     figure, axes = panels(3, width=3.0, height=3.3)
-    nll = [row for row in rows if family(row.loss) == "nll" and row.loss == "nll"]
     for ax, (title, pair) in zip(axes, PAIRS.items(), strict=True):
-        _families(ax, {kind: [row for row in rows if family(row.loss) == kind] for kind in pair}, joined=joined)
-        _line(ax, nll, "NLL", 6)
+        chosen = [(name, line) for kind in pair for of, name, line in lines if of == kind]
+        for index, (name, line) in enumerate(chosen):
+            _line(ax, line, name, index)
+        for kind, _, line in lines:
+            if kind == "nll" and line and line[0].loss == "nll":
+                _line(ax, line, "NLL", 6)
         ax.set_title(title, fontsize=9)
         _axes(ax)
         ax.legend(loc="best", fontsize=7)
     for ax in axes[1:]:
         ax.set_ylabel("")
     return figure
-
-
-def _families(ax: Axes, groups: Mapping[str, Sequence[Row]], *, joined: bool) -> None:
-    """Points of one family joined by rising strength, or one line per member over temperature."""
-    index = 0
-    for kind, members in groups.items():
-        if joined:
-            _line(ax, sorted(members, key=lambda row: strength(row.loss)), NAMES[kind], index)
-            index += 1
-            continue
-        for name, line in by_name(members).items():
-            _line(ax, line, name, index)
-            index += 1
 
 
 def _line(ax: Axes, line: Sequence[Row], name: str, index: int) -> None:

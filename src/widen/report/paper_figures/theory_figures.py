@@ -1,4 +1,4 @@
-"""The figures that are mathematics: they need no run. Each function draws one and returns it."""
+"""The exact figures of the paper, which need no run. Each function draws one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAIN = {"vocab": 100, "support": 20, "rho": 0.5, "a": 0.725, "epsilon": 0.15}
-"""V = 100, K = 20, a/rho = 1.45, epsilon = .15; the caption does not give rho: 1/2 is assumed."""
+EXAMPLE = ArtificialCase(vocab=100, support=20, rho=0.5, a=0.725, epsilon=0.15)
+"""``fig:examplePQ``: V = 100, K = 20, a/rho = 1.45 (a density ratio, not a mass), epsilon = .15; rho is not given, 1/2 is assumed."""
+PR_CURVE_1 = ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)
+"""``app:fig:PRcurve1``: V = 100, K = 50, a/rho = 1.45, epsilon = .15, rho = .5."""
+PR_CURVE_2 = ArtificialCase(vocab=100, support=10, rho=0.5, a=0.525, epsilon=0.05)
+"""``app:fig:PRcurve2``: V = 100, K = 10, a/rho = 1.05, epsilon = .05, rho = .5."""
+TEMPERATURES = (0.1, 1.0, 10.0)
 
 
 def pr_examples() -> Figure:
@@ -45,12 +50,9 @@ def pr_examples() -> Figure:
 
 def example_pq() -> Figure:
     """``fig:examplePQ``: P and Q at the two positions where they differ."""
-    case = ArtificialCase(**MAIN)  # type: ignore[arg-type]
     figure, axes = panels(2, width=3.6, height=2.4)
-    token = np.arange(case.vocab)
-    for ax, p, q, name in zip(
-        axes, case.p(), case.q(), ("l₁: over- and under-representation", "l₂: noise"), strict=True
-    ):
+    token, names = np.arange(EXAMPLE.vocab), ("l₁: over- and under-representation", "l₂: noise")
+    for ax, p, q, name in zip(axes, EXAMPLE.p(), EXAMPLE.q(), names, strict=True):
         ax.fill_between(token, p, step="post", color=PALETTE[6], alpha=0.35, label="P")
         ax.step(token, q, where="post", color=PALETTE[1], label="Q")
         ax.set(title=name, xlabel="token", ylim=(0, 0.085))
@@ -60,18 +62,18 @@ def example_pq() -> Figure:
 
 
 def pr_curve_1() -> Figure:
-    """``app:fig:PRcurve1``: t = .1, 1, 10 with V = 100, K = 50, a/rho = 1.45, epsilon = .15, rho = .5."""
-    return _three(ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15))
+    """``app:fig:PRcurve1``: one panel per temperature."""
+    return _three(PR_CURVE_1)
 
 
 def pr_curve_2() -> Figure:
-    """``app:fig:PRcurve2``: the same with K = 10, a/rho = 1.05, epsilon = .05."""
-    return _three(ArtificialCase(vocab=100, support=10, rho=0.5, a=0.525, epsilon=0.05))
+    """``app:fig:PRcurve2``: one panel per temperature."""
+    return _three(PR_CURVE_2)
 
 
 def _three(case: ArtificialCase) -> Figure:
     figure, axes = panels(3, width=2.7, height=2.7)
-    for ax, t in zip(axes, (0.1, 1.0, 10.0), strict=True):
+    for ax, t in zip(axes, TEMPERATURES, strict=True):
         if t != 1.0:
             _curve(ax, case.curve(1.0), "t = 1", 6)
         _curve(ax, case.curve(t), f"t = {t:g}", 0)
@@ -83,15 +85,27 @@ def _three(case: ArtificialCase) -> Figure:
     return figure
 
 
-def epsilon_0() -> Figure:
-    """``fig:ineq``: epsilon_0 against b for several rho and V/K; recall peaks at a finite temperature wherever epsilon is under it."""
+def epsilon_0(ratio: int, *, b: float, rho: float) -> float:
+    """epsilon_0 for V/K = ``ratio``; ``b`` is the mass of the under-represented tokens, 0 < b < rho.
+
+    >>> round(epsilon_0(2, b=0.1, rho=0.9), 3), round(epsilon_0(10, b=0.05, rho=0.5), 2)
+    (0.016, 0.64)
+    """
+    # Any K with rho K whole gives the same value.
+    case = ArtificialCase(vocab=1000 * ratio, support=1000, rho=rho, a=1 - b * (1 - rho) / rho, epsilon=0.1)
+    return case.epsilon_0
+
+
+def noise_levels() -> Figure:
+    """``fig:ineq``: epsilon_0 against b for several rho and V/K; recall peaks at a finite temperature wherever epsilon is under it.
+
+    Paper note: the caption says that epsilon_0 stays large when b is low and rho high; the opposite holds.
+    """
     figure, axes = panels(3, width=2.6, height=2.7)
     for ax, ratio in zip(axes, (2, 10, 100), strict=True):
         for index, rho in enumerate((0.3, 0.5, 0.7, 0.9)):
             b = np.linspace(0.004, 0.996, 90) * rho
-            a = 1 - b * (1 - rho) / rho
-            cases = [ArtificialCase(vocab=10 * ratio, support=10, rho=rho, a=float(x), epsilon=0.01) for x in a]
-            ax.plot(b, [case.epsilon_0 for case in cases], label=f"ρ = {rho:g}", **plain(index))
+            ax.plot(b, [epsilon_0(ratio, b=float(x), rho=rho) for x in b], label=f"ρ = {rho:g}", **plain(index))
         ax.set(title=f"V/K = {ratio}", xlabel="b", ylim=(0, 1), xlim=(0, 0.9))
     axes[0].set_ylabel("ε₀")
     axes[0].legend(loc="upper left", ncols=2, handlelength=1.6, columnspacing=0.8)

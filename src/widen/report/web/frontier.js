@@ -12,18 +12,19 @@ widen.panel("frontier", (root, /** @type {{ kinds: FrontierKind[] }} */ data) =>
 
   /**
    * Labels that fit: a label is left out if it would touch an earlier one or leave the plot. `taken` holds the earlier boxes in pixels.
-   * @param {FrontierPoint[]} points
+   * @param {FrontierPoints} points
    * @param {PlotWindow} range
    * @param {number[][]} taken
    */
   function labels(points, range, taken) {
     const width = (plot.clientWidth || 800) - 80,
       height = (plot.clientHeight || 400) - 70;
-    return points.map((point) => {
-      const text = `t=${widen.show(widen.number(point.t))}`,
-        size = 8 * text.length;
-      const x = ((point.recall - range.recall[0]) / (range.recall[1] - range.recall[0])) * width,
-        y = ((range.precision[1] - point.precision) / (range.precision[1] - range.precision[0])) * height;
+    return points.t.map((t, i) => {
+      const text = `t=${widen.show(widen.number(t))}`,
+        size = 8 * text.length,
+        [recall = 0, precision = 0] = [points.recall[i], points.precision[i]];
+      const x = ((recall - range.recall[0]) / (range.recall[1] - range.recall[0])) * width,
+        y = ((range.precision[1] - precision) / (range.precision[1] - range.precision[0])) * height;
       const [left, right, top, bottom] = [x - size - 6, x, y, y + 22];
       const free =
         left > 0 &&
@@ -37,26 +38,26 @@ widen.panel("frontier", (root, /** @type {{ kinds: FrontierKind[] }} */ data) =>
   }
   /**
    * @param {FrontierLine} line
-   * @param {FrontierPoint[]} points
+   * @param {FrontierPoints} points
    * @returns {Trace}
    */
   const trace = (line, points) => ({
     name: line.name,
-    x: points.map((point) => point.recall),
-    y: points.map((point) => point.precision),
-    customdata: points.map((point) => point.decoding),
+    x: points.recall,
+    y: points.precision,
+    customdata: points.decoding,
     meta: { column: "decoding" },
     mode: "lines+markers",
     line: { color: line.color, dash: line.dash, width: 2.2 },
     marker: { symbol: line.symbol, color: line.color, size: 8 },
-    error_x: bars(points, "recall_half", line.color),
-    error_y: bars(points, "precision_half", line.color),
+    error_x: bars(points.recall_half, line.color),
+    error_y: bars(points.precision_half, line.color),
     hovertemplate: "%{customdata}<br>recall %{x:.3f}<br>precision %{y:.3f}<extra>%{fullData.name}</extra>",
   });
-  /** @param {FrontierPoint[]} points @param {"recall_half" | "precision_half"} key @param {string} color */
-  function bars(points, key, color) {
-    if (points.every((point) => point[key] === null)) return null;
-    return { type: "data", array: points.map((point) => point[key]), color, thickness: 1, width: 2 };
+  /** @param {(number | null)[]} halves @param {string} color */
+  function bars(halves, color) {
+    if (halves.every((half) => half === null)) return null;
+    return { type: "data", array: halves, color, thickness: 1, width: 2 };
   }
 
   function show() {
@@ -76,7 +77,7 @@ widen.panel("frontier", (root, /** @type {{ kinds: FrontierKind[] }} */ data) =>
       if (!all) traces.push(heat);
       else {
         traces.push(trace(line, line.frontier));
-        if (line.temperature.length)
+        if (line.temperature.t.length)
           traces.push({
             ...heat,
             showlegend: false,

@@ -37,8 +37,7 @@ widen.panel("samples", (root, /** @type {SamplesData} */ data) => {
   function open(run) {
     const known = opened.get(run.blob);
     if (known) return known;
-    const bytes = Uint8Array.from(atob(document.getElementById(run.blob)?.textContent ?? ""), (c) => c.charCodeAt(0));
-    const plain = new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+    const plain = widen.unpack(run.blob).json();
     opened.set(run.blob, plain);
     return plain;
   }
@@ -61,7 +60,7 @@ widen.panel("samples", (root, /** @type {SamplesData} */ data) => {
   }
   /** @param {Sample} sample @param {string} what */
   function card(sample, what) {
-    const [index, text, whole] = sample;
+    const [index, text, note, whole] = sample;
     const body = widen.make("pre", { dir: "auto", tabindex: "0" });
     const place = Math.max(0, text.toLowerCase().indexOf(what || "\0") - 200);
     const short = text.length <= SHORT ? text : (place ? "… " : "") + text.slice(place, place + SHORT).toWellFormed();
@@ -83,7 +82,8 @@ widen.panel("samples", (root, /** @type {SamplesData} */ data) => {
       });
       holder.append(more);
     }
-    if (whole !== undefined)
+    if (note) holder.append(widen.make("p", { class: /^right/.test(note) ? "note right" : "note" }, note));
+    if (whole > text.length)
       holder.append(
         widen.make("p", { class: "caption" }, `cut here: ${whole.toLocaleString("en")} characters in the file`),
       );
@@ -94,9 +94,9 @@ widen.panel("samples", (root, /** @type {SamplesData} */ data) => {
     const fit = samples.filter(
       ([index, text]) => (asked < 0 || index === asked) && (!what || text.toLowerCase().includes(what)),
     );
-    const [kept, drawn, distinct] = [cell.kept, cell.drawn, cell.distinct].map((x) => x.toLocaleString("en"));
+    const [kept, drawn, distinct, cut] = [cell.kept, cell.drawn, cell.distinct, cell.cut].map((x) => x.toLocaleString("en"));
     const here = what || asked >= 0 ? `${fit.length} here; ` : "";
-    const told = `${here}${kept} kept of ${drawn} drawn, ${distinct} of them different`;
+    const told = `${here}${kept} kept of ${drawn} drawn, ${distinct} of them different` + (cell.cut ? `, ${cut} cut at max-tokens` : "");
     const holder = widen.make(
       "div",
       { class: "column" },

@@ -69,18 +69,18 @@ interface PlotWindow {
   recall: [number, number];
   precision: [number, number];
 }
-interface FrontierPoint {
-  decoding: string;
-  t: number | string;
-  precision: number;
-  recall: number;
-  precision_half: number | null;
-  recall_half: number | null;
+interface FrontierPoints {
+  decoding: string[];
+  t: (number | string)[];
+  precision: number[];
+  recall: number[];
+  precision_half: (number | null)[];
+  recall_half: (number | null)[];
 }
 interface FrontierLine extends Style {
   name: string;
-  frontier: FrontierPoint[];
-  temperature: FrontierPoint[];
+  frontier: FrontierPoints;
+  temperature: FrontierPoints;
 }
 interface FrontierKind {
   kind: string;
@@ -93,24 +93,18 @@ interface FrontierKind {
   lines: FrontierLine[];
 }
 
-interface SettingPoint extends FrontierPoint {
-  line: string;
-  plain: boolean;
-  runs: number[];
-  seeds: { precision: number[]; recall: number[] };
-}
-interface SettingLine {
-  name: string;
-  loss: string;
-  nll: string | null;
+interface SettingTarget {
+  levels: number[];
+  all: number[];
+  shared?: number[];
 }
 interface SettingData {
-  kinds: { kind: string; lines: SettingLine[]; points: SettingPoint[] }[];
-  student: number[];
-}
-interface Gain {
-  value: number;
-  half: number | null;
+  kinds: {
+    kind: string;
+    grids: string;
+    targets: { recall: SettingTarget; precision: SettingTarget };
+    answers: { sentences: string[]; rows: string[][] }[];
+  }[];
 }
 
 interface Cell {
@@ -118,6 +112,7 @@ interface Cell {
   kept: number;
   drawn: number;
   distinct: number;
+  cut: number;
 }
 interface SampleRun {
   label: string;
@@ -131,7 +126,7 @@ interface SamplesData {
   chosen_runs: number[];
   chosen_labels: number[];
 }
-type Sample = [prompt: number, text: string, whole?: number];
+type Sample = [prompt: number, text: string, note: string, whole: number];
 
 interface Case {
   V: number;

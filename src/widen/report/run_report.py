@@ -1,23 +1,26 @@
-"""Runs -> the report: frontiers, best setting, separation, curves, matched temperatures, training, scores, samples, what was run."""
+"""Runs -> the report: verdict, frontiers, best setting, separation, curves, matched temperatures, training, scores, samples, settings."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from widen.run.against_nll import Mean
 
 from . import load, sample_panel, static, warn
-from .frontier import frontiers
+from .best_settings import best_settings, verdict
+from .frontier_plot import frontiers, meaning
 from .lines import ModelLine, group, kinds_of
 from .matched import matched_temperatures
 from .page import Page
 from .parts import Cell, Fold, Part, Section, Table, Warnings
+from .pr_curve_plots import curve_section
 from .run_data import RunData
-from .separation import separation
-from .trade_off import best_setting, curves
+from .separation_histograms import separation_section
 from .training_curves import training
+
+MOST_RECORDS = 4000
 
 
 def write_report(paths: Sequence[str | Path], out: str | Path, *, title: str = "", figures: bool = True) -> list[Path]:
@@ -47,17 +50,19 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
     styles = {line.name: index for index, line in enumerate(lines)}
     kinds = kinds_of(lines)
     sections = [
+        _verdict(lines, kinds),
         frontiers(lines, kinds, styles, said.scores),
-        *best_setting(lines, kinds),
-        *separation(lines),
-        *curves(lines, styles),
+        *best_settings(lines, kinds),
+        *separation_section(lines),
+        *curve_section(lines, styles),
         *matched_temperatures(lines, kinds, styles),
         _training(lines, styles, said.training),
         _scores(lines),
         _samples(lines, said.samples),
         _what_was_run(lines, said.runs),
     ]
-    warned = f" {_many(said.count, 'warning')}, each beside what it concerns." if said.count else ""
+    count = sum(map(len, said))
+    warned = f" {_many(count, 'warning')}, each in the section that it concerns." if count else ""
     lead = f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and how to decode for it.{warned}"
     return Page(
         title=title or _title(lines),
@@ -69,9 +74,8 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
 
 def _title(lines: Sequence[ModelLine]) -> str:
     names = [line.name for line in lines]
-    return "Precision and recall: " + (
-        ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
-    )
+    shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
+    return "Precision and recall: " + ", ".join(shown)
 
 
 def _many(count: int, noun: str) -> str:
@@ -82,32 +86,29 @@ def _warned(said: Sequence[str]) -> list[Part]:
     return [Warnings(lines=said)] if said else []
 
 
-def _training(lines: Sequence[ModelLine], styles: Mapping[str, int], said: Sequence[str]) -> Section:
+def _verdict(lines: Sequence[ModelLine], kinds: Sequence[str]) -> Section:
+    text = verdict(lines, kinds)
+    if kinds:
+        text.append(meaning(next(point for line in lines for point in line.points if point.kind == kinds[0])))
+    return Section(title="Verdict", text=text)
+
+
+def _training(lines: Sequence[ModelLine], styles: dict[str, int], said: Sequence[str]) -> Section:
     choice = training(lines, styles=styles)
     text = ["What was logged while training."] if choice else ["No run has a training log."]
     return Section(title="Training", text=text, parts=[*_warned(said), *([choice] if choice else [])])
 
 
 def _scores(lines: Sequence[ModelLine]) -> Section:
-    rows: list[list[Cell]] = [
-        [
-            line.name,
-            p.decoding.spec,
-            p.temperature,
-            *_pair(p.precision),
-            *_pair(p.recall),
-            _pair(p.auc)[0],
-            p.precision.count,
-            p.kind,
-            line.loss,
-        ]
-        for line in lines
-        for p in line.points
-    ]
-    headers = ["model", "decoding", "t", "precision", "± ", "recall", "±", "area", "seeds", "score", "loss"]
-    caption = "Precision and recall of every model at every decoding, means over seeds."
     parts: list[Part] = []
+    rows: list[list[Cell]] = []
+    for line in lines:
+        for p in line.points:
+            scores = [*_pair(p.precision), *_pair(p.recall), *_pair(p.auc)[:1]]
+            rows.append([line.name, p.decoding.spec, p.temperature, *scores, p.precision.count, p.kind, line.loss])
     if rows:
+        headers = ["model", "decoding", "t", "precision", "± ", "recall", "±", "area", "seeds", "score", "loss"]
+        caption = "Precision and recall of every model at every decoding, means over seeds."
         parts.append(Table(headers=headers, rows=rows, general=("t",), caption=caption))
     every: list[list[Cell]] = [
         [line.name, r.seed, r.decoding.spec if r.decoding else "", r.metric, r.value, r.low, r.high, r.n, r.kind]
@@ -117,18 +118,17 @@ def _scores(lines: Sequence[ModelLine]) -> Section:
     ]
     if every:
         headers = ["model", "seed", "decoding", "metric", "value", "low", "high", "n", "score"]
-        caption = _shown("Every record, run by run, with its own 95 % interval", len(every), 4000)
-        parts.append(Table(headers=headers, rows=every[:4000], caption=caption))
+        if all(row[5] is None for row in every):  # exact scores have no interval
+            headers, every = headers[:5] + headers[7:], [row[:5] + row[7:] for row in every]
+        caption = "Every record, run by run, with its own 95 % interval"
+        caption += "." if len(every) <= MOST_RECORDS else f": the first {MOST_RECORDS:,} of {len(every):,}."
+        parts.append(Table(headers=headers, rows=every[:MOST_RECORDS], caption=caption))
     text = ["Press a column's name to sort."] if parts else ["No run has a score."]
     return Section(title="Scores", text=text, parts=parts)
 
 
 def _pair(one: Mean | None) -> tuple[Cell, Cell]:
     return (None, None) if one is None else (one.value, one.bar)
-
-
-def _shown(caption: str, count: int, most: int) -> str:
-    return f"{caption}." if count <= most else f"{caption}: the first {most:,} of {count:,}."
 
 
 def _samples(lines: Sequence[ModelLine], said: Sequence[str]) -> Section:
@@ -144,22 +144,14 @@ def _what_was_run(lines: Sequence[ModelLine], said: Sequence[str]) -> Section:
     parts = _warned(said)
     for line in lines:
         seeds = ", ".join(str(run.seed) for run in line.runs)
-        chosen = line.experiment.get("not_in_paper") or {}
-        text = [
-            f"Folders: {', '.join(run.name for run in line.runs)}",
-            *(f"Not in the paper: {key}: {why}" for key, why in chosen.items()),
-        ]
+        text = [f"Folders: {', '.join(run.name for run in line.runs)}"]
+        text += [f"Not in the paper: {key}: {why}" for key, why in (line.experiment.get("not_in_paper") or {}).items()]
         summary = f"{line.name}: {line.loss}; {'seeds' if len(line.runs) > 1 else 'seed'} {seeds}"
-        parts.append(
-            Fold(
-                summary=summary,
-                text=text,
-                code=json.dumps(dict(line.experiment), indent=2, ensure_ascii=False, default=str),
-            )
-        )
-    machines: dict[str, list[str]] = {}
+        code = json.dumps(dict(line.experiment), indent=2, ensure_ascii=False, default=str)
+        parts.append(Fold(summary=summary, text=text, code=code))
+    machines: dict[str, int] = {}
     for run in (run for line in lines for run in line.runs):
-        machines.setdefault(json.dumps(run.env, indent=2, sort_keys=True, default=str), []).append(run.name)
-    for text_of, names in machines.items():
-        parts.append(Fold(summary=f"Environment of {_many(len(names), 'run')}", code=text_of))
+        env = json.dumps(run.env, indent=2, sort_keys=True, default=str)
+        machines[env] = machines.get(env, 0) + 1
+    parts += [Fold(summary=f"Environment of {_many(count, 'run')}", code=env) for env, count in machines.items()]
     return Section(title="What was run", text=["Settings, seeds and machines."], parts=parts)
