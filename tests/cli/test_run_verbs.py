@@ -96,7 +96,7 @@ def test_train_refuses_with_a_sentence(capsys, tmp_path, arguments, message):
     ("make", "message"),
     [
         (lambda p: [p / "nothing"], "not there"),
-        (lambda p: [p], "is no run folder"),
+        (lambda p: [p], "holds no run"),
         (lambda p: [p / "a.txt"], "two text files"),
     ],
 )

@@ -1,8 +1,7 @@
-"""Fine-tuning a real model, as a value: which model, which data, which loss, how. JSON and back.
+"""Fine-tuning a real model, as a value: model, data, loss and settings.
 
-Learning rate and warm-up default to None: they are chosen from the size of the model and the number of steps. `defaults.py` has the rules,
-and the paper's values. `FineTune.after` is the paper's "checkpoint obtained after one epoch of NLL training": a fine-tuning of its own,
-trained once and shared by every run that names it.
+Learning rate and warm-up default to None: `defaults.py` chooses them from the size of the model and the number of steps.
+`FineTune.after` is the paper's "checkpoint obtained after one epoch of NLL training": trained once, shared by every run that names it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PRECISIONS = {
     "pure_bf16": "bfloat16 weights and optimizer: half the memory; steps smaller than 1/256 of a weight are lost",
 }
 SCHEDULES = ("constant_with_warmup", "constant", "linear", "cosine", "cosine_with_min_lr")
-"""Learning-rate schedules; ``cosine_with_min_lr`` falls to a tenth. All but ``constant`` start with a linear warm-up."""
+"""Learning-rate schedules. ``cosine_with_min_lr`` falls to a tenth; all but ``constant`` start with a linear warm-up."""
 WEIGHT_SCALES = ("raw", "mean_one")
 
 
@@ -32,10 +31,10 @@ class Source:
     """Where examples come from.
 
     Args:
-      task: what a record is, a name of `widen.data.tasks.TASKS`.
-      path: a file (.jsonl, .json, .csv), or a data set of the hub; "" is the task's own on the hub.
+      task: the format of a record, a name of `widen.data.tasks.TASKS`.
+      path: a file (.jsonl, .json, .csv) or a data set of the hub; "" is the task's own data set.
       split: of a data set of the hub; a file has none.
-      limit: the first so many records; None takes all.
+      limit: use the first N records; None uses all.
     """
 
     task: str = "jsonl"
@@ -59,7 +58,6 @@ class Lora:
     """A low-rank adapter, trained instead of all weights.
 
     Args:
-      rank: of each adapter.
       alpha: the adapter's output is scaled by alpha / rank.
       dropout: on the adapter's input.
       targets: "all-linear" (every linear layer but the head), or names of layers with commas: "q_proj,v_proj".
@@ -86,29 +84,27 @@ class FineTune:
     """One fine-tuned model.
 
     Args:
-      model: a folder, or a name on the hub; the folder of another run stands for its checkpoint.
-      train: the examples.
-      evaluate: held-out examples, whose NLL is taken after every epoch, whatever the loss.
-      loss: a spec or a loss object; stored as its one spec, so that equal losses are equal values.
-      after: trained first; this run starts from its model. It is shared by all that name it.
-      lora: train an adapter of this kind; None trains all weights.
-      precision: bf16 | fp16 | fp32 | pure_bf16, see `PRECISIONS`.
-      max_length: tokens of an example at most; `widen.data.tasks.encode` says what happens to longer ones.
-      packing: sequences of a micro-batch laid end to end without padding, each attending to itself alone.
-      group_by_length: batches of examples of similar length: less padding, another order.
-      gradient_checkpointing: keep less for the backward pass and compute it again.
-      epochs, max_steps: how long; max_steps decides alone unless it is -1.
+      model: a folder or a name on the hub; the folder of another run stands for its checkpoint.
+      evaluate: held-out examples; their NLL is logged after every epoch.
+      loss: a spec or a loss object, stored as its spec.
+      after: trained first; this run starts from its model.
+      lora: train an adapter; None trains all weights.
+      precision: see `PRECISIONS`.
+      max_length: most tokens of an example; `widen.data.tasks.encode` cuts longer ones.
+      packing: join the sequences of a micro-batch without padding; each attends to itself only.
+      group_by_length: batch examples of similar length: less padding, another order.
+      gradient_checkpointing: recompute activations in the backward pass to save memory.
+      epochs, max_steps: length of the run; max_steps overrides epochs unless it is -1.
       batch_size: sequences per optimizer step, over all devices and micro-batches.
-      micro_batch: sequences that a device takes at once; accumulation follows from both and the number of devices.
-      lr: learning rate; None chooses it from the number of parameters (`defaults.learning_rate`).
-      schedule: one of `SCHEDULES`.
+      micro_batch: sequences per device at once.
+      lr: None chooses it by the number of parameters (`defaults.learning_rate`).
+      schedule: see `SCHEDULES`.
       warmup_steps: steps of linear warm-up; None takes 3 % of the steps.
-      weight_decay: decoupled.
-      max_grad_norm: gradients are clipped to this norm; 0 leaves them alone. Keep 1 for c-Div above alpha = 1.
-      weight_scale: "raw", or "mean_one": weights divided by their mean, which takes the scale of the loss out of the comparison.
+      max_grad_norm: clip gradients to this norm; 0 turns clipping off. Keep 1 for c-Div above alpha = 1.
+      weight_scale: "raw", or "mean_one" to divide the weights by their mean.
       seed: of the order of the data, of dropout and of the adapter's first values.
-      save_steps: optimizer steps between checkpoints to resume from; it changes no number, so it is not part of `key`.
-      fsdp: spread weights, gradients and optimizer over the GPUs of all processes (FSDP2); it changes no number either, rounding aside.
+      save_steps: steps between checkpoints to resume from. Not part of `key`.
+      fsdp: shard weights, gradients and optimizer over the GPUs of all processes (FSDP2). Not part of `key`.
 
     Examples:
       >>> config = FineTune(model="allenai/OLMo-1B-hf", train=Source(task="mathqa_python", path="train.jsonl"), loss="gold")
@@ -146,7 +142,7 @@ class FineTune:
     def __post_init__(self) -> None:
         if not self.model:
             raise ValueError("model is empty: give a folder, or a name on the hub")
-        # One spelling per value, so that equal settings have one key: "gold" is the c-Div that it is, and 3 epochs are 3.0.
+        # One spelling per value, so that equal settings have one key: "gold" becomes c-Div, 3 epochs become 3.0.
         object.__setattr__(self, "loss", spec(self.loss))
         _as_floats(self, "epochs", "weight_decay", "max_grad_norm", *(["lr"] if self.lr is not None else []))
         _one_of("precision", self.precision, PRECISIONS)
@@ -173,7 +169,7 @@ class FineTune:
 
     @property
     def key(self) -> str:
-        """The trained model, by the content of what determines it. Data and weights count by name; `fine_tune` checks their content.
+        """Hash of what determines the trained model. Data and weights count by name; `fine_tune` checks their content.
 
         >>> from dataclasses import replace
         >>> config = FineTune(model="m", train=Source(path="train.jsonl"))
@@ -187,6 +183,16 @@ class FineTune:
         """Readable and unique: model, loss, seed and key."""
         model = file_name(Path(self.model).name)[-40:].strip("_.-") or "model"
         return f"{model}-{file_name(str(self.loss))[:60]}-seed{self.seed}-{self.key}"
+
+    @property
+    def chain(self) -> list[FineTune]:
+        """The trainings in order: first the one that this one starts from."""
+        return [*(self.after.chain if self.after else []), self]
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The data, by the name of its field."""
+        return {"train": self.train} | ({"evaluate": self.evaluate} if self.evaluate else {})
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,14 +211,14 @@ def load_finetune(path: str | Path) -> FineTune:
 
 
 def unwrapped(data: Any) -> Any:
-    """A fine-tuning's JSON out of the config.json of a run folder, where it is the experiment's model; other data as it is."""
+    """The model of a run folder's config.json; other data unchanged."""
     if isinstance(data, dict) and isinstance(data.get("experiment"), dict):
         return data["experiment"].get("model")
     return data
 
 
 def is_finetune(data: Any) -> bool:
-    """Whether a config's JSON is a fine-tuning: its model is a name, where a small model describes its shape.
+    """Whether a config's JSON is a fine-tuning: its model is a name, while a small model's is an object.
 
     >>> is_finetune({"model": "gpt2"}), is_finetune({"model": {"seed": 1}}), is_finetune({"experiment": {"model": {"model": "gpt2"}}})
     (True, False, True)
@@ -222,7 +228,7 @@ def is_finetune(data: Any) -> bool:
 
 
 def with_changes(config: FineTune, changes: Mapping[str, str]) -> FineTune:
-    """``{"train.limit": "100", "lora.rank": "8"}`` applied: how flags change a config. Values are JSON, or plain words.
+    """The config with dotted keys changed. Values are JSON or plain words.
 
     >>> config = FineTune(model="m", train=Source(path="train.jsonl"))
     >>> with_changes(config, {"lora.rank": "8", "lr": "1e-4"}).lora

@@ -1,7 +1,4 @@
-"""What a fine-tuning did, in a few numbers: how far the weights moved and how the NLL of the training data fell.
-
-summary.json    the settings that were used, `weight_change`, `nll_first`, `nll_last`, `left_out`, `ess`
-"""
+"""The result of a fine-tuning in a few numbers (summary.json): how far the weights moved and how the training NLL fell."""
 
 from __future__ import annotations
 
@@ -21,15 +18,14 @@ __all__ = ["HARDLY", "Summary", "sampled", "summarise", "weight_change"]
 HARDLY = 1e-4
 """Warn if the weights moved by less than this share of their norm."""
 VALUES = 1 << 16
-"""Values of each tensor that `sampled` keeps: a quarter of a megabyte, where a copy of all weights could fill the memory."""
+"""Values of each tensor that `sampled` keeps; a copy of all weights could fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a finished run did.
+    """The result of a finished run.
 
     Args:
-      chosen: the settings that were used.
       loss: with the window that was chosen.
       weight_change: ||w_end - w_start|| / ||w_start||.
       nll_first, nll_last: NLL per target token, mean over the first and the last tenth of the steps.
@@ -54,13 +50,12 @@ class Summary:
 
     @property
     def warning(self) -> str | None:
-        """A sentence when the run has hardly changed the model."""
+        """A sentence if the run hardly changed the model."""
         if self.weight_change >= HARDLY:
             return None
         return (
-            f"the weights hardly moved: by {self.weight_change:.1e} of their norm (the limit of this warning is {HARDLY:g}). The result is "
-            f"nearly the model that the run started from. Raise the learning rate ({self.chosen.lr:g}), or train for more than "
-            f"{self.chosen.steps:,} steps"
+            f"the weights hardly moved: by {self.weight_change:.1e} of their norm (the limit of this warning is {HARDLY:g}). Raise the "
+            f"learning rate ({self.chosen.lr:g}), or train for more than {self.chosen.steps:,} steps"
         )
 
 
@@ -74,7 +69,7 @@ def sampled(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weight_change(start: Mapping[str, Any], end: Mapping[str, Any]) -> float:
-    """||w_end - w_start|| / ||w_start||, from the `sampled` values of both; exact where no tensor has more values than are kept.
+    """||w_end - w_start|| / ||w_start||, estimated from the `sampled` values; exact for tensors that are kept whole.
 
     >>> import torch
     >>> weight_change(sampled({"w": torch.tensor([3.0, 4.0])}), sampled({"w": torch.tensor([3.0, 4.5])}))
@@ -89,7 +84,7 @@ def weight_change(start: Mapping[str, Any], end: Mapping[str, Any]) -> float:
 
 
 def summarise(folder: RunFolder, chosen: Chosen, loss: str, change: float) -> Summary:
-    """Write summary.json, and `weight_change` into the log's line of the last step."""
+    """Write summary.json, and add `weight_change` to the last step's line of the log."""
     lines = read_log(folder.log)
     steps = [line for line in lines if "nll" in line]
     tenth = max(1, len(steps) // 10)

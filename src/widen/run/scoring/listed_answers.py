@@ -1,13 +1,13 @@
-"""Exact scores: the probability of every right answer of every problem, by teacher forcing. Nothing is drawn.
+"""Exact scores: the probability of every right answer of every problem, by teacher forcing. Nothing is sampled.
 
-Precision is the mass on right answers, recall the expected share of them seen in n samples. Both are averaged over problems, and so are
-the area under the PR curve and the curve itself. The model runs once per problem; every decoding re-normalises the same logits.
+Precision is the mass on right answers, recall the expected share of them in n samples. Both, the PR curve and its area are averaged over
+problems. The model runs once per problem; every decoding re-normalises the same logits.
 
-One record has no decoding: ``separation``, measured on the model's own law. Its value is the probability that a right next token has a
-larger ratio q / max q than a wrong one. Its detail holds
+One record has no decoding: ``separation``, the probability that a right next token has a larger ratio q / max q than a wrong one. Its
+detail holds
 
-    threshold           the min-p value that keeps most right mass while it drops most wrong tokens
-    valid_below_noise   share of right mass that does not exceed the most probable wrong token of its context
+    threshold           the min-p value that best separates right mass from wrong tokens
+    valid_below_noise   share of right mass on tokens less probable than the most probable wrong token of the context
     histogram           ``edges`` of the ratio, and the shares of ``valid`` and ``invalid`` tokens between them
 
 Shapes: T decodings, S answers of a problem, L target positions, N prefixes of its answers, V vocabulary.
@@ -36,11 +36,12 @@ from ..experiment import Experiment
 from ..folder import RunFolder
 from ..record import Record
 from ..score_settings import ExactScore
-from ..value import content_hash, to_json
+from ..value import content_hash
+from .score_files import Measured, records_for
 
 
 def score_name(experiment: Experiment) -> str:
-    """The name of the score file: a hash of everything that defines its numbers."""
+    """The name of the score file, with a hash of everything that defines its numbers."""
     return f"exact-{content_hash(experiment.score, experiment.decoding, VERSION, separation.VERSION)}"
 
 
@@ -58,15 +59,13 @@ def score_exactly(folder: RunFolder, experiment: Experiment, *, device: str) -> 
         logits_SLV = next_logits(model, problem.answers.tokens_BL.numpy())
         points.append(_points(logits_SLV, problem, decodings, experiment.score))
         contexts.append(_contexts(logits_SLV, problem))
-    means = [_mean([of_problem[number] for of_problem in points]) for number in range(len(decodings))]
-    records = [
-        record for number, point in enumerate(means) for record in _records(experiment, number, point, len(problems))
-    ]
-    return [*records, _separation(experiment, contexts)]
+    records = []
+    for decoding, of_problems in zip(decodings, zip(*points, strict=True), strict=True):
+        records += _records(experiment, decoding, _mean(of_problems), len(problems))
+    return [*records, *_separation(experiment, contexts)]
 
 
 def _points(logits_SLV: Tensor, problem: Problem, decodings: Sequence[Decoding], score: ExactScore) -> list[ExactPoint]:
-    """One point per decoding."""
     answers, steps = problem.answers, [decoding.exact_steps for decoding in decodings]
     log_q_TS = log_likelihood_from_logits(
         logits_SLV, answers.tokens_BL.numpy(), steps, mask=answers.target_mask.numpy()
@@ -90,28 +89,18 @@ def _contexts(logits_SLV: Tensor, problem: Problem) -> tuple[NDArray[np.float64]
     return found.dense(logits_NV.shape[1]), logits_NV, found.mass
 
 
-def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.float64], ...]]) -> Record:
-    """The record of the separation, over the contexts of all problems together."""
+def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.float64], ...]]) -> list[Record]:
+    """The record of the separation, over the contexts of all problems."""
     reference, logits, weights = (np.concatenate(parts) for parts in zip(*contexts, strict=True))
     found = separation.separation_scores(reference, logits, weights=weights)
     bins = separation.ratio_histogram(reference, logits, weights=weights)
     detail = {
-        "score": to_json(experiment.score),
         "threshold": found.threshold,
         "valid_below_noise": found.below_noise,
         "histogram": {"edges": list(bins.edges), "valid": list(bins.right), "invalid": list(bins.wrong)},
     }
-    return Record(
-        task=experiment.task,
-        model=experiment.base,
-        loss=experiment.loss,
-        decoding=None,
-        seed=experiment.model_seed,
-        metric="separation",
-        value=found.auc,
-        n=found.contexts,
-        detail=detail,
-    )
+    values = {"separation": Measured(found.auc, n=found.contexts)}
+    return records_for(experiment, None, values, detail={"separation": detail})
 
 
 def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
@@ -128,25 +117,13 @@ def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
     return ExactPoint(**{**rows[0], **means})
 
 
-def _records(experiment: Experiment, number: int, point: ExactPoint, problems: int) -> list[Record]:
-    about: dict[str, Any] = {
-        "task": experiment.task,
-        "model": experiment.base,
-        "loss": experiment.loss,
-        "decoding": experiment.settings[number].decoding,
-        "seed": experiment.model_seed,
+def _records(experiment: Experiment, decoding: Decoding, point: ExactPoint, problems: int) -> list[Record]:
+    values = {
+        "precision": Measured(point.precision, n=problems),
+        "recall": Measured(point.recall, n=point.num_samples),
+        "auc": Measured(point.auc, n=problems),
+        **{f"recall@lam={lam:g}": Measured(r, n=problems) for lam, r in zip(point.lams, point.recall_at, strict=True)},
     }
-    score = {"score": to_json(experiment.score)}
     curve = {"curve_precision": list(point.curve_precision), "curve_recall": list(point.curve_recall)}
-    named: dict[str, tuple[float, int, dict[str, Any]]] = {
-        "precision": (point.precision, problems, {}),
-        "recall": (point.recall, point.num_samples, {"ceiling": point.recall_ceiling}),
-        "auc": (point.auc, problems, curve),
-        **{
-            f"recall@lam={lam:g}": (value, problems, {}) for lam, value in zip(point.lams, point.recall_at, strict=True)
-        },
-    }
-    return [
-        Record(**about, metric=metric, value=value, n=n, detail={**score, **more})
-        for metric, (value, n, more) in named.items()
-    ]
+    detail: dict[str, dict[str, Any]] = {"recall": {"ceiling": point.recall_ceiling}, "auc": curve}
+    return records_for(experiment, decoding, values, detail=detail)
