@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     two = parser.add_argument_group("two distributions, as JSON lists over the same atoms")
     two.add_argument("--p", type=Path, metavar="FILE", help="probabilities of the reference")
     two.add_argument(
-        "--q", type=Path, metavar="FILE", help="of the model; if they sum to less than 1, the rest is outside P"
+        "--q", type=Path, metavar="FILE", help="probabilities of the model; what is missing to 1 is outside P"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write precision and recall along the curves")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the curves")

@@ -29,19 +29,18 @@ STAGES = "train,sample,score"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument("recipe", nargs="?", help="MODULE:FUNCTION, MODULE:tiny:FUNCTION, or a config file (.json)")
-    parser.add_argument("--list", action="store_true", help="print every recipe and stop")
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument("--seeds", type=int, help="only the first N seeds of each setting", metavar="N")
-    parser.add_argument("--stages", default=STAGES, help="of train, sample, score (default: all)")
-    texts = parser.add_argument_group("recipes on texts")
-    texts.add_argument(
-        "--server", action="append", default=[], metavar="URL", help="sample from this server (repeatable)"
-    )
-    texts.add_argument("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
-    texts.add_argument("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling")
-    texts.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used")
+    add = parser.add_argument
+    add("recipe", nargs="?", help="MODULE:FUNCTION, MODULE:tiny:FUNCTION, or a config file (.json, .yaml)")
+    add("--list", action="store_true", help="print every recipe and stop")
+    add("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
+    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add("--seeds", type=int, help="only the first N seeds of each setting", metavar="N")
+    add("--stages", default=STAGES, help="of train, sample, score (default: all)")
+    add = parser.add_argument_group("recipes on texts").add_argument
+    add("--server", action="append", default=[], metavar="URL", help="sample from this server (repeatable)")
+    add("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
+    add("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling")
+    add("--skip-bad", action="store_true", help="leave out records that cannot be used")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -63,7 +62,7 @@ def main(options: argparse.Namespace) -> int:
         raise ValueError("name a recipe, or --list them")
     if options.seeds is not None and options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds}: at least 1")
-    if options.recipe.endswith(".json"):
+    if options.recipe.endswith((".json", ".yaml", ".yml")):
         name, experiments = Path(options.recipe).stem, [load(options.recipe)]
     else:
         name, experiments = options.recipe, recipe.find("widen_recipes", options.recipe)

@@ -34,16 +34,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument(
-        "paths", nargs="+", type=Path, help="runs; or a reference (--task: problems), then files or runs"
-    )
-    runs = parser.add_argument_group("runs of small models")
-    runs.add_argument("--temperatures", type=float, nargs="+", metavar="T", help="default: those of the run's config")
-    runs.add_argument(
-        "--decodings", nargs="+", metavar="D", help="specs as in widen sample; `grid` is the default grid"
-    )
-    runs.add_argument("--num-samples", type=int, metavar="N", help="N of the expected recall (default: the config's)")
-    runs.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add = parser.add_argument
+    add("paths", nargs="+", type=Path, help="runs; or a reference (--task: problems), then files or runs")
+    add = parser.add_argument_group("runs of small models").add_argument
+    add("--temperatures", type=float, nargs="+", metavar="T", help="default: those of the run's config")
+    add("--decodings", nargs="+", metavar="D", help="specs as in widen sample; `grid` is the default grid")
+    add("--num-samples", type=int, metavar="N", help="N of the expected recall (default: the config's)")
+    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     score_samples.add_arguments(parser)
 
 

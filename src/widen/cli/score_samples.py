@@ -24,34 +24,20 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags for texts and for programs."""
-    group = parser.add_argument_group("texts")
-    group.add_argument(
-        "--metrics", nargs="+", metavar="NAME", help="of knn mauve prd distinct self_bleu vendi (default: all)"
-    )
-    group.add_argument(
-        "--embedder", metavar="MODEL", help="Hugging Face name or folder (default: gpt2-large, as the paper)"
-    )
-    group.add_argument(
-        "--paper", action="store_true", help="the paper's settings: joint PCA .9, k = 4, 2,000 texts of each"
-    )
-    group.add_argument("--samples", metavar="N", help="score N random texts of each, or 'all' (default; --paper: 2000)")
-    group.add_argument("--k", type=int, help="neighbours (default: 4)")
-    group.add_argument("--field", default="text", help="field of .jsonl, column of .csv (default: text)")
-    group.add_argument("--cache", type=Path, metavar="FOLDER", help="keep embeddings here for later calls")
-    group.add_argument(
-        "--json", type=Path, metavar="FILE", help="default: the run's scores/, or FILE.scores.json beside FILE"
-    )
-    group = parser.add_argument_group("programs")
-    group.add_argument(
-        "--task", metavar="NAME", help="mathqa_python, mbpp or codecontests: the first path holds its problems"
-    )
-    group.add_argument(
-        "--ks", type=int, nargs="+", metavar="K", help="of pass@k (default: 1 10 100, limited by the samples)"
-    )
-    group.add_argument("--fenced", action="store_true", help="the program is the first ``` block of an answer")
-    group.add_argument(
-        "--wall-seconds", type=float, metavar="S", help="limit for one program with all its tests (default: 10)"
-    )
+    add = parser.add_argument_group("texts").add_argument
+    add("--metrics", nargs="+", metavar="NAME", help="of knn mauve prd distinct self_bleu vendi (default: all)")
+    add("--embedder", metavar="MODEL", help="Hugging Face name or folder (default: gpt2-large, as the paper)")
+    add("--paper", action="store_true", help="the paper's settings: joint PCA .9, k = 4, 2,000 texts of each")
+    add("--samples", metavar="N", help="score N random texts of each, or 'all' (default; --paper: 2000)")
+    add("--k", type=int, help="neighbours (default: 4)")
+    add("--field", default="text", help="field of .jsonl, column of .csv (default: text)")
+    add("--cache", type=Path, metavar="FOLDER", help="keep embeddings here for later calls")
+    add("--json", type=Path, metavar="FILE", help="default: the run's scores/, or FILE.scores.json beside FILE")
+    add = parser.add_argument_group("programs").add_argument
+    add("--task", metavar="NAME", help="mathqa_python, mbpp or codecontests: the first path holds its problems")
+    add("--ks", type=int, nargs="+", metavar="K", help="of pass@k (default: 1 10 100, limited by the samples)")
+    add("--fenced", action="store_true", help="the program is the first ``` block of an answer")
+    add("--wall-seconds", type=float, metavar="S", help="limit for one program with all its tests (default: 10)")
 
 
 def files_or_runs(paths: list[Path], console: Console) -> list[Path]:

@@ -46,14 +46,12 @@ from .show import bars
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     parser.set_defaults(show_help=parser.print_help)
-    parser.add_argument("config", nargs="?", type=Path, help="JSON config; missing keys take their defaults")
+    parser.add_argument("config", nargs="?", type=Path, help="JSON or YAML; missing keys take their defaults")
     parser.add_argument("--loss", help="spec of the loss")
     parser.add_argument("--steps", type=int, help="optimizer steps")
     parser.add_argument("--seed", type=int, help="of the initial weights and of the order of the data")
     parser.add_argument("--name", help="name of the run in tables")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="any other key of the config, dotted"
-    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the config, dotted")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
     parser.add_argument("--device", help="cpu or cuda (default: cpu; for a real model cuda if there is one)")
     parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: 500)")

@@ -17,16 +17,20 @@ if TYPE_CHECKING:
 FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
     ("model", "model", str, "NAME", "folder or hub name of the model to fine-tune, or a run folder"),
     ("task", "train.task", str, "NAME", "format of the records and their prompts (default: jsonl)"),
-    (
-        "data",
-        "train.path",
-        str,
-        "FILE",
-        ".jsonl, .json, .csv, or a data set's folder or hub name (default: the task's own)",
-    ),
+    ("data", "train.path", str, "FILE", ".jsonl, .json, .csv, or a data set's folder or hub name"),
     ("split", "train.split", str, "NAME", "of a data set (default: train)"),
     ("limit", "train.limit", int, "N", "only the first N records"),
-    ("eval", "evaluate.path", str, "FILE", "held-out data; its NLL is logged after every epoch"),
+    ("eval", "evaluate.path", str, "FILE", "held-out data; its NLL is printed and logged after every epoch"),
+    ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead"),
+    ("patience", "patience", int, "N", "stop after N evaluations without a lower NLL, and keep the best model"),
+    ("report-to", "report_to", str, "WHERE", "wandb, trackio or tensorboard (default: none)"),
+    (
+        "save-dtype",
+        "save_dtype",
+        str,
+        "D",
+        "auto (as the model had), trained, bfloat16, float16, float32 (default: auto)",
+    ),
     ("lora", "lora.rank", int, "R", "train an adapter of this rank (default: all weights)"),
     ("precision", "precision", str, "P", "bf16, fp16, fp32 or pure_bf16 (default: bf16)"),
     ("epochs", "epochs", float, "N", "passes over the data (default: 1; --steps overrides it)"),
@@ -49,25 +53,24 @@ OTHERS = ("skip_bad", "paper", "after_nll_epochs")
 def add_arguments(group: Any) -> None:
     """Flags of the verb for real models."""
     for name, _, kind, metavar, text in FLAGS:
-        how: dict[str, Any] = (
-            {"action": "store_const", "const": True} if kind is bool else {"type": kind, "metavar": metavar}
-        )
-        group.add_argument(f"--{name}", help=text, **how)
+        if kind is bool:
+            group.add_argument(f"--{name}", help=text, action="store_const", const=True)
+        else:
+            group.add_argument(f"--{name}", help=text, type=kind, metavar=metavar)
     group.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used, and count them")
     group.add_argument("--paper", action="store_true", help="the paper's settings (see above); other flags still count")
-    group.add_argument(
-        "--after-nll-epochs", type=float, metavar="N", help="N epochs of NLL first, shared by all losses"
-    )
+    group.add_argument("--after-nll-epochs", type=float, metavar="N", help="N epochs of NLL first, for all losses")
 
 
 def is_asked_for(options: argparse.Namespace) -> bool:
     """Whether a real model is named, by the flag or by the config file."""
     from widen.run.finetune.config import is_finetune
+    from widen.run.value import read_config
 
     if options.model is not None:
         return True
     try:
-        return options.config is not None and is_finetune(json.loads(options.config.read_text(encoding="utf-8")))
+        return options.config is not None and is_finetune(read_config(options.config))
     except (OSError, ValueError):
         return False  # reading the config says what is wrong with it
 
@@ -141,7 +144,9 @@ def make_config(options: argparse.Namespace) -> FineTune:
         if getattr(options, flag) is not None:
             hint = " (--model takes the folder to start from)" if flag == "start" else ""
             raise ValueError(f"--{flag} is for the integer task{hint}")
-    data = to_json(load_finetune(options.config)) if options.config else {"train": {}}
+    data: dict[str, Any] = {"train": {}, "save_dtype": "auto"}
+    if options.config:
+        data = to_json(load_finetune(options.config))
     data |= PAPER if options.paper else {}
     keys = {name.replace("-", "_"): key for name, key, *_ in FLAGS} | SHARED
     flags = {
@@ -165,6 +170,7 @@ def make_config(options: argparse.Namespace) -> FineTune:
         config = _spread(config)
     if options.after_nll_epochs is not None:
         nll = replace(config, loss="nll", epochs=options.after_nll_epochs, max_steps=-1, weight_scale="raw")
+        nll = replace(nll, eval_steps=None, patience=None, save_dtype="trained")
         config = replace(config, after=nll)
     return config
 

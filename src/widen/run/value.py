@@ -68,7 +68,9 @@ def _build(hint: Any, data: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         if data is None and type(None) in args:
             return None
-        return _build(next(arg for arg in args if arg is not type(None)), data, where)
+        kinds = [arg for arg in args if arg is not type(None)]
+        lists = [arg for arg in kinds if get_origin(arg) is tuple] if isinstance(data, list) else []
+        return _build((lists or kinds)[0], data, where)
     if is_dataclass(hint):
         return from_json(hint, data, where=where)  # type: ignore[arg-type]
     if origin is tuple:
@@ -93,11 +95,22 @@ def _at(where: str, key: str) -> str:
 
 
 def read_config(path: str | Path) -> Any:
-    """The content of a JSON config file."""
+    """The content of a config file, JSON or (.yaml, .yml) YAML."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise FileNotFoundError(f"config file {path} is not there") from None
+    if Path(path).suffix in (".yaml", ".yml"):
+        try:
+            import yaml
+        except ImportError:
+            raise ImportError("YAML configs need PyYAML: pip install pyyaml") from None
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
 

@@ -24,6 +24,8 @@ PRECISIONS = {
 SCHEDULES = ("constant_with_warmup", "constant", "linear", "cosine", "cosine_with_min_lr")
 """Learning-rate schedules. ``cosine_with_min_lr`` falls to a tenth; all but ``constant`` start with a linear warm-up."""
 WEIGHT_SCALES = ("raw", "mean_one")
+SAVE_DTYPES = ("trained", "auto", "bfloat16", "float16", "float32")
+REPORTS = ("none", "wandb", "trackio", "tensorboard")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,22 +62,24 @@ class Lora:
     Args:
       alpha: the adapter's output is scaled by alpha / rank.
       dropout: on the adapter's input.
-      targets: "all-linear" (every linear layer but the head), or names of layers with commas: "q_proj,v_proj".
+      targets: "all-linear" (every linear layer but the head), or names of layers as a list or with commas: "q_proj,v_proj".
     """
 
     rank: int = 16
     alpha: float = 32.0
     dropout: float = 0.0
-    targets: str = "all-linear"
+    targets: str | tuple[str, ...] = "all-linear"
 
     def __post_init__(self) -> None:
         _as_floats(self, "alpha", "dropout")
+        if not isinstance(self.targets, str):
+            object.__setattr__(self, "targets", ",".join(self.targets))
         _at_least("rank", self.rank, 1)
         if not self.alpha > 0:
             raise ValueError(f"alpha={self.alpha}: must be above 0")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout}: must be at least 0 and below 1")
-        if not all(name.strip() for name in self.targets.split(",")):
+        if not all(name.strip() for name in str(self.targets).split(",")):
             raise ValueError(f"targets={self.targets!r}: write all-linear, or names with commas as in q_proj,v_proj")
 
 
@@ -85,7 +89,10 @@ class FineTune:
 
     Args:
       model: a folder or a name on the hub; the folder of another run stands for its checkpoint.
-      evaluate: held-out examples; their NLL is logged after every epoch.
+      evaluate: held-out examples; their NLL is logged every ``eval_steps`` steps (default: after every epoch).
+      patience: stop after this many evaluations without a lower NLL, and keep the best model.
+      save_dtype: of the finished weights: "trained" (as `precision` says), "auto" (as the model had at the start), or a dtype.
+      report_to: one of `REPORTS`. Not part of `key`.
       loss: a spec or a loss object, stored as its spec.
       after: trained first; this run starts from its model.
       lora: train an adapter; None trains all weights.
@@ -138,6 +145,10 @@ class FineTune:
     seed: int = 0
     save_steps: int = 500
     fsdp: bool = False
+    eval_steps: int | None = None
+    patience: int | None = None
+    save_dtype: str = "trained"
+    report_to: str = "none"
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -148,6 +159,12 @@ class FineTune:
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("weight_scale", self.weight_scale, WEIGHT_SCALES)
+        _one_of("save_dtype", self.save_dtype, SAVE_DTYPES)
+        _one_of("report_to", self.report_to, REPORTS)
+        for name in ("eval_steps", "patience"):
+            _at_least(name, getattr(self, name), 1)
+            if getattr(self, name) is not None and self.evaluate is None:
+                raise ValueError(f"{name}={getattr(self, name)} needs held-out data (evaluate, --eval)")
         for name in ("max_length", "batch_size", "micro_batch", "save_steps"):
             _at_least(name, getattr(self, name), 2 if name == "max_length" else 1)
         for name in ("warmup_steps", "weight_decay", "max_grad_norm"):
@@ -196,8 +213,10 @@ class FineTune:
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's JSON without the settings that change no number."""
-    kept = {key: value for key, value in config.items() if key not in ("save_steps", "fsdp")}
+    """A config's JSON without settings that change no number, and without newer settings at their defaults, to keep old keys."""
+    newer = {"eval_steps": None, "patience": None, "save_dtype": "trained"}
+    aside = {"save_steps", "fsdp", "report_to", *(key for key, value in newer.items() if config.get(key) == value)}
+    kept = {key: value for key, value in config.items() if key not in aside}
     return {**kept, "after": decisive(kept["after"])} if kept.get("after") else kept
 
 

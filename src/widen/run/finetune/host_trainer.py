@@ -82,7 +82,7 @@ def loading_once(config: FineTune) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def training_arguments(config: FineTune, process: Process, resume: Path) -> Any:
+def training_arguments(config: FineTune, process: Process, resume: Path, *, eval_steps: int) -> Any:
     """The settings as TrainingArguments, without learning rate and warm-up, which depend on the loaded model.
 
     Micro-batches shrink if all processes together would exceed the batch size.
@@ -94,6 +94,12 @@ def training_arguments(config: FineTune, process: Process, resume: Path) -> Any:
         raise ValueError(
             f"batch_size={config.batch_size} is no multiple of micro_batch={micro} x {process.world} processes"
         )
+    if config.report_to == "tensorboard":  # the default is inside ``resume``, which is removed at the end
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(resume.with_name("tensorboard")))
+    best: dict[str, Any] = {}
+    if config.patience is not None:  # the host keeps the best of its checkpoints, so each evaluation has one
+        best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
+        best |= {"eval_strategy": "steps", "eval_steps": eval_steps, "restore_callback_states_from_checkpoint": True}
     args = TrainingArguments(
         output_dir=str(resume),
         per_device_train_batch_size=micro,
@@ -113,7 +119,7 @@ def training_arguments(config: FineTune, process: Process, resume: Path) -> Any:
         train_sampling_strategy="group_by_length" if config.group_by_length else "random",
         prediction_loss_only=True,
         save_strategy="steps",
-        save_steps=config.save_steps,
+        save_steps=config.save_steps if config.patience is None else eval_steps,
         logging_steps=1,
         logging_nan_inf_filter=False,
         seed=config.seed,
@@ -123,7 +129,9 @@ def training_arguments(config: FineTune, process: Process, resume: Path) -> Any:
         use_cpu=process.device == "cpu",
         remove_unused_columns=False,
         disable_tqdm=True,
-        report_to="none",
+        report_to=config.report_to,
+        run_name=resume.parent.name,
+        **best,
     )
     if args.world_size != process.world:
         raise ValueError(
@@ -138,7 +146,7 @@ def trainer_of(
     config: FineTune, model: Any, tokenizer: Any, data: dict[str, TokenData], args: Any, chosen: Chosen, watch: Any
 ) -> Any:
     """The trainer. It prints nothing; the callback ``watch`` reports."""
-    from transformers import PrinterCallback
+    from transformers import EarlyStoppingCallback, PrinterCallback
 
     from widen.hosts.transformers import Trainer
 
@@ -163,7 +171,7 @@ def trainer_of(
         train_dataset=data["train"],
         eval_dataset=data.get("evaluate"),
         data_collator=packed if config.packing else with_padding,
-        callbacks=[watch],
+        callbacks=[watch, *([EarlyStoppingCallback(config.patience)] if config.patience else [])],
         loss=config.loss,
         weight_scale=config.weight_scale,
     )

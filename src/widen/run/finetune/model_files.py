@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from widen.disk.checksums import check_files
 from widen.disk.inside import tree_inside
 
-from .config import Lora
+from .config import FineTune, Lora
 
 
 def resolved(model: str) -> str:
@@ -93,7 +93,7 @@ def adapted(model: Any, lora: Lora) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError:
         raise ImportError("lora needs peft: pip install 'widen[hf]'") from None
-    names = [name.strip() for name in lora.targets.split(",")]
+    names = [name.strip() for name in str(lora.targets).split(",")]
     settings = LoraConfig(
         task_type="CAUSAL_LM",
         r=lora.rank,
@@ -114,10 +114,26 @@ def merged(start: str, adapter: str | Path, *, precision: str) -> Any:
     return PeftModel.from_pretrained(load_model(start, precision=precision), str(adapter)).merge_and_unload()
 
 
-def write_model(model: Any, tokenizer: Any, state: dict[str, Any] | None = None) -> Callable[[Path], None]:
+def saved_dtype(config: FineTune) -> Any:
+    """The dtype of the finished weights; None leaves them as they were trained."""
+    import torch
+
+    if config.save_dtype == "trained":
+        return None
+    name = getattr(settings_of(config.model), "dtype", None) if config.save_dtype == "auto" else config.save_dtype
+    return getattr(torch, name) if isinstance(name, str) else name
+
+
+def write_model(
+    model: Any, tokenizer: Any, state: dict[str, Any] | None = None, *, dtype: Any = None
+) -> Callable[[Path], None]:
     """A function that saves model and tokenizer, with the tokenizer's end token in the generation config."""
 
     def write(folder: Path) -> None:
+        nonlocal state
+        if dtype is not None:
+            model.to(dtype)
+            state = state and {name: one.to(dtype) if one.is_floating_point() else one for name, one in state.items()}
         model.config.use_cache = True
         settings = getattr(model, "generation_config", None)
         if settings is not None:

@@ -13,6 +13,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from .config import FineTune, decisive
 from .defaults import Chosen, choose, refuse_warmups, steps_of
 from .host_trainer import Process, is_spread, loading_once, process_of, trainer_of, training_arguments
 from .inputs import inputs, same_data, same_inputs
-from .model_files import adapted, load_model, load_tokenizer, merged, write_model
+from .model_files import adapted, load_model, load_tokenizer, merged, saved_dtype, write_model
 from .packing import refuse_mixing
 from .summary import sampled, summarise, weight_change
 from .token_data import DataFacts, TokenData, load_data, refuse_misfit
@@ -120,7 +121,10 @@ def _train(
     folder, tokenizer = folder_of(root, config), load_tokenizer(config.model)
     start = str(folder_of(root, config.after).checkpoint) if config.after else config.model
     resume = tree_inside(folder.path, folder.path / "resume")
-    args = training_arguments(config, process, resume)
+    steps = _steps(config, data, process)
+    epoch = _steps(replace(config, epochs=1, max_steps=-1), data, process)
+    eval_steps = config.eval_steps or epoch
+    args = training_arguments(config, process, resume, eval_steps=eval_steps)
     set_seed(config.seed)  # for the adapter's first values
     model = load_model(start, precision=config.precision)
     model.config.use_cache = False  # with a cache, attention does not see where packed sequences begin
@@ -128,7 +132,7 @@ def _train(
         if not is_spread(config):  # a model for FSDP may be too large for one device
             model.to(args.device)
         refuse_mixing(model, [ids.tolist() for ids in data["train"].ids[:2]])
-    chosen = choose(config, parameters=model.num_parameters(), steps=_steps(config, data, process))
+    chosen = choose(config, parameters=model.num_parameters(), steps=steps)
     before: dict[str, Any] = {}
     if process.main:
         if say is not None:
@@ -141,7 +145,7 @@ def _train(
         model = adapted(model, config.lora)
         if config.gradient_checkpointing:
             model.enable_input_require_grads()  # a frozen embedding passes no gradient to the first checkpointed layer
-    checkpoint = newest_whole(resume)
+    checkpoint = newest_whole(resume, before=steps)
     same_spread(checkpoint, spread=is_spread(config))
     log = None
     if process.main:
@@ -154,8 +158,10 @@ def _train(
         resume=resume,
         first=step_after(checkpoint),
         progress=(lambda done, total: progress(what, done, total)) if process.main else lambda done, total: None,
-        evaluate="evaluate" in data,
+        evaluate_every=eval_steps if "evaluate" in data else 0,
+        keep_best=config.patience is not None,
         spread=is_spread(config),
+        say=(lambda text: say(f"{what}: {text}")) if say is not None and process.main else lambda text: None,
     )
     try:
         trainer = trainer_of(config, model, tokenizer, data, args, chosen, watch)
@@ -191,11 +197,12 @@ def _write(
             write_folder(adapter, lambda path: model.save_pretrained(path, state_dict=state))
             model, state = merged(start, adapter, precision=config.precision), None
         after = sampled(dict(model.named_parameters()) if state is None else {name: state[name] for name in before})
-        summary = summarise(folder, chosen, str(trainer.objective.weight), weight_change(before, after))
+        change, lowest = weight_change(before, after), config.patience is not None
+        summary = summarise(folder, chosen, str(trainer.objective.weight), change, lowest=lowest)
         if say is not None:
             say(str(summary))
         if summary.warning:
             (say or _log.warning)(f"warning: {summary.warning}" if say else summary.warning)
-        write_folder(folder.checkpoint, write_model(model, tokenizer, state))
+        write_folder(folder.checkpoint, write_model(model, tokenizer, state, dtype=saved_dtype(config)))
         shutil.rmtree(folder.path / "resume", ignore_errors=True)
     PartialState().wait_for_everyone()

@@ -29,6 +29,7 @@ class Summary:
       loss: with the window that was chosen.
       weight_change: ||w_end - w_start|| / ||w_start||.
       nll_first, nll_last: NLL per target token, mean over the first and the last tenth of the steps.
+      eval_nll: the last NLL of the held-out data; None without such data. With early stopping the lowest.
       left_out: share of the target tokens with weight 0, mean over the steps.
       ess: effective sample size of the weights as a share of the tokens, mean over the steps.
     """
@@ -38,6 +39,7 @@ class Summary:
     weight_change: float
     nll_first: float
     nll_last: float
+    eval_nll: float | None
     left_out: float
     ess: float
 
@@ -46,6 +48,7 @@ class Summary:
             f"{self.loss}: the weights moved by {self.weight_change:.1e} of their norm; NLL per token of the training data "
             f"{self.nll_first:.3f} at first, {self.nll_last:.3f} at last"
         )
+        text += f"; evaluation NLL {self.eval_nll:.3f}" if self.eval_nll is not None else ""
         return text + (f"; {self.left_out:.1%} of the target tokens left out" if self.left_out else "")
 
     @property
@@ -83,21 +86,23 @@ def weight_change(start: Mapping[str, Any], end: Mapping[str, Any]) -> float:
     return math.sqrt(moved / length) if length else 0.0
 
 
-def summarise(folder: RunFolder, chosen: Chosen, loss: str, change: float) -> Summary:
+def summarise(folder: RunFolder, chosen: Chosen, loss: str, change: float, *, lowest: bool) -> Summary:
     """Write summary.json, and add `weight_change` to the last step's line of the log."""
     lines = read_log(folder.log)
     steps = [line for line in lines if "nll" in line]
     tenth = max(1, len(steps) // 10)
+    evals = [float(line["eval_nll"]) for line in lines if "eval_nll" in line]
     summary = Summary(
         chosen=chosen,
         loss=loss,
         weight_change=change,
         nll_first=_mean(steps[:tenth], "nll"),
         nll_last=_mean(steps[-tenth:], "nll"),
+        eval_nll=(min(evals) if lowest else evals[-1]) if evals else None,
         left_out=_mean(steps, "zero_share"),
         ess=_mean(steps, "ess"),
     )
-    last = chosen.steps - 1
+    last = int(lines[-1]["step"])
     log = Log(folder.log, step=last)  # drops the lines of the last step, which are written again
     for line in lines:
         if line["step"] == last:

@@ -5,6 +5,7 @@ A checkpoint is complete once it holds ``whole.json``, which is written last; un
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
@@ -24,9 +25,10 @@ RENAMED = {"learning_rate": "lr", "eval_loss": "eval_nll", "weight_ess": "ess", 
 TIMES = ("runtime", "per_second", "total_flos", "train_loss")
 
 
-def newest_whole(resume: Path) -> Path | None:
-    """The newest complete checkpoint, or None."""
-    return max((path for path in resume.glob("checkpoint-*") if (path / WHOLE).is_file()), key=step_after, default=None)
+def newest_whole(resume: Path, *, before: int) -> Path | None:
+    """The newest complete checkpoint before a step, or None."""
+    whole = (path for path in resume.glob("checkpoint-*") if (path / WHOLE).is_file() and step_after(path) < before)
+    return max(whole, key=step_after, default=None)
 
 
 def step_after(checkpoint: Path | None) -> int:
@@ -46,9 +48,11 @@ def same_spread(checkpoint: Path | None, *, spread: bool) -> None:
 
 
 def drop_others(resume: Path, kept: Path | None) -> None:
-    """Remove every checkpoint but one: older ones, and half-written ones."""
+    """Remove every checkpoint but one and, if its training keeps the best model, the best one before it."""
+    state = kept / "trainer_state.json" if kept else None
+    best = json.loads(state.read_text()).get("best_model_checkpoint") if state and state.is_file() else None
     for path in resume.glob("checkpoint-*"):
-        if path != kept:
+        if path != kept and path.name != Path(best or "").name:
             shutil.rmtree(path)
 
 
@@ -72,10 +76,12 @@ def watcher(
     resume: Path,
     first: int,
     progress: Callable[[int, int], None],
-    evaluate: bool,
+    evaluate_every: int,
+    keep_best: bool,
     spread: bool,
+    say: Callable[[str], None],
 ) -> Any:
-    """The callback. ``log`` is None in all processes but the first, which alone writes."""
+    """The callback. ``log`` is None in all processes but the first, which alone writes. ``evaluate_every`` 0 evaluates never."""
     from accelerate import PartialState
     from transformers import TrainerCallback
 
@@ -87,16 +93,22 @@ def watcher(
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             line = log_line(logs or {}, state.global_step)
-            if line is not None and log is not None:
+            if line is None:
+                return
+            if log is not None:
                 log.write(line)
+            if "eval_nll" in line:
+                say(f"step {state.global_step:,}: evaluation NLL {float(line['eval_nll']):.3f}")
+            elif state.global_step % math.ceil(state.max_steps / 10) == 0 or state.global_step == state.max_steps:
+                say(f"step {state.global_step:,}: loss {float(line['loss']):.3f}, NLL {float(line['nll']):.3f}")
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             # Evaluate before the checkpoint of this step. The host evaluates after it, so a kill in between would skip an evaluation.
             last = state.global_step >= state.max_steps
-            control.should_evaluate = evaluate and (last or abs(state.epoch - round(state.epoch)) < 1e-9)
+            control.should_evaluate = evaluate_every > 0 and (last or state.global_step % evaluate_every == 0)
             if last:
-                # Resumed from a checkpoint of the last step, the host would make one step too many (seen in transformers 5.22).
-                control.should_save = False
+                # No run resumes from its last step: the host would make one step too many (seen in transformers 5.22).
+                control.should_save = keep_best
             progress(state.global_step, state.max_steps)
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -107,6 +119,7 @@ def watcher(
                 write_checksums(checkpoint)
                 flush(checkpoint)
                 write_sealed(checkpoint / WHOLE, {"step": state.global_step, "fsdp": spread})
-                drop_others(resume, checkpoint)
+                if state.global_step < state.max_steps:
+                    drop_others(resume, checkpoint)
 
     return Watcher()
