@@ -102,7 +102,7 @@ def read_config(path: str | Path) -> Any:
         raise FileNotFoundError(f"config file {path} is not there") from None
     if Path(path).suffix in (".yaml", ".yml"):
         try:
-            import yaml
+            import yaml  # type: ignore[import-untyped]
         except ImportError:
             raise ImportError("YAML configs need PyYAML: pip install pyyaml") from None
         try:
