@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("recipes on texts").add_argument
     add("--server", action="append", default=[], metavar="URL", help="sample from this server (repeatable)")
     add("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
+    add("--jobs", type=int, default=1, metavar="N", help="models at a time, each in its own process (default: 1)")
     add("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling")
     add("--skip-bad", action="store_true", help="leave out records that cannot be used")
 
@@ -62,6 +63,8 @@ def main(options: argparse.Namespace) -> int:
         raise ValueError("name a recipe, or --list them")
     if options.seeds is not None and options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds}: at least 1")
+    if options.jobs < 1:
+        raise ValueError(f"--jobs {options.jobs}: at least 1")
     if options.recipe.endswith((".json", ".yaml", ".yml")):
         name, experiments = Path(options.recipe).stem, [load(options.recipe)]
     else:
@@ -83,6 +86,7 @@ def main(options: argparse.Namespace) -> int:
             seeds=options.seeds,
             servers=options.server,
             rows=options.rows,
+            jobs=options.jobs,
             drop_checkpoints=options.drop_checkpoints,
             skip_bad=options.skip_bad,
             progress=_lines(),

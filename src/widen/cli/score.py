@@ -77,7 +77,7 @@ def _runs(options: argparse.Namespace, console: Console) -> int:
     from widen.run.experiment import load
     from widen.run.finetune.config import is_finetune
     from widen.run.folder import RunFolder
-    from widen.run.runner import score_small
+    from widen.run.runner import score_listed
     from widen.run.scoring.listed_answers import score_name
 
     folders = [RunFolder(path) for path in options.paths]
@@ -96,7 +96,7 @@ def _runs(options: argparse.Namespace, console: Console) -> int:
     with bars() as progress:
         for done, (folder, experiment) in enumerate(small):
             progress("score", done, len(small))
-            records = score_small(folder, experiment, device=options.device)
+            records = score_listed(folder, experiment, device=options.device)
             found.append((f"{experiment.name}, seed {experiment.model_seed}", records))
         progress("score", len(small), len(small))
     _print(found, console)

@@ -6,7 +6,7 @@ A step takes two of the numbers that are left and puts its result in their place
 numbers, and division has no remainder. Answers are listed in one canonical form, so that one calculation counts once: the larger operand
 comes first, and the steps that make it come before those that make the smaller one. A chain in another order is not in the list.
 
-Problems with at least `fewest` answers are split into test problems, on which a model is scored, and training problems.
+Problems with at least `fewest` answers are split by their numbers: a model is scored on numbers that it was not trained on.
 
 Shapes: none; tokens are single characters, `^` begins a sequence and `$` ends it.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Countdown:
       high: the numbers run from 1 to this.
       max_target: targets run from 1 to this.
       fewest: problems with fewer right answers are left out.
-      num_test: problems kept for scoring.
+      num_test: problems kept for scoring, each with numbers of its own. No training problem has these numbers.
       num_samples: training sequences, drawn once with replacement: a training problem, then one of its answers.
       skew: the i-th answer of a problem, in alphabetical order, is drawn with weight i^-skew; 0 draws all alike. With a skew
         some right answers are rare in training, as in the integer task.
@@ -52,7 +52,7 @@ class Countdown:
       >>> task = Countdown(numbers=3, high=4, num_test=2, num_samples=4)
       >>> problem = task.problems()[0]
       >>> problem.prompt, task.text(problem.answers.tokens_BL[:1])
-      ('1 1 4>5:', ['1 1 4>5:1*1=1,4+1=5$'])
+      ('1 2 4>5:', ['1 2 4>5:2-1=1,4+1=5$'])
     """
 
     task: str = "countdown"
@@ -103,6 +103,17 @@ class Countdown:
             Problem(prompt, _batch([prompt + a for a in answers], [prompt] * len(answers))) for prompt, answers in test
         ]
 
+    def train_records(self) -> list[dict[str, str]]:
+        """The training sequences as records of the task ``jsonl``, for a model with a tokenizer of its own."""
+        rows = (text.removesuffix("$").partition(":") for text in self.text(self.train_batch().tokens_BL))
+        return [{"prompt": f"{problem}:", "completion": answer} for problem, _, answer in rows]
+
+    def test_records(self) -> list[dict[str, Any]]:
+        """The test problems as records of the task ``answers``, in an order that `split_seed` decides."""
+        test = [(prompt, [answer.removesuffix("$") for answer in answers]) for prompt, answers in self._split()[0]]
+        order = np.random.Generator(np.random.Philox(key=self.split_seed + 1)).permutation(len(test))
+        return [{"prompt": test[i][0], "answers": test[i][1]} for i in order]
+
     def text(self, tokens: object) -> list[str]:
         """Rows of tokens as characters, without the first and without padding."""
         rows = np.asarray(tokens)
@@ -110,12 +121,17 @@ class Countdown:
 
     def _split(self) -> tuple[list[tuple[str, tuple[str, ...]]], list[tuple[str, tuple[str, ...]]]]:
         """Test and training problems, as prompt and answers."""
-        every = _every_problem(self.numbers, self.high, self.max_target, self.fewest)
-        if len(every) <= self.num_test:
-            raise ValueError(f"num_test={self.num_test}: there are only {len(every)} problems; leave some for training")
-        order = np.random.Generator(np.random.Philox(key=self.split_seed)).permutation(len(every))
-        mixed = [every[i] for i in order]
-        return sorted(mixed[: self.num_test]), mixed[self.num_test :]
+        groups: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+        for prompt, answers in _every_problem(self.numbers, self.high, self.max_target, self.fewest):
+            groups.setdefault(prompt.partition(">")[0], []).append((prompt, answers))
+        if len(groups) <= self.num_test:
+            raise ValueError(
+                f"num_test={self.num_test}: there are only {len(groups)} sets of numbers; leave some for training"
+            )
+        rng = np.random.Generator(np.random.Philox(key=self.split_seed))
+        mixed = [list(groups.values())[i] for i in rng.permutation(len(groups))]
+        test = [problems[rng.integers(len(problems))] for problems in mixed[: self.num_test]]
+        return sorted(test), [problem for problems in mixed[self.num_test :] for problem in problems]
 
 
 @lru_cache(maxsize=8)

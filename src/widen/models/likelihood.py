@@ -147,14 +147,30 @@ def _sums(logits_BLV: Tensor, target_BL: Tensor, on_BL: Tensor | None, all_steps
     rows_NV, target_N, of_N = logits_BLV[on_BL], target_BL[on_BL], on_BL.nonzero()[:, 0]
     sums_TB = torch.zeros(len(all_steps), len(target_BL), dtype=torch.float64, device=rows_NV.device)
     step = max(1, SLICE // rows_NV.shape[-1])
+    by_first: dict[Steps, list[int]] = {}  # decodings that begin with the same step share its result
+    for number, steps in enumerate(all_steps):
+        by_first.setdefault(steps[:1], []).append(number)
     for z_NV, x_N, b_N in zip(rows_NV.split(step), target_N.split(step), of_N.split(step), strict=True):
         lead_NV = z_NV.double()
         lead_NV = lead_NV - lead_NV.amax(-1, keepdim=True)
-        for sums_B, steps in zip(sums_TB, all_steps, strict=True):
-            decoded_NV = _decoded(lead_NV, steps)
-            hit_N = decoded_NV.gather(1, x_N[:, None])[:, 0]
-            sums_B.index_add_(0, b_N, hit_N - decoded_NV.logsumexp(-1))
+        for first, numbers in by_first.items():
+            start_NK, place_N, dropped_N = _compact(_decoded(lead_NV, first), x_N)
+            for number in numbers:
+                decoded_NK = _decoded(start_NK, all_steps[number][len(first) :])
+                hit_N = decoded_NK.gather(1, place_N[:, None])[:, 0].masked_fill(dropped_N, -torch.inf)
+                sums_TB[number].index_add_(0, b_N, hit_N - decoded_NK.logsumexp(-1))
     return sums_TB
+
+
+def _compact(decoded_NV: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Leave out columns that a filter has dropped: the logits [N, K] in the order of the vocabulary, the targets' columns, and which
+    targets were dropped."""
+    kept = int((decoded_NV > -torch.inf).sum(-1).amax())
+    if 4 * kept > decoded_NV.shape[-1]:
+        return decoded_NV, target_N, torch.zeros_like(target_N, dtype=torch.bool)
+    column_NK = decoded_NV.topk(kept).indices.sort(-1).values  # in order, because ties are broken by the order
+    same_NK = column_NK == target_N[:, None]
+    return decoded_NV.gather(1, column_NK), same_NK.int().argmax(-1), ~same_NK.any(-1)
 
 
 def decoded_log_probabilities(logits_NV: Float[Tensor, "N V"], decoding: float | int | Steps) -> Float[Tensor, "N V"]:

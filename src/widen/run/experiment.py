@@ -106,8 +106,15 @@ class Experiment:
             as_steps(one.exact_steps)  # refuses what has no exact score
 
     def _check_texts(self) -> None:
-        if self.prompts is None or isinstance(self.score, ExactScore):
-            raise ValueError(f"{self.name}: a real model needs prompts, and a score of knn, programs or support")
+        if self.prompts is None:
+            raise ValueError(f"{self.name}: a real model needs prompts")
+        if isinstance(self.score, ExactScore):
+            if self.prompts.task != "answers":
+                raise ValueError(
+                    f"{self.name}: prompts.task={self.prompts.task!r}: exact scores need every right answer, so the task must be 'answers'"
+                )
+            for one in _parsed(self.decoding):
+                as_steps(one.exact_steps)
         if self.start is not None:
             raise ValueError(f"start={self.start!r} is for small models; a real one starts from its model, or after")
         if "{prompt}" not in self.template:

@@ -35,6 +35,7 @@ from .scoring.neighbours import score_neighbours
 from .scoring.programs import Judges, score_programs
 from .scoring.score_files import Sampled
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
+from .side_by_side import make_side_by_side
 from .table import Row, summarise, to_csv
 from .train_small import train_small
 from .value import content_hash, to_json
@@ -54,6 +55,7 @@ def run(
     seeds: int | None = None,
     servers: Sequence[str] = (),
     rows: int | None = None,
+    jobs: int = 1,
     drop_checkpoints: bool = False,
     skip_bad: bool = False,
     progress: StageProgress = silent,
@@ -67,6 +69,7 @@ def run(
       seeds: use only the first N seeds of each setting.
       servers: base URLs of servers to sample from, instead of loading the models here.
       rows: samples drawn at a time; by default as many as fit into memory.
+      jobs: number of real models that are trained, sampled and exactly scored at a time, each in its own process.
       drop_checkpoints: remove a fine-tuned model's weights once all its samples are on disk.
       skip_bad: skip bad records instead of refusing to start.
       progress: called with (what, done, total).
@@ -91,6 +94,8 @@ def run(
     if "train" in stages:
         small = [one for one in chosen if isinstance(one.model, Configuration)]
         train_small(small, root, device=device, progress=progress)
+    if jobs > 1 and on_texts:
+        make_side_by_side(on_texts, root, jobs=jobs, device=device, stages=stages, skip_bad=skip_bad, notice=notice)
     models = Models(device=device, servers=servers, rows=rows)
     for mine in by_model.values():
         folder, model = folder_of(root, mine[0]), mine[0].model
@@ -99,12 +104,13 @@ def run(
             models.close()
             at = _prefixed(progress, "train", model.seed)
             fine_tune(model, root, device=device, skip_bad=skip_bad, progress=at)
-        if waiting and "sample" in stages:
+        if waiting and ("sample" in stages or ("train" in stages and isinstance(model, str))):
             _claim(folder, mine[0])
+        if waiting and "sample" in stages:
             for one in waiting:
                 if isinstance(one.score, SupportScore):
                     measure_support(models, folder, one, questions[id(one)], progress=progress)
-                else:
+                elif not isinstance(one.score, ExactScore):
                     sample(models, folder, one, questions[id(one)], progress=progress, notice=notice)
             models.close()
             if drop_checkpoints and all(_is_sampled(folder, one, questions[id(one)]) for one in mine):
@@ -146,6 +152,8 @@ def _prefixed(progress: StageProgress, verb: str, seed: int) -> StageProgress:
 def _is_sampled(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
     if isinstance(experiment.score, SupportScore):
         return sizes_path(folder, experiment).exists()
+    if isinstance(experiment.score, ExactScore):  # nothing is drawn; the model is needed until it is scored
+        return found_records(folder, experiment) is not None
     return not missing(folder, experiment, questions)
 
 
@@ -181,7 +189,8 @@ def _score(
             folder, asked = folder_of(root, one), questions.get(id(one), [])
             exact = isinstance(one.score, ExactScore)
             records = found_records(folder, one)
-            if records is None and not (folder.is_trained if exact else _is_sampled(folder, one, asked)):
+            ready = folder.is_trained or isinstance(one.model, str) if exact else _is_sampled(folder, one, asked)
+            if records is None and not ready:
                 lacks = "no trained model is" if exact else "not all samples are"
                 notice(f"{one.name}, seed {one.model_seed}: {lacks} in {folder.path}; not in the table")
                 continue
@@ -190,7 +199,7 @@ def _score(
             if records is not None:
                 pass
             elif exact:
-                records = score_small(folder, one, device=device)
+                records = score_listed(folder, one, asked, device=device, progress=progress)
             elif isinstance(one.score, KnnScore):
                 records = score_neighbours(folder, one, asked, root=root, device=device, progress=progress)
             elif isinstance(one.score, ProgramScore):
@@ -210,11 +219,18 @@ def found_records(folder: RunFolder, experiment: Experiment) -> list[Record] | N
     return Sampled(experiment).read(folder)
 
 
-def score_small(folder: RunFolder, experiment: Experiment, *, device: str) -> list[Record]:
-    """Exact records of a small model, from disk if they are there."""
+def score_listed(
+    folder: RunFolder,
+    experiment: Experiment,
+    questions: Sequence[Question] = (),
+    *,
+    device: str,
+    progress: StageProgress = silent,
+) -> list[Record]:
+    """Exact records, from disk if they are there."""
     found = found_records(folder, experiment)
     if found is None:
-        found = score_exactly(folder, experiment, device=device)
+        found = score_exactly(folder, experiment, questions, device=device, progress=progress)
         write_records(folder, score_name(experiment), found)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from . import alpaca, codecontests, jsonl, mathqa_python, mbpp, writing_prompts
+from . import alpaca, answers, codecontests, jsonl, mathqa_python, mbpp, writing_prompts
 from .definition import Task
 
 __all__ = ["TASKS", "task"]
@@ -16,6 +16,7 @@ TASKS: dict[str, Task] = {
     "alpaca": alpaca.TASK,
     "mbpp": mbpp.TASK,
     "jsonl": jsonl.TASK,
+    "answers": answers.TASK,
 }
 
 

@@ -1,13 +1,16 @@
-"""Exact scores: the probability of every right answer of every problem, by teacher forcing. Nothing is sampled.
+"""Exact scores: the probability of every right answer of every problem, by teacher forcing. Nothing is drawn.
 
-Precision is the mass on right answers, recall the expected share of them in n samples. Both, the PR curve and its area are averaged over
-problems. The model runs once per problem; every decoding re-normalises the same logits.
+A small model is scored on the problems of its task. A real model is scored on prompts whose right answers are listed (task ``answers``);
+an answer counts in the tokens that the tokenizer makes of it, and other spellings of the same text are not counted.
 
-One record has no decoding: ``separation``, the probability that a right next token has a larger ratio q / max q than a wrong one. Its
-detail holds
+Precision is the mass on right answers, recall the expected share of them seen in n samples. Both are averaged over problems, and so are
+the area under the PR curve and the curve itself. The model runs once per problem; every decoding re-normalises the same logits.
 
-    threshold           the min-p value that best separates right mass from wrong tokens
-    valid_below_noise   share of right mass on tokens less probable than the most probable wrong token of the context
+One record has no decoding: ``separation``, measured on the model's own law. Its value is the probability that a right next token has a
+larger ratio q / max q than a wrong one. Its detail holds
+
+    threshold           the min-p value that keeps most right mass while it drops most wrong tokens
+    valid_below_noise   share of right mass that does not exceed the most probable wrong token of its context
     histogram           ``edges`` of the ratio, and the shares of ``valid`` and ``invalid`` tokens between them
 
 Shapes: T decodings, S answers of a problem, L target positions, N prefixes of its answers, V vocabulary.
@@ -15,15 +18,17 @@ Shapes: T decodings, S answers of a problem, L target positions, N prefixes of i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widen.data.listed import Problem
+from widen.data.batch import Batch, pad
+from widen.data.tasks import IGNORED, Example, encode
 from widen.metrics import separation
 from widen.metrics.exact import VERSION, ExactPoint, exact_points
 from widen.models.convert import load_pretrained
@@ -33,42 +38,115 @@ from widen.theory import valid_continuations
 from widen.train.settings import Configuration
 
 from ..experiment import Experiment
-from ..folder import RunFolder
+from ..folder import RunFolder, StageProgress, silent
+from ..questions import Question, prompts_for, prompts_path
 from ..record import Record
+from ..sampling import weights_of
 from ..score_settings import ExactScore
 from ..value import content_hash
 from .score_files import Measured, records_for
 
+CONTEXT_LOGITS = 1 << 26
+"""The separation uses the contexts of the first problems, up to this many logits (512 MB)."""
+MAX_LENGTH = 4096
+"""Most tokens of a prompt with an answer."""
+
 
 def score_name(experiment: Experiment) -> str:
-    """The name of the score file, with a hash of everything that defines its numbers."""
-    return f"exact-{content_hash(experiment.score, experiment.decoding, VERSION, separation.VERSION)}"
+    """The name of the score file: a hash of everything that defines its numbers."""
+    asked = () if experiment.prompts is None else (prompts_path(experiment, "").stem, experiment.dtype)
+    return f"exact-{content_hash(experiment.score, experiment.decoding, VERSION, separation.VERSION, *asked)}"
 
 
-def score_exactly(folder: RunFolder, experiment: Experiment, *, device: str) -> list[Record]:
-    """Records at every decoding, and one of the separation."""
-    if not folder.is_trained:
-        raise FileNotFoundError(f"{folder.path} has no trained model yet: run `widen train` or `widen run` first")
+def score_exactly(
+    folder: RunFolder,
+    experiment: Experiment,
+    questions: Sequence[Question] = (),
+    *,
+    device: str,
+    progress: StageProgress = silent,
+) -> list[Record]:
+    """Records at every decoding, and one of the separation.
+
+    Args:
+      questions: of a real model, each with its list of right answers. A small model is scored on the problems of its task.
+    """
     assert isinstance(experiment.score, ExactScore)
-    assert isinstance(experiment.model, Configuration)
-    problems = experiment.model.data.problems()
-    model = load_pretrained(folder.checkpoint).to(device)
+    logits, problems = (
+        _small(folder, experiment, device)
+        if isinstance(experiment.model, Configuration)
+        else _real(folder, experiment, questions, device)
+    )
     decodings = [setting.decoding for setting in experiment.settings]
-    points, contexts = [], []
-    for problem in problems:
-        logits_SLV = next_logits(model, problem.answers.tokens_BL.numpy())
-        points.append(_points(logits_SLV, problem, decodings, experiment.score))
-        contexts.append(_contexts(logits_SLV, problem))
-    records = []
-    for decoding, of_problems in zip(decodings, zip(*points, strict=True), strict=True):
-        records += _records(experiment, decoding, _mean(of_problems), len(problems))
+    points, contexts, room = [], [], CONTEXT_LOGITS
+    for done, answers in enumerate(problems):
+        progress(f"score {experiment.name}, seed {experiment.model_seed}", done, len(problems))
+        logits_SLV = logits(answers)
+        points.append(_points(logits_SLV, answers, decodings, experiment.score))
+        if room > 0:
+            contexts.append(_contexts(logits_SLV, answers))
+            room -= contexts[-1][1].size
+    records = [
+        record
+        for decoding, of_problems in zip(decodings, zip(*points, strict=True), strict=True)
+        for record in _records(experiment, decoding, of_problems)
+    ]
     return [*records, *_separation(experiment, contexts)]
 
 
-def _points(logits_SLV: Tensor, problem: Problem, decodings: Sequence[Decoding], score: ExactScore) -> list[ExactPoint]:
-    answers, steps = problem.answers, [decoding.exact_steps for decoding in decodings]
+Logits = Callable[[Batch], Tensor]
+"""Next-token logits of every row of a batch, [S, L, V]."""
+
+
+def _small(folder: RunFolder, experiment: Experiment, device: str) -> tuple[Logits, list[Batch]]:
+    if not folder.is_trained:
+        raise FileNotFoundError(f"{folder.path} has no trained model yet: run `widen train` or `widen run` first")
+    assert isinstance(experiment.model, Configuration)
+    model = load_pretrained(folder.checkpoint).to(device)
+    problems = [problem.answers for problem in experiment.model.data.problems()]
+    return lambda answers: next_logits(model, answers.tokens_BL.numpy()), problems
+
+
+def _real(
+    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], device: str
+) -> tuple[Logits, list[Batch]]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = str(weights_of(experiment, folder))
+    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=experiment.dtype, trust_remote_code=False).to(device)
+    prompts = prompts_for(questions, tokenizer if experiment.chat else None)
+    problems = [_tokens(one, prompt.text, tokenizer) for one, prompt in zip(questions, prompts, strict=True)]
+
+    @torch.no_grad()
+    def logits(answers: Batch) -> Tensor:
+        # Padding is on the right, so a causal model does not see it.
+        return model(answers.inputs.to(device), use_cache=False).logits  # type: ignore[no-any-return]
+
+    return logits, problems
+
+
+def _tokens(question: Question, prompt: str, tokenizer: Any) -> Batch:
+    """One row per right answer: the prompt, then the answer and the end of the text, which are the targets."""
+    texts = question.example.facts.get("answers")
+    if not texts:
+        raise ValueError(
+            f"prompt {question.example.prompt[:60]!r} has no list of right answers; exact scores need the task 'answers'"
+        )
+    encoded = [encode(Example(prompt, text, {}), tokenizer, max_length=MAX_LENGTH) for text in texts]
+    if any(one.prompt_cut or one.completion_cut for one in encoded):
+        raise ValueError(f"prompt {prompt[:60]!r} and an answer are longer than {MAX_LENGTH} tokens")
+    starts = [one.labels.count(IGNORED) for one in encoded]
+    return pad([one.input_ids for one in encoded], prompt_lengths=starts, pad_id=tokenizer.eos_token_id)
+
+
+def _points(logits_SLV: Tensor, answers: Batch, decodings: Sequence[Decoding], score: ExactScore) -> list[ExactPoint]:
+    """One point per decoding."""
     log_q_TS = log_likelihood_from_logits(
-        logits_SLV, answers.tokens_BL.numpy(), steps, mask=answers.target_mask.numpy()
+        logits_SLV,
+        answers.tokens_BL.numpy(),
+        [decoding.exact_steps for decoding in decodings],
+        mask=answers.target_mask.numpy(),
     )
     return exact_points(
         np.full(log_q_TS.shape[1], -np.log(log_q_TS.shape[1])),
@@ -79,13 +157,13 @@ def _points(logits_SLV: Tensor, problem: Problem, decodings: Sequence[Decoding],
     )
 
 
-def _contexts(logits_SLV: Tensor, problem: Problem) -> tuple[NDArray[np.float64], ...]:
+def _contexts(logits_SLV: Tensor, answers: Batch) -> tuple[NDArray[np.float64], ...]:
     """Every prefix of the right answers: P(next token) [N, V], the model's logits [N, V], the probability of the prefix [N]."""
-    mask_SL = problem.answers.target_mask.numpy()
+    mask_SL = answers.target_mask.numpy()
     first = int(mask_SL.any(axis=0).argmax())  # all answers follow the same prompt
-    x_SL = np.where(mask_SL, problem.answers.tokens_BL.numpy()[:, 1:], -1)[:, first:]
+    x_SL = np.where(mask_SL, answers.tokens_BL.numpy()[:, 1:], -1)[:, first:]
     found = valid_continuations(x_SL)
-    logits_NV = logits_SLV.cpu().numpy()[found.sequence, found.position + first]
+    logits_NV = logits_SLV[found.sequence, found.position + first].double().cpu().numpy()
     return found.dense(logits_NV.shape[1]), logits_NV, found.mass
 
 
@@ -117,13 +195,21 @@ def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
     return ExactPoint(**{**rows[0], **means})
 
 
-def _records(experiment: Experiment, decoding: Decoding, point: ExactPoint, problems: int) -> list[Record]:
+def _records(experiment: Experiment, decoding: Decoding, points: Sequence[ExactPoint]) -> list[Record]:
+    """Records of one decoding; with several problems, precision and recall of each are kept for paired comparisons."""
+    point, problems = _mean(points), len(points)
     values = {
         "precision": Measured(point.precision, n=problems),
         "recall": Measured(point.recall, n=point.num_samples),
         "auc": Measured(point.auc, n=problems),
         **{f"recall@lam={lam:g}": Measured(r, n=problems) for lam, r in zip(point.lams, point.recall_at, strict=True)},
     }
-    curve = {"curve_precision": list(point.curve_precision), "curve_recall": list(point.curve_recall)}
-    detail: dict[str, dict[str, Any]] = {"recall": {"ceiling": point.recall_ceiling}, "auc": curve}
+    detail: dict[str, dict[str, Any]] = {
+        "precision": {},
+        "recall": {"ceiling": point.recall_ceiling},
+        "auc": {"curve_precision": list(point.curve_precision), "curve_recall": list(point.curve_recall)},
+    }
+    if problems > 1:
+        for name in ("precision", "recall"):
+            detail[name]["by_problem"] = [round(getattr(one, name), 6) for one in points]
     return records_for(experiment, decoding, values, detail=detail)
