@@ -1,11 +1,12 @@
 """`widen train` for real models: flags and config files become one value; what is wrong is a sentence. Nothing is trained here."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from widen.cli.__main__ import main
-from widen.run.finetune.config import FineTune, Lora, Source, load_finetune, with_changes
+from widen.run.finetune.config import FineTune, Lora, Source, load_finetune
 from widen.run.value import from_json
 
 
@@ -100,7 +101,7 @@ def test_a_config_file_and_the_config_of_a_run_folder_give_the_same_model(capsys
     )
     configs = [printed(capsys, str(tmp_path / name)) for name in ("plain.json", "run.json")]
     assert configs[0] == configs[1] == load_finetune(tmp_path / "plain.json")
-    assert printed(capsys, str(tmp_path / "plain.json"), "--seed", "3") == with_changes(configs[0], {"seed": "3"})
+    assert printed(capsys, str(tmp_path / "plain.json"), "--seed", "3") == replace(configs[0], seed=3)
 
 
 def test_a_config_may_be_yaml_and_lora_targets_a_list(capsys, tmp_path):

@@ -19,12 +19,13 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from widen.disk.lock import hold
+
+from .show import bars, table_of
 
 if TYPE_CHECKING:
     from widen.sample import Engine, Progress, Prompt, Settings
@@ -59,24 +60,29 @@ def main(options: argparse.Namespace) -> int:
     from widen.sample import collect
 
     settings, prompts, console = make_settings(options), _prompts(options), Console()
+    last: list[Progress] = []
 
     def notice(text: str) -> None:
         console.print(f"[yellow]{text}[/]")
+
+    def progress(now: Progress) -> None:
+        last[:] = [now]
+        shown(folder.parent.name, now.done, now.total)
 
     for model in _expanded(options.models):
         engine, folder, unprompted = open_model(model, options, notice=notice)
         if prompts is None and unprompted is None:
             raise ValueError(f"{model} needs --prompts FILE: what it is to continue")
-        last: list[Progress] = []
         asked = prompts or unprompted or []
+        last.clear()
         try:
-            with hold(folder.parent), _bar(model, last, console) as progress:
+            with hold(folder.parent), bars() as shown:
                 files = collect(
                     engine, asked, settings, num=options.num, folder=folder, progress=progress, notice=notice
                 )
         except (OSError, ValueError, KeyboardInterrupt):
             if last:
-                done = f"{last[-1].done} of {last[-1].total} samples are in {folder}"
+                done = f"{last[0].done} of {last[0].total} samples are in {folder}"
                 print(f"{done}; the same command continues from there", file=sys.stderr)
             raise
         console.print(_table(f"{model} -> {folder}", files))
@@ -191,34 +197,9 @@ def _open_local(model: str, options: argparse.Namespace) -> Engine:
         ) from None
 
 
-@contextmanager
-def _bar(model: str, last: list[Progress], console: object) -> Iterator[Callable[[Progress], None]]:
-    """A bar with samples, rate and time left; samples from before do not count towards the rate."""
-    import time
-
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
-    with Bar(*columns, TimeRemainingColumn(), console=console) as shown:  # type: ignore[arg-type]
-        task = shown.add_task(model, total=None, rate="")
-        start = time.monotonic()
-
-        def update(now: Progress) -> None:
-            last.append(now)
-            del last[:-1]
-            passed = max(1e-9, time.monotonic() - start)
-            rate = f"{now.drawn / passed:,.0f} samples/s, {now.tokens / passed:,.0f} tokens/s" if now.drawn else ""
-            shown.update(task, completed=now.done, total=now.total, rate=rate)
-
-        yield update
-
-
 def _table(title: str, files: list[Path]) -> object:
     """What is in the files now."""
     from widen.sample import read_samples
-
-    from .show import table_of
 
     rows = []
     for path in files:

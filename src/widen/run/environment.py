@@ -8,19 +8,8 @@ import shutil
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-PACKAGES = [
-    "widen",
-    "torch",
-    "numpy",
-    "scipy",
-    "safetensors",
-    "triton",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "plotly",
-]
+PACKAGES: tuple[str, ...] = ("widen", "torch", "numpy", "scipy", "safetensors", "triton")
+PACKAGES += ("transformers", "trl", "peft", "accelerate", "plotly")
 
 
 def environment() -> dict[str, Any]:

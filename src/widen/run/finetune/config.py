@@ -13,7 +13,7 @@ from typing import Any
 
 from widen.losses import Weight, spec
 
-from ..value import content_hash, file_name, from_json, read_config, set_key, to_json
+from ..value import content_hash, file_name, from_json, read_config, to_json
 
 PRECISIONS = {
     "bf16": "bfloat16 autocast, float32 weights and optimizer",
@@ -244,19 +244,6 @@ def is_finetune(data: Any) -> bool:
     """
     inner = unwrapped(data)
     return isinstance(inner, dict) and isinstance(inner.get("model"), str)
-
-
-def with_changes(config: FineTune, changes: Mapping[str, str]) -> FineTune:
-    """The config with dotted keys changed. Values are JSON or plain words.
-
-    >>> config = FineTune(model="m", train=Source(path="train.jsonl"))
-    >>> with_changes(config, {"lora.rank": "8", "lr": "1e-4"}).lora
-    Lora(rank=8, alpha=32.0, dropout=0.0, targets='all-linear')
-    """
-    data = to_json(config)
-    for dotted, text in changes.items():
-        set_key(data, dotted, text)
-    return from_json(FineTune, data)
 
 
 def _as_floats(value: Any, *names: str) -> None:
