@@ -108,7 +108,7 @@ def test_problems_without_samples_are_said_and_names_of_ones_own_are_found_by_th
     [
         (["--task", "mbpp", "others.jsonl", "runs/lm"], "is of none of the 1 problems"),
         (["--task", "alpaca", "stories.jsonl", "runs/lm"], "none of the 1 problems"),
-        (["--task", "mbpp", "problems.jsonl"], "give DATA"),
+        (["--task", "mbpp", "problems.jsonl"], "DATA and samples"),
         (["--task", "nope", "problems.jsonl", "runs/lm"], "no task is called 'nope'"),
         (["--task", "mbpp", "problems.jsonl", "runs/lm", "--ks", "0"], "--ks 0: from 1 to 4"),
         (["--task", "mbpp", "problems.jsonl", "runs/lm", "--wall-seconds", "0"], "above 0"),

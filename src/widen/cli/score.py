@@ -49,6 +49,16 @@ def main(options: argparse.Namespace) -> int:
     if missing := [str(path) for path in options.paths if not path.exists()]:
         raise FileNotFoundError(f"not there: {', '.join(missing)}")
     console, exact = Console(), options.task is None and all(path.is_dir() for path in options.paths)
+    for flag in ("ks", "fenced", "wall_seconds"):
+        if options.task is None and getattr(options, flag):
+            raise ValueError(f"--{flag.replace('_', '-')} is for programs: name their task with --task")
+    if not exact and (len(options.paths) < 2 or options.paths[0].is_dir()):
+        first = (
+            "two text files: REFERENCE and GENERATED (or runs with samples)"
+            if options.task is None
+            else "DATA and samples"
+        )
+        raise ValueError(f"give runs only, or {first}; got {', '.join(map(str, options.paths))}")
     if exact:
         options.paths = runs_in(options.paths, console)
     else:
@@ -57,19 +67,9 @@ def main(options: argparse.Namespace) -> int:
         for path in options.paths:
             if options.json is None and path.is_dir():  # with --json, scores do not go into the run
                 held.enter_context(hold(path))
-        if options.task is not None:
-            return score_samples.programs(options, console)
-        for flag in ("ks", "fenced", "wall_seconds"):
-            if getattr(options, flag):
-                raise ValueError(f"--{flag.replace('_', '-')} is for programs: name their task with --task")
         if exact:
             return _runs(options, console)
-        if len(options.paths) < 2 or options.paths[0].is_dir():
-            files = ", ".join(str(path) for path in options.paths if not path.is_dir())
-            raise ValueError(
-                f"give runs only, or two text files: REFERENCE and GENERATED (or runs with samples); not folders: {files}"
-            )
-        return score_samples.texts(options, console)
+        return (score_samples.texts if options.task is None else score_samples.programs)(options, console)
 
 
 def _runs(options: argparse.Namespace, console: Console) -> int:

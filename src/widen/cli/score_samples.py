@@ -41,9 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def files_or_runs(paths: list[Path], console: Console) -> list[Path]:
-    """Files as they are; folders as the runs in them."""
-    folders = [path for path in paths if path.is_dir()]
-    return [path for path in paths if not path.is_dir()] + (runs_in(folders, console) if folders else [])
+    """Files as they are; folders as the runs in them that have samples."""
+    files, folders = [path for path in paths if not path.is_dir()], [path for path in paths if path.is_dir()]
+    runs = runs_in(folders, console) if folders else []
+    drawn = [path for path in runs if any((path / "samples").glob("*.jsonl"))]
+    if drawn and len(drawn) < len(runs):
+        names = ", ".join(str(path) for path in runs if path not in drawn)
+        console.print(f"left out, no samples yet: {names}", soft_wrap=True, highlight=False)
+    return files + (drawn or runs)
 
 
 def _output(options: argparse.Namespace, file: Path) -> Path:
@@ -161,8 +166,6 @@ def programs(options: argparse.Namespace, console: Console) -> int:
     from widen.run.sample_files import files_of, judge_samples, keep_programs, run_of
     from widen.run.scoring.programs import Judges
 
-    if len(options.paths) < 2:
-        raise ValueError("give DATA, the file of the problems, and then samples files or runs with samples")
     files = [file for path in options.paths[1:] for file in files_of(path)]
     if options.json is not None and len(files) > 1:
         raise ValueError(f"--json names one file, and {len(files)} samples files are scored: leave it out")
