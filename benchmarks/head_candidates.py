@@ -18,7 +18,7 @@ from widen.head import linear_logprob, weighted_linear_nll
 from widen.head.gradients import add_product_
 from widen.head.head_config import HeadCall, config_for
 from widen.head.logit_buffer import LogitBuffer
-from widen.head.row_ops import RowStats
+from widen.head.row_ops import RowOps, RowStats
 
 Run = Callable[[], Any]
 
@@ -70,11 +70,11 @@ class Head:
         With ``softmax`` also the row kernel between them. A whole call adds the weights, the scaled rows and the waits.
         """
         h, w = self.hidden.detach(), self.head.detach()
-        config = config_for(HeadCall(h, w, self.target, None, None, "auto", -100, None, None))
+        config = config_for(HeadCall(h, w, self.target, None, "auto", -100, None, None, RowOps()))
         assert config is not None
 
         def run() -> tuple[torch.Tensor, ...]:
-            dx, dw, stats = torch.empty_like(h), torch.empty_like(w), RowStats.empty(len(h), w)
+            dx, dw, stats = torch.empty_like(h), torch.empty_like(w), RowStats.empty(len(h), w, plain=True)
             buffer = LogitBuffer(h, w, None, config, config.new_buffer(len(h), w))
             buffer.start(len(h), None)
             for z, hidden, at, _ in buffer.chunks():

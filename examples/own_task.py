@@ -7,7 +7,7 @@ import torch
 
 from widen.data.batch import Batch
 from widen.data.listed import Problem
-from widen.metrics.exact import exact_points
+from widen.metrics.exact_points import exact_points
 from widen.models import LlamaShape, log_likelihood
 from widen.train import AdamW, Configuration, Train, train_one
 

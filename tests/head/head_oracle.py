@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import torch
 
 from widen.head import linear_logprob, weighted_linear_nll
-from widen.head.head_config import HeadCall, config_for, row_ops
+from widen.head.head_config import HeadCall, config_for
 from widen.head.logit_buffer import logits_
-from widen.head.row_ops import RowStats
+from widen.head.row_ops import PLAIN, RowStats, eager_value
 
 # (rows, vocabulary, hidden): one row; sizes that nothing divides; the vocabularies of OLMo, Llama 3 and Qwen with few rows and a small D,
 # since a large vocabulary can break indexing and the softmax, not the products. At least 20 rows: with under four rows per product the
@@ -46,7 +46,9 @@ class Bent:
 
     token_local = True
     needs = frozenset({"logq"})
-    residual = SimpleNamespace(tau=0.7, smooth=0.2, entropy=0.3)
+
+    def __init__(self, tau=0.7, smooth=0.2, entropy=0.3):
+        self.residual = SimpleNamespace(tau=tau, smooth=smooth, entropy=entropy)
 
     def weigh(self, rows):
         return (-0.4 * rows.logq).exp()
@@ -138,41 +140,57 @@ def assert_as_good_as_eager(got, eager, exact, dtype, slack=None):
     assert not worse, f"error against float64 (mine, eager's) beyond 1.1 x + {slack}: {worse}"
 
 
-def chunked(shape, dtype, impl, softcap=None):
+def chunked(shape, dtype, impl, softcap=None, residual=PLAIN):
     """A workspace that cuts these rows into two chunks, unevenly."""
     rows, vocabulary, _ = shape
-    return max(1, rows * 2 // 3) * row_ops(impl, softcap).bytes_per_row(vocabulary, dtype)
+    return max(1, rows * 2 // 3) * ops_of(impl, softcap, residual).bytes_per_row(vocabulary, dtype)
 
 
-def check_softmax(vocabulary, dtype, device="cpu", rows=37):
+def check_softmax(vocabulary, dtype, device="cpu", rows=37, residual=PLAIN):
     """The Triton softmax against float64 on the same logits, so that the rounding of the product does not matter."""
     problem = Problem.make((rows, vocabulary, 16), dtype, device, ignored=0.0)
     head, target = problem.head.detach(), problem.target
-    config = config_of("triton", head)
+    config = config_of("triton", head, residual=residual)
     check_rows(logits_(config.new_buffer(rows, head), problem.hidden.detach(), head, None), target, config.ops)
 
 
-def config_of(impl, head_VD, *, softcap=None, workspace=None, accumulate=None):
+def ops_of(impl, softcap=None, residual=PLAIN):
+    """The row operations of an implementation."""
+    if impl == "triton":
+        from widen.head.row_ops_triton import TritonRowOps as Ops
+    else:
+        from widen.head.row_ops import RowOps as Ops
+    return Ops(softcap=softcap, **dict(zip(("tau", "smooth", "entropy"), residual, strict=True)))
+
+
+def config_of(impl, head_VD, *, softcap=None, workspace=None, accumulate=None, residual=PLAIN):
     """How a call with this head runs."""
     hidden_ND, target_N = head_VD[:1], torch.zeros(1, dtype=torch.long, device=head_VD.device)
-    return config_for(HeadCall(hidden_ND, head_VD, target_N, None, softcap, impl, -100, workspace, accumulate))
+    return config_for(
+        HeadCall(
+            hidden_ND, head_VD, target_N, None, impl, -100, workspace, accumulate, ops_of("chunked", softcap, residual)
+        )
+    )
 
 
 def check_rows(z_CV, target, ops):
     """Row statistics and residuals of these logits agree with float64."""
     rows, vocabulary = z_CV.shape
     logp_CV = z_CV.double().log_softmax(1)
-    stats = RowStats.empty(rows, z_CV)
-    lse_C = z_CV.double().logsumexp(1)
+    stats = RowStats.empty(rows, z_CV, plain=ops.plain)
+    value_C = eager_value(logp_CV, target, ops.tau, ops.smooth, ops.entropy)
     ops.fill_stats(z_CV, target, stats, residual=True)
     logq_C = logp_CV.gather(1, target[:, None])[:, 0]
     entropy_C = torch.special.entr(logp_CV.exp()).sum(1)
     close = {"rtol": 1e-5, "atol": 5e-5, "check_dtype": False}
-    torch.testing.assert_close(stats.lse_C, lse_C, **close)
     torch.testing.assert_close(stats.logq_C, logq_C, **close)
     torch.testing.assert_close(stats.entropy_C, entropy_C, **close)
+    torch.testing.assert_close(stats.value_C, value_C, **close)
     assert torch.equal(stats.top1_C.bool(), logq_C == logp_CV.amax(1))
-    residual_CV = logp_CV.exp() - torch.nn.functional.one_hot(target, vocabulary)
+    residual_CV = (logp_CV / ops.tau).softmax(1) - (1 - ops.smooth) * torch.nn.functional.one_hot(target, vocabulary)
+    if not ops.plain:
+        bonus_CV = logp_CV.exp() * (logp_CV.clamp(min=-1e4) + entropy_C[:, None])
+        residual_CV = residual_CV - ops.smooth / vocabulary + ops.entropy * bonus_CV
     # bfloat16 has 2^-7 relative steps, and the interpreter truncates where a device rounds.
     rtol = 2**-7 if z_CV.dtype == torch.bfloat16 else 2e-5
     torch.testing.assert_close(
@@ -182,7 +200,7 @@ def check_rows(z_CV, target, ops):
     assert not whole_CP[:, vocabulary:].any()  # the padding of a row stays 0
 
 
-def check_climb(dtype, device="cpu"):
+def check_climb(dtype, device="cpu", residual=PLAIN, all_targets=True):
     """Rows of several blocks (4,096 logits in bfloat16, 2,048 in float32), some of which lie far above earlier ones."""
     steps_CB = [
         [0, 0, 0, 0], [0, 19, 0, 0], [0, 21, 0, 0], [0, 41, 82, 123], [0, 19, 22, 0], [0, 19, 59, 60], [5, 100, 0, 104],
@@ -195,10 +213,25 @@ def check_climb(dtype, device="cpu"):
     z_CV = 2 * torch.randn(rows, 4 * size - 7, generator=g)
     z_CV += torch.tensor(steps_CB).repeat_interleave(size, 1)[:, :-7]
     target = torch.randint(0, z_CV.shape[1], (rows,), generator=g)
-    for at in (target, z_CV.argmax(1), torch.zeros_like(target), torch.full_like(target, z_CV.shape[1] - 1)):
+    kinds = target, z_CV.argmax(1), torch.zeros_like(target), torch.full_like(target, z_CV.shape[1] - 1)
+    if not all_targets:  # one kind per row
+        kinds = (torch.stack([kinds[row % 4][row] for row in range(rows)]),)
+    for at in kinds:
         like_VD = torch.empty(z_CV.shape[1], 1, dtype=dtype, device=device)
-        config = config_of("triton", like_VD)
+        config = config_of("triton", like_VD, residual=residual)
         check_rows(config.new_buffer(rows, like_VD).copy_(z_CV), at.to(device), config.ops)
+
+
+def check_residual(shape, dtype, impl, residual, *, device="cpu", softcap=None):
+    """`weighted_linear_nll` with another residual, in several chunks, against eager and float64."""
+    problem, weight = Problem.make(shape, dtype, device), Bent(*residual)
+    mine = {"impl": impl, "softcap": softcap, "workspace": chunked(shape, dtype, impl, softcap, residual)}
+    assert_as_good_as_eager(
+        through_weighted(problem, weight, **mine),
+        through_weighted(problem, weight, impl="eager", softcap=softcap),
+        through_weighted(problem.to(torch.float64), weight, impl="eager", softcap=softcap),
+        dtype,
+    )
 
 
 def check(shape, dtype, impl, *, device="cpu", softcap=None, climb=0.0, **kw):

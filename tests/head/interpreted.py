@@ -16,6 +16,7 @@ from head_oracle import (
     assert_as_good_as_eager,
     check,
     check_climb,
+    check_residual,
     check_softmax,
     config_of,
     through_weighted,
@@ -30,51 +31,62 @@ from widen.head import (
     softmax_triton,
     target_sums,
 )
-from widen.head.row_ops_torch import TorchRowOps
+from widen.head.row_ops import PLAIN, RowOps
 from widen.head.row_ops_triton import TritonRowOps
 from widen.train.figures import Figures
 
 torch.set_num_threads(1)
-TORCH, TRITON = TorchRowOps(), TritonRowOps()
+TORCH, TRITON = RowOps(), TritonRowOps()
 
 
-@pytest.mark.parametrize("dtype", DTYPES, **IDS)
-@pytest.mark.parametrize("shape", [(1, 7, 16), (17, 507, 23)], **IDS)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    # A few sizes; several blocks, of a vocabulary that is no multiple of 16. The largest are tested below, on the softmax alone.
+    [((1, 7, 16), torch.float32), *(((7, 507, 23), dtype) for dtype in DTYPES), ((3, 20001, 8), torch.float16)],
+    **IDS,
+)
 def test_error_is_no_worse_than_eager(shape, dtype):
     check(shape, dtype, "triton")
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"),
-    # A real vocabulary, and one of several blocks that is no multiple of 16; the largest are tested below, on the softmax alone.
-    [((8, 50304, 8), torch.float16), ((8, 9001, 8), torch.bfloat16)],
+    ("residual", "dtype", "softcap"),
+    [
+        ((0.7, 0.0, 0.0), torch.bfloat16, None),
+        ((1.3, 0.2, 0.3), torch.float32, 3.0),
+        ((1.0, 0.2, 0.3), torch.float16, None),
+    ],
     **IDS,
 )
-def test_error_is_no_worse_than_eager_over_many_blocks(shape, dtype):
-    check(shape, dtype, "triton")
+def test_error_of_another_residual_is_no_worse_than_eager(residual, dtype, softcap):
+    check_residual((6, 507, 23), dtype, "triton", residual, softcap=softcap)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
-@pytest.mark.parametrize("vocabulary", [1, 127, 2049])
-def test_the_softmax_agrees_with_float64_on_the_same_logits(vocabulary, dtype):
-    check_softmax(vocabulary, dtype, rows=9)
+@pytest.mark.parametrize(
+    ("vocabulary", "residual"),
+    [(1, PLAIN), (127, PLAIN), (2049, PLAIN), (127, (1.6, 0.0, 0.0)), (9001, (0.7, 0.2, 0.3))],
+)
+def test_the_softmax_agrees_with_float64_on_the_same_logits(vocabulary, residual, dtype):
+    check_softmax(vocabulary, dtype, rows=4, residual=residual)
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(128256, torch.bfloat16), (151936, torch.float32)], **IDS)
 def test_the_softmax_agrees_with_float64_at_the_largest_vocabularies(vocabulary, dtype):
-    check_softmax(vocabulary, dtype, rows=3)
+    check_softmax(vocabulary, dtype, rows=2)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # numpy's, at logits near the end of float32
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
-def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype):
-    check_climb(dtype)
+@pytest.mark.parametrize(("dtype", "tau"), [(torch.float32, 0.05), (torch.bfloat16, 1.0)], **IDS)
+def test_a_row_that_climbs_far_above_its_first_block_keeps_every_digit(dtype, tau):
+    check_climb(dtype, residual=(tau, 0.0, 0.0), all_targets=False)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
-@pytest.mark.parametrize("climb", [18.0, 60.0])  # within `ROOM` of the first block; repaired by a second pass
+@pytest.mark.parametrize(  # within `ROOM` of the first block; repaired by a second pass
+    ("climb", "dtype"), [(18.0, torch.bfloat16), (60.0, torch.float32)], **IDS
+)
 def test_error_is_no_worse_than_eager_where_rows_climb(climb, dtype):
-    check((9, 9001, 8), dtype, "triton", climb=climb)
+    check((3, 9001, 8), dtype, "triton", climb=climb)
 
 
 def test_a_second_read_is_for_float16_a_soft_cap_and_those_who_ask_for_digits():
@@ -86,8 +98,7 @@ def test_a_second_read_is_for_float16_a_soft_cap_and_those_who_ask_for_digits():
     assert not any(others)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
-@pytest.mark.parametrize("climb", [19.0, 35.0])
+@pytest.mark.parametrize(("climb", "dtype"), [(19.0, torch.float32), (35.0, torch.bfloat16)], **IDS)
 def test_weights_of_any_size_survive_the_sum_that_is_multiplied_into_them(climb, dtype):
     class Tiny:
         token_local = True
@@ -98,7 +109,7 @@ def test_weights_of_any_size_survive_the_sum_that_is_multiplied_into_them(climb,
         def weigh(self, rows):
             return torch.full_like(rows.logq, self.size)
 
-    problem = Problem.make((9, 9001, 8), dtype)
+    problem = Problem.make((3, 9001, 8), dtype)
     with torch.no_grad():
         problem.bias[4500:] += climb
     one, *others = (through_weighted(problem, Tiny(size), impl="triton") for size in (1.0, 1e-24, 1e20))
@@ -136,14 +147,19 @@ def test_sums_over_the_targets_are_those_of_torch(rows):
     each_kT[0].neg_()[::3] = -math.inf
     each_kT[1][::3] = 0.0  # a weight of 0 times -inf is 0
     each_kT[1][1::3] *= 1e20
+    value_T = 2 * each_kT[0]
     torch.testing.assert_close(
-        TRITON.sum_targets(each_kT), target_sums(*each_kT, tokens=rows), rtol=1e-12, atol=0, equal_nan=True
+        TRITON.sum_targets(each_kT, value_T),
+        target_sums(*each_kT, tokens=rows, value_N=value_T),
+        rtol=1e-12,
+        atol=0,
+        equal_nan=True,
     )
 
 
 def test_sums_over_no_target_are_zero():
     assert (
-        TRITON.sum_targets(torch.empty(4, 0)).tolist()
+        TRITON.sum_targets(torch.empty(4, 0), torch.empty(0)).tolist()
         == target_sums(*torch.empty(4, 0), tokens=0).tolist()
         == [0.0] * 9
     )
@@ -152,28 +168,31 @@ def test_sums_over_no_target_are_zero():
 def test_a_nan_among_the_targets_is_seen_in_their_sums():
     each_kT = torch.rand(4, 100)
     each_kT[0, 50] = math.nan
-    found = Figures(*TRITON.sum_targets(each_kT).tolist())
+    found = Figures(*TRITON.sum_targets(each_kT, each_kT[0]).tolist())
     assert math.isnan(found.weighted)
     assert math.isnan(found.logq)
 
 
 def test_error_is_no_worse_than_eager_under_a_soft_cap():
-    check((17, 507, 23), torch.float32, "triton", softcap=3.0)
+    check((5, 507, 23), torch.float32, "triton", softcap=3.0)
 
 
 def test_entropy_top1_and_logq_are_those_of_eager():
-    problem = Problem.make((40, 131, 12), torch.float32)
-    problem.target[10:20] = (problem.hidden @ problem.head.T + problem.bias)[10:20].argmax(-1)
+    problem = Problem.make((12, 131, 12), torch.float32)
+    problem.target[4:8] = (problem.hidden @ problem.head.T + problem.bias)[4:8].argmax(-1)
     got, eager = (problem.weighted(Power(), impl=impl) for impl in ("triton", "eager"))
     for name in ("loss", "logq_N", "w_N", "entropy_N"):
         torch.testing.assert_close(getattr(got, name), getattr(eager, name))
     assert torch.equal(got.is_top1_N, eager.is_top1_N)
-    assert 10 <= got.is_top1_N.sum() < 30
+    assert 4 <= got.is_top1_N.sum() < 8
+    rows = problem.logprob(impl="triton", needs={"logq", "entropy", "top1"}, workspace=5 * 144 * 4)
+    torch.testing.assert_close((rows.logq, rows.entropy), (eager.logq_N, eager.entropy_N))
+    assert torch.equal(rows.top1.bool(), eager.is_top1_N)
 
 
 @pytest.mark.parametrize("scale", [1.0, -3.5])
 def test_the_upstream_gradient_is_read_on_the_device(scale):
-    problem = Problem.make((33, 57, 12), torch.float32)
+    problem = Problem.make((9, 57, 12), torch.float32)
     got, eager, exact = (
         through_weighted(p, weight, scale=scale, impl=impl)
         for weight in (Gate(),)
@@ -231,11 +250,11 @@ def early(monkeypatch):
 
 @pytest.mark.usefixtures("early")
 def test_error_is_no_worse_than_eager_with_an_early_launch():
-    check((17, 507, 23), torch.bfloat16, "triton")
+    check((5, 507, 23), torch.bfloat16, "triton")
 
 
 @pytest.mark.usefixtures("early")
-@pytest.mark.parametrize("counted", [0, 1, 7, 30])
+@pytest.mark.parametrize("counted", [0, 1, 7])
 def test_an_early_launch_changes_nothing_however_few_rows_have_targets(counted, monkeypatch):
     problem = Problem.make((32, 57, 12), torch.float32, ignored=0.0)
     problem.target[torch.randperm(32, generator=torch.Generator().manual_seed(0))[counted:]] = -100
@@ -262,7 +281,7 @@ def test_early_rows_are_launched_before_the_host_waits_and_the_first_chunk_befor
     assert done == [4, "waited", 12, "16 filled", 16, "16 filled"]
     done.clear()
     problem.logprob(impl="triton", workspace=20 * 64 * 4)
-    assert done == ["waited", 16, 16]
+    assert done == ["waited", 16, "16 filled", 16, "16 filled"]
 
 
 @pytest.mark.parametrize("size", [1, 100, 4096, 9001])
@@ -294,7 +313,7 @@ def test_rows_are_moved_whole_and_others_are_left_alone(vocabulary):
 @pytest.mark.usefixtures("early")
 @pytest.mark.parametrize(("weight", "parts"), [(Power(), 4), (Gate(), 5)], ids=["kept", "broken"])
 def test_never_zero_saves_a_wait_per_chunk_and_changes_no_number(weight, parts, monkeypatch):
-    problem = Problem.make((64, 57, 12), torch.float32, ignored=0.1)
+    problem = Problem.make((16, 57, 12), torch.float32, ignored=0.0)
     asked, results = [], []
 
     class Noted(HostCopy):
@@ -305,7 +324,7 @@ def test_never_zero_saves_a_wait_per_chunk_and_changes_no_number(weight, parts, 
     monkeypatch.setattr(logit_buffer, "HostCopy", Noted)
     for promise in (False, True):
         monkeypatch.setattr(type(weight), "never_zero", promise, raising=False)
-        out = problem.weighted(weight, impl="triton", workspace=20 * 64 * 4)
+        out = problem.weighted(weight, impl="triton", workspace=5 * 64 * 4)
         results.append((*out[:4], *torch.autograd.grad(out.loss, list(problem.leaves.values()))))
         assert len(asked) == (0 if promise else parts)
         asked.clear()
@@ -328,7 +347,7 @@ def test_the_target_rows_are_found_in_one_launch(size, dtype):
 
 
 def test_targets_need_not_be_contiguous():
-    problem = Problem.make((12, 40, 6), torch.float32, ignored=0.0)
+    problem = Problem.make((3, 40, 6), torch.float32, ignored=0.0)
     expected = problem.logprob(impl="triton"), problem.weighted(Power(), impl="triton").loss
     problem.target = torch.stack((problem.target, torch.zeros_like(problem.target)), 1)[:, 0]
     assert not problem.target.is_contiguous()

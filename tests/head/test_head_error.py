@@ -13,8 +13,8 @@ from head_oracle import (
     One,
     Power,
     Problem,
-    assert_as_good_as_eager,
     check,
+    check_residual,
     distance,
     through_logprob,
     through_weighted,
@@ -26,9 +26,10 @@ from widen import losses
 from widen.head import linear_logprob, weighted_linear_nll
 from widen.train.figures import Figures
 
+SMALL, LARGE = SHAPES[:2], zip(SHAPES[2:], DTYPES, strict=True)  # the GPU takes every pair
 
-@pytest.mark.parametrize("dtype", DTYPES, **IDS)
-@pytest.mark.parametrize("shape", SHAPES, **IDS)
+
+@pytest.mark.parametrize(("shape", "dtype"), [*((shape, dtype) for shape in SMALL for dtype in DTYPES), *LARGE], **IDS)
 def test_error_is_no_worse_than_eager(shape, dtype):
     check(shape, dtype, "chunked")
 
@@ -41,11 +42,7 @@ def test_error_is_no_worse_than_eager_under_a_soft_cap(dtype):
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
 @pytest.mark.parametrize("softcap", [None, 3.0])
 def test_error_of_another_residual_is_no_worse_than_eager(softcap, dtype):
-    problem = Problem.make((129, 507, 123), dtype)
-    mine = through_weighted(problem, Bent(), impl="chunked", softcap=softcap, workspace=50 * 507 * 30)
-    eager = through_weighted(problem, Bent(), impl="eager", softcap=softcap)
-    exact = through_weighted(problem.to(torch.float64), Bent(), impl="eager", softcap=softcap)
-    assert_as_good_as_eager(mine, eager, exact, dtype)
+    check_residual((129, 507, 123), dtype, "chunked", (0.7, 0.2, 0.3), softcap=softcap)
 
 
 @pytest.mark.parametrize("impl", ["eager", "chunked"])
@@ -88,7 +85,7 @@ def test_summing_in_float32_over_many_chunks_rounds_the_gradient_once(dtype):
         assert distance(narrow["head"], exact["head"]) > 1.5 * distance(wide["head"], exact["head"])
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(
     n=st.integers(0, 40), v=st.integers(1, 23), d=st.integers(1, 9), rows=st.integers(1, 50), seed=st.integers(0, 99),
     softcap=st.sampled_from([None, 0.7, 30.0]), bias=st.booleans(), ignored=st.sampled_from([0.0, 0.3, 0.9]),

@@ -14,6 +14,7 @@ from head_oracle import (
     assert_as_good_as_eager,
     check,
     check_climb,
+    check_residual,
     check_softmax,
     chunked,
     distance,
@@ -21,9 +22,9 @@ from head_oracle import (
 )
 
 from widen.head import HostCopy, head_config, linear_logprob, logit_buffer, target_sums, weighted_linear_nll
-from widen.head.row_ops_torch import TorchRowOps
+from widen.head.row_ops import RowOps
 
-TORCH = TorchRowOps()
+TORCH = RowOps()
 TRITON = pytest.importorskip("widen.head.row_ops_triton", exc_type=ImportError).TritonRowOps()
 pytestmark = pytest.mark.gpu
 IMPLS = ["chunked", "triton"]
@@ -51,6 +52,57 @@ def test_error_is_no_worse_than_eager(shape, dtype, impl):
 @pytest.mark.parametrize("dtype", DTYPES, **IDS)
 def test_error_is_no_worse_than_eager_under_a_soft_cap(dtype, impl):
     check((700, 5003, 96), dtype, impl, device="cuda", softcap=3.0)
+
+
+RESIDUALS = [(0.7, 0.0, 0.0), (1.6, 0.0, 0.0), (1.0, 0.1, 0.0), (1.0, 0.0, 0.3), (0.7, 0.2, 0.3)]
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("dtype", DTYPES, **IDS)
+@pytest.mark.parametrize("residual", RESIDUALS, **IDS)
+@pytest.mark.parametrize(
+    ("shape", "softcap"), [((700, 50257, 96), None), ((300, 507, 64), None), ((700, 5003, 96), 3.0)], **IDS
+)
+def test_error_of_another_residual_is_no_worse_than_eager(shape, softcap, residual, dtype, impl):
+    check_residual(shape, dtype, impl, residual, device="cuda", softcap=softcap)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+@pytest.mark.parametrize("residual", RESIDUALS, **IDS)
+@pytest.mark.parametrize("vocabulary", [3, 2049, 50304, 128256])
+def test_every_residual_agrees_with_float64_on_the_same_logits(vocabulary, residual, dtype):
+    check_softmax(vocabulary, dtype, "cuda", residual=residual)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], **IDS)
+@pytest.mark.parametrize("tau", [0.05, 0.7, 1.6])
+def test_a_tempered_row_that_climbs_far_above_its_first_block_keeps_every_digit(tau, dtype):
+    check_climb(dtype, "cuda", residual=(tau, 0.0, 0.0))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("rows", [3000, 1100])  # all logits fit; the active rows of two chunks are computed again
+def test_weights_that_need_all_rows_have_the_gradient_of_the_same_weights_by_chunk(rows, share):
+    class Some(Power):
+        def weigh(self, rows):
+            return torch.where(rows.position < share * 3000, super().weigh(rows), 0.0)
+
+    class AtOnce(Some):
+        at_once = True
+
+    problem = Problem.make((3000, 5003, 96), torch.bfloat16, "cuda")
+    problem.position = torch.randperm(3000, device="cuda")
+    exact, eager = (through_weighted(p, Some(), impl="eager") for p in (problem.to(torch.float64), problem))
+    mine = through_weighted(problem, AtOnce(), impl="triton", workspace=rows * 5008 * 2)
+    assert_as_good_as_eager(mine, eager, exact, torch.bfloat16)
+
+
+def test_logprob_gives_entropy_and_top1_on_request():
+    problem = Problem.make((700, 5003, 96), torch.float32, "cuda")
+    rows = problem.logprob(impl="triton", needs={"logq", "entropy", "top1"}, workspace=300 * 5008 * 4)
+    out = problem.weighted(Power(), impl="eager")
+    torch.testing.assert_close((rows.logq, rows.entropy), (out.logq_N, out.entropy_N), rtol=1e-4, atol=1e-4)
+    assert torch.equal(rows.top1.bool(), out.is_top1_N)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], **IDS)
@@ -111,9 +163,11 @@ def test_sums_over_the_targets_are_those_of_torch(rows):
     each_kT = torch.rand(4, rows + 3, device="cuda")[:, :rows]
     each_kT[0].neg_()[::3] = -float("inf")
     each_kT[1][::3] = 0.0
-    expected = target_sums(*each_kT, tokens=rows)
-    torch.testing.assert_close(TRITON.sum_targets(each_kT), expected, rtol=1e-12, atol=0)
-    assert torch.equal(TRITON.sum_targets(each_kT), TRITON.sum_targets(each_kT))
+    value_T = 2 * each_kT[0]
+    expected = target_sums(*each_kT, tokens=rows, value_N=value_T)
+    first, second = (TRITON.sum_targets(each_kT, value_T) for _ in range(2))
+    torch.testing.assert_close(first, expected, rtol=1e-12, atol=0)
+    assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1 / 3])

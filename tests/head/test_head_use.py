@@ -102,14 +102,68 @@ def test_auto_says_what_it_runs_and_why(caplog):
     assert caplog.messages == ["impl=auto runs chunked: the tensors are on cpu"]
 
 
-def test_a_residual_that_triton_does_not_have_runs_in_pytorch_and_says_why(caplog, monkeypatch):
+class Hinge:
+    """A margin loss: the target's logit should exceed every other by 1."""
+
+    token_local = True
+    needs = frozenset({"logq"})
+
+    def weigh(self, rows):
+        return torch.ones_like(rows.logq)
+
+    def rows_fn(self, z_CV, target_C):
+        onehot_CV = torch.nn.functional.one_hot(target_C, z_CV.shape[1]).to(z_CV.dtype)
+        gap_CV = (1 - onehot_CV) + z_CV - z_CV.gather(1, target_C[:, None])
+        loss_C, worst_C = gap_CV.max(1)
+        return loss_C, torch.nn.functional.one_hot(worst_C, z_CV.shape[1]).to(z_CV.dtype) - onehot_CV
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_a_loss_may_be_any_function_of_a_row_of_logits(softcap):
+    """The gradient that the function gives is the one that autograd finds for its value."""
+    problem = Problem.make((20, 11, 5), torch.float64)
+    kw = {"softcap": softcap, "num_tokens": 20}
+    eager, mine = problem.weighted(Hinge(), impl="eager", **kw), problem.weighted(Hinge(), workspace=6 * 11 * 48, **kw)
+    torch.testing.assert_close(mine.loss, eager.loss)
+    torch.testing.assert_close(mine.sums, eager.sums)
+    assert mine.loss > 0
+    for a, b in zip(problem.gradients(mine.loss).values(), problem.gradients(eager.loss).values(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_function_of_the_logits_runs_in_pytorch_and_says_why(caplog, monkeypatch):
     with caplog.at_level(logging.DEBUG, logger="widen.head"):
-        chosen = head_config.choose_impl("auto", torch.device("cuda"), torch.bfloat16, plain=False)
+        chosen = head_config.choose_impl("auto", torch.device("cuda"), torch.bfloat16, rows_fn=True)
     assert chosen == "chunked"
-    assert "the residual softmax - onehot only, and this loss has another one" in caplog.messages[0]
+    assert "this loss has a rows_fn, which is PyTorch code" in caplog.messages[0]
     monkeypatch.setattr(head_config, "_require_triton", lambda *_: None)
-    with pytest.raises(ValueError, match="this loss has another one; use impl='chunked' or 'auto'"):
-        Problem.make((4, 7, 3), torch.float32).weighted(losses.parse("gem"), impl="triton")
+    with pytest.raises(ValueError, match="cannot run the rows_fn of this loss"):
+        Problem.make((4, 7, 3), torch.float32).weighted(Hinge(), impl="triton")
+
+
+def test_a_function_of_the_logits_that_returns_another_shape_is_refused():
+    class Odd(Hinge):
+        def rows_fn(self, z_CV, target_C):
+            return z_CV, z_CV
+
+    with pytest.raises(ValueError, match=r"rows_fn must return one loss per row, shape \(4,\)"):
+        Problem.make((4, 7, 3), torch.float32, ignored=0.0).weighted(Odd())
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_logprob_gives_entropy_and_top1_on_request(impl):
+    problem = Problem.make((33, 19, 5), torch.float64)
+    kw = {"impl": impl, "workspace": 10 * 19 * 16}
+    rows = problem.logprob(needs={"logq", "entropy", "top1"}, **kw)
+    out = problem.weighted(Power(), impl="eager")
+    torch.testing.assert_close((rows.logq, rows.entropy), (out.logq_N, out.entropy_N))
+    assert torch.equal(rows.top1.bool(), out.is_top1_N)
+    assert not rows.entropy.requires_grad
+    for a, b in zip(*(problem.gradients(x.sum()).values() for x in (rows.logq, problem.logprob(**kw))), strict=True):
+        assert torch.equal(a, b)
+    assert "logq" not in problem.logprob(needs={"entropy"}, **kw)
+    with pytest.raises(ValueError, match=r"needs=\['position'\]; legal: any of logq, entropy, top1"):
+        problem.logprob(needs={"position"})
 
 
 def test_logprob_can_be_differentiated_twice_over_one_graph():

@@ -215,7 +215,7 @@ REFUSED = [
     ("seeds must be at least 1", lambda x: mauve_score(x, x, seeds=0)),
     ("runs must be at least 1", lambda x: prd_scores(x, x, runs=0)),
     ("at least 2 points each", lambda x: mauve_score(x, x[:1])),
-    ("laws on the same cells", lambda x: mauve_of_histograms([0.5, 0.5], [0.5, 0.4])),
+    ("distributions on the same cells", lambda x: mauve_of_histograms([0.5, 0.5], [0.5, 0.4])),
     ("scale must be above 0", lambda x: mauve_of_histograms([1.0], [1.0], scale=0.0)),
 ]
 

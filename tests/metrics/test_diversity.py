@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widen.metrics import distinct_n, self_bleu, vendi_score
-from widen.metrics.words import ngrams, tokenise
+from widen.metrics.ngrams import ngrams, tokenise
 
 WORDS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=9).map(" ".join)
 

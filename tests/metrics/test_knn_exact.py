@@ -1,7 +1,5 @@
 """k-NN scores against their definition, on the sets that break fast implementations; and what must be refused."""
 
-import importlib
-
 import knn_oracle
 import numpy as np
 import pytest
@@ -9,11 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.metrics import knn_screen
-from widen.metrics.knn import knn_precision_recall, knn_scores, knn_scores_by_k
-from widen.metrics.knn_points import as_points, squared_distance
-from widen.metrics.knn_radii import self_radii
-from widen.metrics.knn_reference import KnnReference
+from widen.metrics import KnnReference, knn, knn_scores, knn_scores_by_k, knn_search
+from widen.metrics.knn_search import squared_distance, squared_radii
 
 
 def near_duplicates(rng):
@@ -82,12 +77,11 @@ def test_scores_are_those_of_the_definition(make, boundary):
         assert tuple(scores) == knn_oracle.scores(reference, generated, k=k, boundary=boundary)
 
 
-@pytest.mark.parametrize("product", ["float32", "bf16x3"])
 @pytest.mark.parametrize("make", SETS, ids=lambda make: make.__name__)
-def test_scores_are_those_of_the_definition_in_many_tiles(make, product, monkeypatch):
-    monkeypatch.setattr(knn_screen, "CPU_TILE", 16)
+def test_scores_are_those_of_the_definition_in_many_blocks(make, monkeypatch):
+    monkeypatch.setattr(knn_search, "CPU_BLOCK", 1000)
     reference, generated = make(np.random.default_rng(1))
-    scores = knn_scores(reference, generated, k=3, product=product, ceiling=None)
+    scores = knn_scores(reference, generated, k=3, ceiling=None)
     assert tuple(scores) == knn_oracle.scores(reference, generated, k=3, boundary="closed")
 
 
@@ -106,31 +100,18 @@ def test_scores_are_those_of_the_definition_on_small_lattices(seed, k, boundary,
     assert tuple(scores) == knn_oracle.scores(reference, generated, k=k, boundary=boundary)
 
 
-def test_more_neighbours_than_a_tile_is_wide(monkeypatch):
-    monkeypatch.setattr(knn_screen, "CPU_TILE", 8)
+def test_radii_of_many_neighbours():
     x = np.random.default_rng(0).standard_normal((60, 6))
-    radii = self_radii(as_points(x, "x"), (40, 2))
-    for row, k in enumerate((40, 2)):
-        np.testing.assert_allclose(radii.squared[row].numpy(), knn_oracle.squared_radii(x, k), rtol=1e-14)
+    for squared, k in zip(squared_radii(torch.tensor(x), (40, 2)), (40, 2), strict=True):
+        np.testing.assert_allclose(squared.numpy(), knn_oracle.squared_radii(x, k), rtol=1e-14)
 
 
-@pytest.mark.parametrize("tile", [1536, 500])
-def test_the_nearest_are_found_in_tiles_of_any_width(tile, monkeypatch):
-    """Wide tiles, as on a GPU, are searched in groups of 64; 500 divides into groups of 4."""
-    monkeypatch.setattr("widen.metrics.knn_screen.CPU_TILE", tile)
-    monkeypatch.setattr("widen.metrics.knn_radii.SMALL_TILE", tile)
-    x = np.random.default_rng(0).standard_normal((1536, 6)).astype(np.float32)
-    radii = self_radii(as_points(x, "x"), (4,))
-    rows = np.random.default_rng(1).permutation(1536)[:50]
-    squared = np.sort(knn_oracle.squared_distances(x[rows], x), 1)[:, 4]  # the first is the point itself
-    np.testing.assert_allclose(radii.squared[0][rows].numpy(), squared, rtol=1e-14)
-
-
-def test_a_screen_that_lies_is_refused(monkeypatch):
-    """As if TF32 had taken the place of float32: the numbers would look right and be wrong."""
-    monkeypatch.setattr(knn_screen, "relative_error", lambda *_, **__: 1e-12)
+def test_a_product_less_precise_than_its_error_bound_is_refused(monkeypatch):
+    """As if the product were TF32: its scores would look right and be wrong."""
+    real = torch.addmm
+    monkeypatch.setattr(torch, "addmm", lambda *a, **o: real(*a, **o) + 1e-3)
     x = np.random.default_rng(0).standard_normal((50, 300))
-    with pytest.raises(RuntimeError, match="errs more than its bound"):
+    with pytest.raises(RuntimeError, match="err more than"):
         knn_scores(x, x)
 
 
@@ -146,22 +127,15 @@ def test_the_screen_does_not_use_the_reduced_precision_that_the_caller_allowed()
     assert tuple(scores) == knn_oracle.scores(x[:200], x[200:], k=4, boundary="closed")
 
 
-def test_near_duplicates_are_settled_in_float64(monkeypatch):
-    """Both second screens are needed for them: radii that the first could not prove, tiles in which most pairs stayed open."""
-    reference, generated = near_duplicates(np.random.default_rng(0))
-    asked = []
-    for place, name in (("knn_radii", "by_float64"), ("knn_cross", "distance64")):
-        module = importlib.import_module(f"widen.metrics.{place}")
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *a, real=real, name=name: (asked.append(name), real(*a))[1])
-    knn_scores(reference, generated, ceiling=None)
-    assert set(asked) == {"by_float64", "distance64"}
-
-
-def test_few_pairs_are_computed_again():
-    """The screen settles all but the neighbours themselves (one per point and set) and a handful of close calls."""
+def test_few_pairs_are_computed_in_float64(monkeypatch):
+    """The candidates of each point, and a handful of close calls."""
+    pairs = []
+    monkeypatch.setattr(
+        knn_search, "squared_distance", lambda x, i, y, j: (pairs.append(len(i)), squared_distance(x, i, y, j))[1]
+    )
     x, y = (np.random.default_rng(seed).standard_normal((500, 64)).astype(np.float32) for seed in (0, 1))
-    assert knn_scores(x, y, ceiling=None).diagnostics.rechecked < 1100
+    knn_scores(x, y, ceiling=None)
+    assert sum(pairs) < 1000 * (4 + knn_search.SPARE) + 100
 
 
 def test_equal_distances_compare_equal_wherever_a_pair_stands():
@@ -222,19 +196,12 @@ def test_the_smallest_legal_set_has_one_more_point_than_k():
     assert tuple(knn_scores(x, x, k=5)) == (1.0, 1.0, 6 / 5, 1.0)
 
 
-def test_precision_and_recall_unpack_as_a_pair():
-    precision, recall = knn_precision_recall([[0.0], [1.0], [2.0], [3.0]], [[0.5], [1.5], [10.0]], k=1)
-    assert (precision, recall) == (2 / 3, 1.0)
-
-
 def test_a_reference_scores_many_models_with_its_radii_computed_once(monkeypatch):
     rng = np.random.default_rng(0)
     x, models = rng.standard_normal((50, 5)), [rng.standard_normal((40, 5)) * scale for scale in (0.5, 1.0)]
     reference = KnnReference(x, ks=(3, 4))
     seen = []
-    monkeypatch.setattr(
-        "widen.metrics.knn_reference.self_radii", lambda p, *a, **o: (seen.append(p.n), self_radii(p, *a, **o))[1]
-    )
+    monkeypatch.setattr(knn, "squared_radii", lambda rows, ks: (seen.append(len(rows)), squared_radii(rows, ks))[1])
     found = [reference.scores(model)[1] for model in models]
     assert seen == [40, 40]
     assert [scores.four for scores in found] == [knn_scores(x, model, ceiling=None).four for model in models]

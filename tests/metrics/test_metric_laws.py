@@ -117,12 +117,6 @@ METRICS: dict[str, Row] = {
         swaps=PR,
         perfect=WHOLE | {"coverage": 1.0},
     ),
-    "knn_precision_recall": Row(
-        features,
-        lambda a, b: dict(zip(WHOLE, metrics.knn_precision_recall(a, b, k=3, ceiling=None), strict=True)),
-        swaps=PR,
-        perfect=WHOLE,
-    ),
     "mauve_score": Row(
         features,
         lambda a, b: {"mauve": metrics.mauve_score(a, b, clusters=4, seeds=2, baseline=False).value},

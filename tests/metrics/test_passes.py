@@ -31,7 +31,7 @@ def test_known_values(n, c, k, value):
 
 
 def test_equals_its_binomials_for_every_small_case():
-    for n in range(1, 21):
+    for n in range(1, 13):
         for k in range(1, n + 1):
             for c in range(n + 1):
                 exact = 1 - Fraction(comb(n - c, k), comb(n, k))
@@ -111,6 +111,14 @@ def test_intervals_hold_the_values_and_shrink_with_problems():
             scores.recall_normalised_interval.low <= scores.recall_normalised <= scores.recall_normalised_interval.high
         )
     assert np.diff(many.precision_interval) < np.diff(few.precision_interval) / 3
+
+
+@pytest.mark.parametrize("right", [0, 100])
+def test_intervals_of_64_problems_have_width_where_no_or_every_sample_is_right(right):
+    scores = pass_scores(100, [right] * 64)
+    for low, high in (*scores.intervals, scores.recall_interval, scores.recall_normalised_interval):
+        assert 0 <= low < high <= 1
+        assert high - low > 0.03
 
 
 def test_pass_scores_go_to_json():

@@ -162,7 +162,7 @@ def test_exact_numbers_are_those_of_the_reference_mathematics(root):
     """One likelihood per right answer and temperature, by `widen.theory`'s own pass over the logits."""
     import torch
 
-    from widen.metrics.exact import exact_points
+    from widen.metrics.exact_points import exact_points
     from widen.models.convert import load_pretrained
     from widen.theory import exact_log_likelihood
 

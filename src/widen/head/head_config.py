@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
 
-from .row_ops import PLAIN, RowOps
-from .row_ops_torch import TorchRowOps
+from .row_ops import RowOps
 
 Impl = Literal["auto", "eager", "chunked", "triton"]
 
@@ -32,12 +31,10 @@ and ``accumulate`` asks for exact roundings; both read twice."""
 
 
 class EarlyLaunch(NamedTuple):
-    """How many rows of logits are launched before the host knows which rows have targets (`LogitBuffer.start_early`)."""
+    """One row ``one_in`` so many is launched before the host knows which rows have targets, if that is ``least`` multiplications."""
 
     one_in: int
-    """One row in this many."""
     least: int
-    """Launch nothing early below this many multiplications: the host would be the bottleneck."""
 
 
 EARLY_LAUNCH = EarlyLaunch(one_in=8, least=10**11)
@@ -47,6 +44,7 @@ launch. Smaller heads are bound by the host, for which an early launch is a doze
 _TILE = 128  # rows of a matrix product's tile: the rest of a chunk's last tile would be computed for nothing
 
 _log = logging.getLogger("widen.head")
+_Run = TypeVar("_Run", bound=Callable[..., Any])
 
 
 class HeadCall(NamedTuple):
@@ -56,13 +54,12 @@ class HeadCall(NamedTuple):
     head_VD: Tensor
     target_N: Tensor
     bias_V: Tensor | None
-    softcap: float | None
     impl: Impl
     ignore_index: int
     workspace: int | None
     accumulate: torch.dtype | None
-    residual: tuple[float, float, float] = PLAIN
-    """tau, smooth and entropy (`RowOps`)."""
+    ops: RowOps
+    """Soft cap and residual, as PyTorch computes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,59 +109,43 @@ def config_for(call: HeadCall) -> HeadConfig | None:
     """Check the arguments and decide how the call runs; None means eager."""
     check_tensors(call)
     dtype = product_dtype(call)
-    chosen = choose_impl(call.impl, call.head_VD.device, dtype, plain=call.residual == PLAIN)
-    if call.softcap is not None and not call.softcap > 0:
-        raise ValueError(f"softcap={call.softcap} is not positive; legal: None or a number above 0")
+    chosen = choose_impl(call.impl, call.head_VD.device, dtype, rows_fn=call.ops.rows_fn is not None)
+    if call.ops.softcap is not None and not call.ops.softcap > 0:
+        raise ValueError(f"softcap={call.ops.softcap} is not positive; legal: None or a number above 0")
     if call.accumulate not in (None, torch.float32, torch.float64):
         raise ValueError(f"accumulate={call.accumulate}; legal: None, torch.float32 or torch.float64")
     if chosen == "eager":
         return None
     workspace = default_workspace(call.head_VD.device) if call.workspace is None else call.workspace
-    one_read = dtype in ONE_READ and call.accumulate is None
-    ops = row_ops(chosen, call.softcap, one_read=one_read, residual=call.residual)
-    early = EARLY_LAUNCH if chosen == "triton" else None
+    ops, early = call.ops, None
+    if chosen == "triton":
+        from .row_ops_triton import TritonRowOps  # imported here and not before
+
+        one_read = dtype in ONE_READ and call.accumulate is None and ops.softcap is None
+        ops, early = TritonRowOps(**vars(ops), one_read=one_read), EARLY_LAUNCH
     return HeadConfig(ops=ops, dtype=dtype, workspace=workspace, accumulate=call.accumulate, early=early)
 
 
-def row_ops(
-    impl: Literal["chunked", "triton"],
-    softcap: float | None = None,
-    *,
-    one_read: bool = False,
-    residual: tuple[float, float, float] = PLAIN,
-) -> RowOps:
-    """The row operations of an implementation. Triton is imported here and not before."""
-    if impl == "chunked":
-        tau, smooth, entropy = residual
-        return TorchRowOps(softcap=softcap, tau=tau, smooth=smooth, entropy=entropy)
-    from .row_ops_triton import TritonRowOps
-
-    return TritonRowOps(softcap=softcap, one_read=one_read and softcap is None)
-
-
 def choose_impl(
-    impl: Impl, device: torch.device, dtype: torch.dtype, *, plain: bool = True
+    impl: Impl, device: torch.device, dtype: torch.dtype, *, rows_fn: bool = False
 ) -> Literal["eager", "chunked", "triton"]:
-    """The implementation that runs; for ``auto`` the logger ``widen.head`` says why (level DEBUG).
-
-    ``plain`` says that the residual is softmax - onehot, the only one that the kernels have.
-    """
+    """The implementation that runs; for ``auto`` the logger ``widen.head`` says why (level DEBUG)."""
     if impl not in get_args(Impl):
         raise ValueError(f"impl={impl!r} is unknown; legal: {', '.join(get_args(Impl))}")
     if impl != "auto":
         if impl == "triton":
             _require_triton(device, dtype)
-            if not plain:
+            if rows_fn:
                 raise ValueError(
-                    "impl='triton' has the residual softmax - onehot only, and this loss has another one; use impl='chunked' or 'auto'"
+                    "impl='triton' cannot run the rows_fn of this loss, which is PyTorch code; use impl='chunked' or 'auto'"
                 )
         return impl
     if device.type != "cuda":
         chosen, why = "chunked", f"the tensors are on {device.type}"
     elif dtype == torch.float64:
         chosen, why = "chunked", "the kernels compute in float32 and the tensors are float64"
-    elif not plain:
-        chosen, why = "chunked", "the kernels have the residual softmax - onehot only, and this loss has another one"
+    elif rows_fn:
+        chosen, why = "chunked", "this loss has a rows_fn, which is PyTorch code"
     elif not _has_triton():
         chosen, why = "chunked", "Triton is not installed"
     else:
@@ -238,6 +219,11 @@ def default_workspace(device: torch.device) -> int:
 @cache
 def _memory(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def uncompiled(run: _Run) -> _Run:
+    """``run`` outside the graph of `torch.compile`: the head's shapes depend on data."""
+    return cast(_Run, torch.compiler.disable(run)) if torch.compiler.is_compiling() else run  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -90,6 +90,7 @@ class LogitBuffer:
         self.row_T, self.total = row_T, total
         self.rows = self.config.chunk_rows(total, len(self.head_VD), len(self.memory))
         self._next = self._fill(0, self.early) if total else None
+        self.early = 0
 
     def chunks(self) -> Iterator[Chunk]:
         """Every target row once, in order. The next chunk is launched when it is asked for, after the rows that are held."""

@@ -1,58 +1,72 @@
 """`linear_logprob`: log Q of every target token without the N x V logits. Every loss of the paper reads it (Sec. 5).
 
-Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk.
+Shapes: N tokens, V vocabulary, D hidden, T target rows.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import Any, overload
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .gradients import Gradients
-from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, row_ops
-from .host_copy import HostCopy, TargetRows
+from widen.data.rows import Rows
+
+from .gradients import Gradients, KeptRows, add_active_rows, describe
+from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, uncompiled
+from .host_copy import TargetRows
 from .logit_buffer import LogitBuffer
-from .row_ops import RowStats, real_dtype
-from .row_ops_torch import eager_logp, eager_logq
+from .row_ops import RowOps, RowStats, eager_logits, eager_logq, eager_stats, real_dtype
+
+_FOUND = ("logq", "entropy", "top1")
 
 
+@overload
+def linear_logprob(
+    hidden_ND: Float[Tensor, "N D"], head_VD: Float[Tensor, "V D"], target_N: Int[Tensor, " N"], *,
+    needs: None = None, bias: Float[Tensor, " V"] | None = None, softcap: float | None = None, impl: Impl = "auto",
+    ignore_index: int = -100, workspace: int | None = None, accumulate: torch.dtype | None = None,
+) -> Float[Tensor, " N"]: ...  # fmt: skip
+@overload
+def linear_logprob(
+    hidden_ND: Float[Tensor, "N D"], head_VD: Float[Tensor, "V D"], target_N: Int[Tensor, " N"], *,
+    needs: Collection[str], bias: Float[Tensor, " V"] | None = None, softcap: float | None = None, impl: Impl = "auto",
+    ignore_index: int = -100, workspace: int | None = None, accumulate: torch.dtype | None = None,
+) -> Rows: ...  # fmt: skip
 def linear_logprob(
     hidden_ND: Float[Tensor, "N D"],
     head_VD: Float[Tensor, "V D"],
     target_N: Int[Tensor, " N"],
     *,
+    needs: Collection[str] | None = None,
     bias: Float[Tensor, " V"] | None = None,
     softcap: float | None = None,
     impl: Impl = "auto",
     ignore_index: int = -100,
     workspace: int | None = None,
     accumulate: torch.dtype | None = None,
-) -> Float[Tensor, " N"]:
+) -> Float[Tensor, " N"] | Rows:
     r"""``log_softmax(hidden @ head.T + bias)[target]``, differentiable, with one chunk of logits in memory at a time.
 
     .. math::  \log Q_n = z_{n, x_n} - \log \sum_v e^{z_{nv}}, \qquad z = c \tanh\big((X W^\top + b) / c\big)
 
-    It serves every loss, also those whose weights need whole sequences (Trunc, TruncR). The forward keeps the log-sum-exp of every row and
-    the logits of the last chunk; the backward computes the logits of the other chunks again. That takes four matrix products, minus one
-    for the rows that were kept: three if all rows fit in one chunk. A row whose upstream gradient is 0 costs nothing in the backward.
-    For token-local weights, `weighted_linear_nll` always takes three products.
+    It serves every loss, also those whose weights need whole sequences. The forward keeps the last chunk, and the backward computes the
+    logits of the other chunks again. That takes four matrix products, minus one for the rows that were kept: three if all rows fit in one
+    chunk. A row whose upstream gradient is 0 costs nothing in the backward.
 
     The kept chunk takes at most ``workspace`` bytes from the forward to the first backward, or until the graph is dropped. Several calls
-    before one backward keep one chunk each, also under activation checkpointing; use a smaller ``workspace`` then. Nothing is kept if no
-    gradient is needed. A second backward over a retained graph computes all logits again.
-
-    dW is summed over chunks in the dtype of the products and rounded once per chunk; ``F.linear`` rounds once. In bfloat16 the error
-    stays as small as eager's for tens of chunks. ``accumulate=torch.float32`` rounds once and needs a float32 dW until the backward ends.
+    before one backward keep one chunk each; use a smaller ``workspace`` then. A second backward over a retained graph computes all logits
+    again. dW is summed over chunks in the dtype of the products and rounded once per chunk.
 
     Args:
       hidden_ND: hidden states of all sequences, concatenated.
       head_VD: the weight of the head; it may be tied to the embedding, or frozen (then no dW is computed).
       target_N: index of the token to predict, or ``ignore_index``. Any other value outside the vocabulary is an error; this check waits
         for the device once per call.
+      needs: columns to return, of ``logq``, ``entropy`` and ``top1``; None returns log Q alone.
       bias: added to the logits.
       softcap: c above; None leaves the logits alone.
       impl: ``eager`` keeps all logits and is the oracle; ``chunked`` runs on any device; ``triton`` needs CUDA; ``auto`` takes
@@ -60,35 +74,40 @@ def linear_logprob(
       ignore_index: rows with this target are dropped before the first product.
       workspace: bytes of logits in memory at a time. Default: 64 MB on a CPU; on a GPU 512 MB, 1 GB from 40 GB of memory and 2 GB
         from 80 GB.
-      accumulate: dtype in which dW is summed.
+      accumulate: dtype in which dW is summed; ``torch.float32`` rounds once, as ``F.linear`` does.
 
     Returns:
       log Q of each target in float32 (float64 for float64 tensors), 0 if the target is ignored. Under autocast the products run in
-      autocast's dtype, like those of ``F.linear``.
+      autocast's dtype, like those of ``F.linear``. With ``needs``, the columns as `widen.losses.Rows`: log Q has a gradient, entropy and
+      top-1 have none.
 
     Examples:
       >>> hidden, head = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.zeros(4, 2)
       >>> linear_logprob(hidden, head, torch.tensor([3, -100])).exp()
       tensor([0.2500, 1.0000])
+      >>> linear_logprob(hidden, head, torch.tensor([3, -100]), needs={"logq", "entropy"}).entropy.exp()
+      tensor([4., 1.])
     """
-    call = HeadCall(hidden_ND, head_VD, target_N, bias, softcap, impl, ignore_index, workspace, accumulate)
-    run: Any = _linear_logprob
-    if torch.compiler.is_compiling():  # shapes depend on data: break the graph and run the head as it is
-        run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
-    logq_N: Tensor = run(call)
-    return logq_N
+    if needs is not None and not set(needs) <= set(_FOUND):
+        raise ValueError(f"needs={sorted(needs)}; legal: any of {', '.join(_FOUND)}")
+    call = HeadCall(
+        hidden_ND, head_VD, target_N, bias, impl, ignore_index, workspace, accumulate, RowOps(softcap=softcap)
+    )
+    found = uncompiled(_linear_logprob)(call, len(_FOUND) if needs is not None else 1)
+    return found[0] if needs is None else Rows(found[0], entropy=found[1], top1=found[2]).only(needs)
 
 
-def _linear_logprob(call: HeadCall) -> Tensor:
+def _linear_logprob(call: HeadCall, columns: int) -> tuple[Tensor, ...]:
+    """The first columns of `_FOUND`."""
     hidden_ND, head_VD, target_N, bias_V = call[:4]
     config = config_for(call)
     with computing_on(hidden_ND):
-        ops = row_ops("chunked") if config is None else config.ops
-        targets = TargetRows(target_N, len(head_VD), call.ignore_index, ops)
+        targets = TargetRows(target_N, len(head_VD), call.ignore_index, call.ops if config is None else config.ops)
     if config is None:
         row_T = targets.rows()
         target_T = _take(target_N, row_T)
-        logq_T = eager_logq(eager_logp(_take(hidden_ND, row_T), head_VD, bias_V, call.softcap), target_T)
+        logp_TV = eager_logits(_take(hidden_ND, row_T), head_VD, bias_V, call.ops.softcap).log_softmax(-1)
+        found = eager_logq(logp_TV, target_T), *eager_stats(logp_TV, target_T)[1:]
     else:
         with torch.no_grad(), computing_on(hidden_ND):
             head, bias = head_VD.to(config.dtype), None if bias_V is None else bias_V.to(config.dtype)
@@ -96,9 +115,12 @@ def _linear_logprob(call: HeadCall) -> Tensor:
             buffer = LogitBuffer(hidden_ND, head, bias, config, config.new_buffer(len(hidden_ND), head))
         row_T = targets.rows()
         target_T = _take(target_N, row_T)
+        keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden_ND, head_VD, bias_V))
         with computing_on(hidden_ND):
-            logq_T = _Logprob.apply(hidden_ND, head_VD, bias_V, target_T, row_T, buffer)  # type: ignore[no-untyped-call]
-    return logq_T if row_T is None else logq_T.new_zeros(len(target_N)).index_copy(0, row_T, logq_T)
+            found = _Logprob.apply(hidden_ND, head_VD, bias_V, target_T, row_T, buffer, keep)  # type: ignore[no-untyped-call]
+    if row_T is None:
+        return found[:columns]
+    return tuple(x_T.new_zeros(len(target_N)).index_copy(0, row_T, x_T) for x_T in found[:columns])
 
 
 def _take(x_N: Tensor, row_T: Tensor | None) -> Tensor:
@@ -107,98 +129,38 @@ def _take(x_N: Tensor, row_T: Tensor | None) -> Tensor:
     return x_T if x_T.is_floating_point() else x_T.long().contiguous()
 
 
-class _KeptLogits(NamedTuple):
-    """The last chunk of the forward, at the start of ``memory``: rows ``at`` of the T, ``row`` of the N."""
-
-    memory: Tensor
-    at: slice
-    row: slice | Tensor
-
-
-class _BackwardRows(NamedTuple):
-    """What the backward needs of some target rows; ``row_T`` None means that they are the first rows of the N."""
-
-    row_T: Tensor | None
-    target_T: Tensor
-    lse_T: Tensor
-    coefficient_T: Tensor
-
-    def first(self, count: int) -> _BackwardRows:
-        if count == len(self.target_T):
-            return self
-        return _BackwardRows(None if self.row_T is None else self.row_T[:count], *(x[:count] for x in self[1:]))
-
-    def select(self, at: Tensor) -> _BackwardRows:
-        return _BackwardRows(at if self.row_T is None else self.row_T[at], *(x[at] for x in self[1:]))
-
-
 class _Logprob(torch.autograd.Function):
-    """Saves the log-sum-exp of each row and the logits of the last chunk."""
+    """Log q, entropy and top-1 of each target row. Keeps the last chunk for the first backward."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None,
-        target_T: Tensor, row_T: Tensor | None, buffer: LogitBuffer,
-    ) -> Tensor:  # fmt: skip
-        stats = RowStats.empty(len(target_T), buffer.head_VD)
-        last = None
+        target_T: Tensor, row_T: Tensor | None, buffer: LogitBuffer, keep: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        stats = RowStats.empty(len(target_T), buffer.head_VD, plain=True)
         buffer.start(len(target_T), row_T)
-        for chunk in buffer.chunks():
-            buffer.config.ops.fill_logq(chunk.z_CV, target_T[chunk.at], stats.part(chunk.at))
-            last = chunk
-        ctx.save_for_backward(hidden_ND, head_VD, bias_V, target_T, row_T, stats.lse_C)
+        ctx.kept = describe(buffer, target_T, stats, keep=keep)  # freed with the graph
         ctx.config = buffer.config
-        ctx.kept = None if last is None else _KeptLogits(buffer.memory, last.at, last.row)  # freed with the graph
-        return stats.logq_C
+        ctx.save_for_backward(hidden_ND, head_VD, bias_V, target_T, row_T)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(stats.entropy_C, stats.top1_C)
+        return stats.logq_C, stats.entropy_C, stats.top1_C
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream_T: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_ND, head_VD, bias_V, target_T, row_T, lse_T = ctx.saved_tensors
+    def backward(ctx: Any, upstream_T: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+        hidden_ND, head_VD, bias_V, target_T, row_T = ctx.saved_tensors
         config: HeadConfig = ctx.config
-        kept, ctx.kept = ctx.kept, None  # overwritten below: a second backward computes these logits again
+        kept: KeptRows | None = ctx.kept
+        ctx.kept = None  # overwritten below: a second backward computes these logits again
         head, bias = head_VD.to(config.dtype), None if bias_V is None else bias_V.to(config.dtype)
         dtypes = (config.dtype, torch.promote_types(config.dtype, config.accumulate or config.dtype))
         gradients = Gradients(hidden_ND, head, needs=ctx.needs_input_grad[:3], dtypes=dtypes, ops=config.ops)
-        rows = _BackwardRows(row_T, target_T, lse_T, -upstream_T.to(real_dtype(config.dtype)))
         with computing_on(hidden_ND):
-            rest = _add_kept(gradients, kept, rows, hidden_ND, config)
-            memory = config.new_buffer(len(rest.target_T), head) if kept is None else kept.memory
+            memory = config.new_buffer(len(target_T), head) if kept is None else kept.memory
             buffer = LogitBuffer(hidden_ND, head, bias, config, memory)
-            buffer.start(len(rest.target_T), rest.row_T)
-            for chunk in buffer.chunks():  # the logits that were not kept, again
-                config.ops.residual_(chunk.z_CV, *(x[chunk.at] for x in rest[1:]))
-                gradients.add(chunk.z_CV, chunk.hidden_CD, chunk.row)
+            coefficient_T = -upstream_T.to(real_dtype(config.dtype))
+            add_active_rows(gradients, buffer, kept, target_T, row_T, coefficient_T)
         like = (hidden_ND, head_VD, bias_V)
         grads = (None if g is None else g.to(x.dtype) for g, x in zip(gradients.finished(), like, strict=True))
-        return *grads, None, None, None
-
-
-def _add_kept(
-    gradients: Gradients, kept: _KeptLogits | None, rows: _BackwardRows, hidden_ND: Tensor, config: HeadConfig
-) -> _BackwardRows:
-    """Add the active rows whose logits were kept; returns the other active rows.
-
-    Waits for the device once, to count the active rows: this can save most of the backward.
-    """
-    total, ops = len(rows.target_T), config.ops
-    start = total if kept is None else kept.at.start
-    others = rows.first(start)
-    active = others.coefficient_T.count_nonzero()[None]
-    if kept is None:
-        (others_active,), count = HostCopy(active).read(), 0
-    else:
-        compaction = ops.find_active(rows.coefficient_T[kept.at])
-        others_active, count, holes = HostCopy(torch.cat((active, compaction.counts))).read()
-    if others_active + count < total:
-        gradients.clear_hidden()  # inactive rows are never added
-    if kept is not None and count:
-        target_C, lse_C, coefficient_C = (x[kept.at] for x in rows[1:])
-        row, z_CV = kept.row, kept.memory[:count]
-        if count < total - start:
-            order_C = ops.compact_(kept.memory, compaction, count, holes)
-            row = order_C + start if isinstance(row, slice) else row[order_C]
-            target_C, lse_C, coefficient_C = target_C[order_C], lse_C[order_C], coefficient_C[order_C]
-        ops.residual_(z_CV, target_C, lse_C, coefficient_C)
-        gradients.add(z_CV, hidden_ND[row].to(config.dtype), row)
-    return others if others_active == start else others.select(others.coefficient_T.nonzero()[:, 0])
+        return *grads, None, None, None, None

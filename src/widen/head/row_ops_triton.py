@@ -19,13 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .row_ops import SUMS, Compaction, RowOps, RowStats
-from .softmax_triton import (
-    launch_one_read,
-    launch_two_reads,
-    overwrite_with_residual,
-    softmax_one_read,
-    softmax_two_reads,
-)
+from .softmax_triton import launch_one_read, launch_two_reads, softmax_one_read, softmax_two_reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,41 +54,24 @@ class TritonRowOps(RowOps):
         _find_targets[(1,)](target_N, row_N, counts, len(target_N), vocabulary, ignore_index, BLOCK=4096, num_warps=16)
         return row_N, counts
 
-    def fill_logq(self, z_CV: Tensor, target_C: Tensor, stats: RowStats) -> None:
-        """One read of the logits."""
-        self._two_reads(z_CV, target_C, stats, full=False, residual=False)
-
-    def fill_stats(
-        self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool, value_C: Tensor | None = None
-    ) -> None:
-        """One launch, with the residual too; softmax - onehot only."""
-        if not (residual and self.one_read):
-            self._two_reads(z_CV, target_C, stats, full=True, residual=residual)
-        elif len(z_CV):
-            (rows, vocabulary), size = z_CV.shape, z_CV.element_size()
-            (block, warps), pack = launch_one_read(vocabulary, size), 16 // size
+    def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
+        """One launch. A residual with smoothing or an entropy term reads the logits twice: it needs their sums first."""
+        if len(z_CV) == 0:
+            return
+        (rows, vocabulary), size = z_CV.shape, z_CV.element_size()
+        pack, tempered = 16 // size, self.tau != 1
+        shared: Any = {"V": vocabulary, "PITCH": z_CV.stride(0), "TEMPERED": tempered, "PACK": pack}
+        if residual and self.one_read and not self.smooth and not self.entropy:
+            block, warps = launch_one_read(vocabulary, size)
             softmax_one_read[(rows,)](
-                z_CV, target_C, *stats, V=vocabulary, PITCH=z_CV.stride(0),
-                LANES=block // pack, PACK=pack, BLOCKS=-(-vocabulary // block), num_warps=warps,
+                z_CV, target_C, *stats, self.tau,
+                LANES=block // pack, BLOCKS=-(-vocabulary // block), num_warps=warps, **shared,
             )  # fmt: skip
-
-    def _two_reads(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, full: bool, residual: bool) -> None:
-        if len(z_CV):
-            (rows, vocabulary), size = z_CV.shape, z_CV.element_size()
-            (block, warps), pack = launch_two_reads(vocabulary, size), 16 // size
+        else:
+            block, warps = launch_two_reads(vocabulary, size)
             softmax_two_reads[(rows,)](
-                z_CV, target_C, *stats, self.softcap or 1.0, V=vocabulary, PITCH=z_CV.stride(0), CAPPED=self.softcap is not None,
-                FULL=full, RESIDUAL=residual, LANES=block // pack, PACK=pack, num_warps=warps,
-            )  # fmt: skip
-
-    def residual_(self, z_CV: Tensor, target_C: Tensor, lse_C: Tensor, coefficient_C: Tensor) -> None:
-        """One read and one write of the logits."""
-        if len(z_CV):
-            (rows, vocabulary), block = z_CV.shape, _columns(z_CV.shape[1])
-            grid: Any = (rows, -(-z_CV.stride(0) // block))
-            overwrite_with_residual[grid](
-                z_CV, target_C, lse_C, coefficient_C, self.softcap or 1.0,
-                V=vocabulary, PITCH=z_CV.stride(0), CAPPED=self.softcap is not None, BLOCK=block, num_warps=4,
+                z_CV, target_C, *stats, self.softcap or 1.0, self.tau, self.smooth, self.entropy, CAPPED=self.softcap is not None,
+                RESIDUAL=residual, SMOOTHED=self.smooth != 0, BONUS=self.entropy != 0, LANES=block // pack, num_warps=warps, **shared,
             )  # fmt: skip
 
     def find_active(self, w_C: Tensor) -> Compaction:
@@ -141,14 +118,14 @@ class TritonRowOps(RowOps):
                 factor, x, x_size, x if y is None else y, y_size, PROGRAMS=programs, BLOCK=block, num_warps=4
             )
 
-    def sum_targets(self, each_kT: Tensor) -> Tensor:
+    def sum_targets(self, each_kT: Tensor, value_T: Tensor) -> Tensor:
         """One launch: PyTorch needs eighteen."""
         rows = each_kT.shape[1]
         size = len(SUMS)
         if rows == 0:
             return each_kT.new_zeros(size, dtype=torch.float64)
         found = each_kT.new_empty(size, dtype=torch.float64)
-        _sum_targets[(1,)](each_kT, found, rows, each_kT.stride(0), BLOCK=2048, num_warps=16)
+        _sum_targets[(1,)](each_kT, value_T, found, rows, each_kT.stride(0), BLOCK=2048, num_warps=16)
         return found
 
 
@@ -262,7 +239,7 @@ def _multiply(factor_ptr, x_ptr, x_size, y_ptr, y_size, PROGRAMS: tl.constexpr, 
 
 @triton.jit
 @no_type_check
-def _sum_targets(each_ptr, sums_ptr, size, pitch, BLOCK: tl.constexpr):
+def _sum_targets(each_ptr, value_ptr, sums_ptr, size, pitch, BLOCK: tl.constexpr):
     """The `SUMS` of all rows. One program sums in a fixed order, so the result is reproducible."""
     inside = tl.arange(0, BLOCK)
     none = tl.zeros((BLOCK,), tl.float64)
@@ -273,7 +250,8 @@ def _sum_targets(each_ptr, sums_ptr, size, pitch, BLOCK: tl.constexpr):
         here = at < size
         logq = tl.load(each_ptr + at, mask=here, other=0.0).to(tl.float64)
         w = tl.load(each_ptr + pitch + at, mask=here, other=0.0).to(tl.float64)
-        weighted += w * tl.where(w == 0.0, 0.0, logq)
+        value = tl.load(value_ptr + at, mask=here, other=0.0).to(tl.float64)
+        weighted += w * tl.where(w == 0.0, 0.0, value)
         total += w
         squares += w * w
         largest = tl.maximum(largest, tl.where(here, w, -float("inf")))

@@ -23,7 +23,7 @@ from torch import Tensor
 from widen.data.rows import Rows
 from widen.data.targets import LOSS_WEIGHTS, read_sequences, shifted_targets
 from widen.head import SUMS, HeadLoss, target_sums
-from widen.losses.residual import PLAIN, residual_of
+from widen.losses.residual import only_weighs
 
 from .collate import has_column
 from .fused_head import add_fused_head
@@ -46,7 +46,7 @@ class WeightedLoss(_WeightedLoss):
     @property
     def _own_head(self) -> bool:
         """Whether the loss needs more than TRL's log-probabilities: another residual than softmax - onehot."""
-        return residual_of(self.objective.asked) != PLAIN
+        return not only_weighs(self.objective.asked)
 
     def _adopt(self, model: Any) -> None:
         refuse_model(model)

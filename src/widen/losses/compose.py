@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,7 @@ from torch import Tensor
 from widen.data.rows import Rows, needs_of
 
 from .nll import NLL
-from .residual import PLAIN, Residual, residual_of
+from .residual import PLAIN, Residual, only_weighs, residual_of
 from .weight import State, Weight
 
 
@@ -44,7 +44,7 @@ class Product:
         for factor in factors:
             if isinstance(factor, Warmup):
                 raise ValueError(f"a schedule goes outside a product, not inside: {factor}")
-        bent = [factor for factor in factors if residual_of(factor) != PLAIN]
+        bent = [factor for factor in factors if not only_weighs(factor)]
         if len(bent) > 1:
             raise ValueError(
                 f"{bent[0]} and {bent[1]} both replace the residual softmax - onehot, and two residuals have no product; legal: at most "
@@ -66,6 +66,11 @@ class Product:
     def residual(self) -> Residual:
         """That of the one factor that has another than the plain one."""
         return next((found for found in map(residual_of, self.factors) if found != PLAIN), PLAIN)
+
+    @property
+    def rows_fn(self) -> Any:
+        """That of the one factor that has one."""
+        return next((found for f in self.factors if (found := getattr(f, "rows_fn", None)) is not None), None)
 
     @property
     def never_zero(self) -> bool:
@@ -163,6 +168,11 @@ class Warmup:
     def residual(self) -> Residual:
         """That of the weight to come. Within one step ask `now`."""
         return residual_of(self.then)
+
+    @property
+    def rows_fn(self) -> Any:
+        """That of the weight to come."""
+        return getattr(self.then, "rows_fn", None)
 
     @property
     def score_columns(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .fields import check
 
-__all__ = ["PLAIN", "Residual", "residual_of"]
+__all__ = ["PLAIN", "Residual", "only_weighs", "residual_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,11 @@ class Residual:
 
 PLAIN = Residual()
 """softmax - onehot: the residual of NLL and of every loss of the paper."""
+
+
+def only_weighs(loss: object) -> bool:
+    """Whether a loss moves the logits by softmax - onehot: it has no other residual and no ``rows_fn`` of its own."""
+    return residual_of(loss) == PLAIN and getattr(loss, "rows_fn", None) is None
 
 
 def residual_of(loss: object) -> Residual:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .residual import PLAIN, residual_of
+from .residual import only_weighs
 from .weight import State, Weight
 
 
@@ -50,10 +50,10 @@ def weighted_nll(
     """
     if logq_BL.shape != mask_BL.shape:
         raise ValueError(f"logq_BL has shape {tuple(logq_BL.shape)}, mask_BL {tuple(mask_BL.shape)}; they must agree")
-    if residual_of(weight) != PLAIN:
+    if not only_weighs(weight):
         raise ValueError(
-            f"{weight} moves the logits by {residual_of(weight)}, which log-probabilities of the targets do not determine; use "
-            "widen.head.weighted_linear_nll, which has the hidden states, or a trainer of widen"
+            f"{weight} does not move the logits by softmax - onehot; log-probabilities of the targets do not tell how it does. "
+            "Use widen.head.weighted_linear_nll, which has the hidden states, or a trainer of widen"
         )
     if logq_BL.dtype not in (torch.float32, torch.float64):
         logq_BL = logq_BL.float()

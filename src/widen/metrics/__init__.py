@@ -1,37 +1,28 @@
-"""Arrays or texts in, numbers out: every number that a paper would print, with its interval and its settings.
+"""Arrays or texts in, numbers out, each with its interval and its settings.
 
     knn          precision, recall, density, coverage; exact, from ten points to a million
-    text_scores  all of it, from two lists of texts         embed         texts -> features
+    text_scores  all metrics from two lists of texts        embed         texts -> features
     mauve, prd   curves over clusters                       support_size  how few tokens hold the mass
-    distinct, bleu, vendi   diversity of one set            passes        pass@k as precision and recall
+    ngrams, vendi   diversity of one set                    passes        pass@k as precision and recall
     separation   how well a model separates right from wrong next tokens
 
-A metric takes arrays, never a model's name; `reference` comes before `generated`; options are keyword-only. A module is loaded when
-one of its names is asked for.
+A metric takes arrays, never a model's name; `reference` comes before `generated`; options are keyword-only.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .bleu import SelfBleu, self_bleu
-    from .clusters import Clustering, kmeans
-    from .distinct import Distinct, distinct_n
-    from .embed import EmbeddedTexts, Embedder, EmbedSettings, embed_texts
-    from .interval import Interval, mean_interval, share_interval
-    from .knn import knn_precision_recall, knn_scores, knn_scores_by_k
-    from .knn_reference import KnnReference
-    from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings, PrecisionRecall
-    from .mauve import Mauve, mauve_of_histograms, mauve_score
-    from .passes import PassScores, pass_at_k, pass_scores
-    from .pca import PCA, fit_pca, unit_rows
-    from .prd import Prd, prd_scores
-    from .separation import RatioHistogram, Separation, ratio_histogram, separation_scores
-    from .support_size import Sparsity, sparsity, sparsity_of_model, support_sizes
-    from .text_scores import PAPER, ScoreSettings, TextScores, score_texts
-    from .vendi import Vendi, vendi_score
+from .clusters import Clustering, kmeans
+from .embed import EmbeddedTexts, Embedder, EmbedSettings, embed_texts
+from .features import PCA, fit_pca, unit_rows
+from .interval import Interval, mean_interval, share_interval
+from .knn import KnnReference, knn_scores, knn_scores_by_k
+from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings
+from .mauve import Mauve, mauve_of_histograms, mauve_score
+from .ngrams import Distinct, SelfBleu, distinct_n, self_bleu
+from .passes import PassScores, pass_at_k, pass_scores
+from .prd import Prd, prd_scores
+from .separation import RatioHistogram, Separation, ratio_histogram, separation_scores
+from .support_size import Sparsity, sparsity, sparsity_of_model, support_sizes
+from .text_scores import PAPER, ScoreSettings, TextScores, score_texts
+from .vendi import Vendi, vendi_score
 
 __all__ = [
     "PAPER",
@@ -52,7 +43,6 @@ __all__ = [
     "Mauve",
     "PassScores",
     "Prd",
-    "PrecisionRecall",
     "RatioHistogram",
     "ScoreSettings",
     "SelfBleu",
@@ -64,7 +54,6 @@ __all__ = [
     "embed_texts",
     "fit_pca",
     "kmeans",
-    "knn_precision_recall",
     "knn_scores",
     "knn_scores_by_k",
     "mauve_of_histograms",
@@ -84,37 +73,3 @@ __all__ = [
     "unit_rows",
     "vendi_score",
 ]
-
-_HOME = {
-    "distinct": ["Distinct", "distinct_n"],
-    "embed": ["EmbedSettings", "EmbeddedTexts", "Embedder", "embed_texts"],
-    "interval": ["Interval", "mean_interval", "share_interval"],
-    "clusters": ["Clustering", "kmeans"],
-    "knn": ["knn_precision_recall", "knn_scores", "knn_scores_by_k"],
-    "knn_reference": ["KnnReference"],
-    "knn_result": [
-        "Ceiling",
-        "FourScores",
-        "KnnDiagnostics",
-        "KnnIntervals",
-        "KnnScores",
-        "KnnSettings",
-        "PrecisionRecall",
-    ],
-    "mauve": ["Mauve", "mauve_of_histograms", "mauve_score"],
-    "passes": ["PassScores", "pass_at_k", "pass_scores"],
-    "pca": ["PCA", "fit_pca", "unit_rows"],
-    "prd": ["Prd", "prd_scores"],
-    "text_scores": ["PAPER", "ScoreSettings", "TextScores", "score_texts"],
-    "bleu": ["SelfBleu", "self_bleu"],
-    "separation": ["RatioHistogram", "Separation", "ratio_histogram", "separation_scores"],
-    "support_size": ["Sparsity", "sparsity", "sparsity_of_model", "support_sizes"],
-    "vendi": ["Vendi", "vendi_score"],
-}
-_FROM = {name: module for module, names in _HOME.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FROM:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_FROM[name]}", __name__), name)

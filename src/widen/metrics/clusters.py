@@ -1,28 +1,25 @@
-"""k-means by Lloyd's iteration from k-means++ seeds, best of several starts; what MAUVE and PRD quantise with.
+"""k-means, and two sets of features as histograms over common clusters: what MAUVE and PRD are computed from.
 
-Shapes: N points, D features, C clusters.
+Shapes: N reference points, M generated points, D features, C clusters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from .features import Array, Features, as_array, fit_pca, unit_rows
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """The best of the starts.
-
-    Args:
-      labels: cluster of each point, (N,).
-      centres: (C, D).
-      inertia: sum of squared distances to the own centre.
-      iterations: Lloyd steps that the best start took.
-    """
+    """The best of the starts: labels (N,), centres (C, D), the sum of squared distances to the centres, and its Lloyd steps."""
 
     labels: NDArray[np.int64]
     centres: Array
@@ -31,14 +28,12 @@ class Clustering:
 
 
 def kmeans(rows: Array, clusters: int, *, restarts: int = 5, iterations: int = 300, seed: int = 0) -> Clustering:
-    """Cluster some points; the same numbers and seed give the same clusters.
+    """Cluster points by Lloyd's iteration from k-means++ seeds; the same numbers and seed give the same clusters.
 
     Args:
-      rows: (N, D), finite, N at least ``clusters``.
-      clusters: how many.
-      restarts: starts from fresh seeds, of which the one of least inertia is kept.
-      iterations: most Lloyd steps of one start; it stops earlier when no point moves.
-      seed: of the starts.
+      rows: (N, D), N at least ``clusters``.
+      restarts: number of starts; the one with the least inertia is kept.
+      iterations: most Lloyd steps of one start; a start ends when no label changes.
 
     Examples:
       >>> sorted(np.bincount(kmeans(np.array([[0.0], [0.1], [5.0], [5.1], [5.2]]), 2).labels).tolist())
@@ -48,18 +43,16 @@ def kmeans(rows: Array, clusters: int, *, restarts: int = 5, iterations: int = 3
         raise ValueError(f"clusters must lie between 1 and the {len(rows)} points, got {clusters}")
     if restarts < 1 or iterations < 1:
         raise ValueError(f"restarts and iterations must be at least 1, got {restarts} and {iterations}")
-    centred = np.ascontiguousarray(rows - rows.mean(0), dtype=np.float64)
-    best = None
-    for stream in np.random.default_rng(seed).spawn(restarts):
-        found = lloyd(centred, plus_plus(centred, clusters, stream), iterations)
-        if best is None or found.inertia < best.inertia:
-            best = found
-    assert best is not None
-    return Clustering(best.labels, best.centres + rows.mean(0), best.inertia, best.iterations)
+    mean = rows.mean(0)
+    centred = np.ascontiguousarray(rows - mean, dtype=np.float64)
+    streams = np.random.default_rng(seed).spawn(restarts)
+    found = [lloyd(centred, plus_plus(centred, clusters, stream), iterations) for stream in streams]
+    best = min(found, key=lambda one: one.inertia)
+    return Clustering(best.labels, best.centres + mean, best.inertia, best.iterations)
 
 
 def plus_plus(rows: Array, clusters: int, rng: np.random.Generator) -> Array:
-    """Seeds far from each other: each next one drawn in proportion to its squared distance from those before (k-means++)."""
+    """k-means++ seeds: draw each next one with probability proportional to its squared distance from those before."""
     chosen = np.empty((clusters, rows.shape[1]))
     chosen[0] = rows[rng.integers(len(rows))]
     nearest = np.full(len(rows), np.inf)
@@ -68,7 +61,7 @@ def plus_plus(rows: Array, clusters: int, rng: np.random.Generator) -> Array:
         last = chosen[place - 1]
         nearest = np.minimum(nearest, np.maximum(norms - 2 * (rows @ last) + last @ last, 0.0))
         total = nearest.sum()
-        if total <= 0:  # fewer distinct points than clusters: any will do, its cluster stays empty
+        if total <= 0:  # fewer distinct points than clusters: the other clusters stay empty
             chosen[place:] = rows[rng.integers(len(rows), size=clusters - place)]
             break
         chosen[place] = rows[min(np.searchsorted(nearest.cumsum(), rng.random() * total, side="right"), len(rows) - 1)]
@@ -94,7 +87,74 @@ def lloyd(rows: Array, centres: Array, iterations: int) -> Clustering:
         starts = np.concatenate([[0], count[filled].cumsum()[:-1]])
         centres = centres.copy()
         centres[filled] = np.add.reduceat(rows[order], starts) / count[filled, None]
-        # An empty cluster takes the point that fits worst, or it would stay empty for ever.
+        # An empty cluster takes the point that is farthest from its centre.
         for empty, worst in zip(np.flatnonzero(count == 0), np.argsort(-distance), strict=False):
             centres[empty] = rows[worst]
     return Clustering(labels, centres, float(distance.sum()), taken)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and range of one number over several seeds of the clustering, and its value for each."""
+
+    mean: float
+    least: float
+    most: float
+    each: tuple[float, ...]
+
+
+def spread(values: list[float]) -> Spread:
+    """Mean and range of the values.
+
+    Examples:
+      >>> spread([0.5, 0.7, 0.6])
+      Spread(mean=0.6, least=0.5, most=0.7, each=(0.5, 0.7, 0.6))
+    """
+    return Spread(float(np.mean(values)), min(values), max(values), tuple(values))
+
+
+@dataclass(frozen=True)
+class Baseline(Generic[T]):
+    """One half of the reference against the other, and the model at that size against the first. Compare these two with each other."""
+
+    real: T
+    model: T
+    n_reference: int
+    n_generated: int
+
+
+def baseline_of(score: Callable[[Array, Array], T], x: Array, y: Array, seed: int) -> Baseline[T]:
+    """Score the second half of the reference, and as many generated points (or all if there are fewer), against the first half."""
+    n, m = len(x) // 2, min(len(x) // 2, len(y))
+    order = np.random.default_rng(seed).permutation(len(x))
+    half, other = x[order[:n]], x[order[n : n + m]]
+    model = y[np.random.default_rng(seed + 1).permutation(len(y))[:m]]
+    return Baseline(score(half, other), score(half, model), n, m)
+
+
+def both_rows(
+    reference: Features, generated: Features, *, normalise: bool = False, pca: float | None = None
+) -> tuple[Array, Array]:
+    """Checked rows of both sets; if asked, scaled to length 1 and reduced by a PCA fitted on both."""
+    x, y = as_array(reference, "reference"), as_array(generated, "generated")
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"generated must have the reference's {x.shape[1]} features, got {y.shape[1]}")
+    if normalise:
+        x, y = (unit_rows(rows).astype(np.float64) for rows in (x, y))
+    if pca is not None:
+        reduce = fit_pca(np.concatenate([x, y]), share=pca)
+        x, y = (reduce(rows).astype(np.float64) for rows in (x, y))
+    return x, y
+
+
+def cluster_histograms(x: Array, y: Array, *, clusters: int, restarts: int, seed: int) -> tuple[Array, Array]:
+    """Cluster both sets together; the share of each set's points in each cluster, (C,) each.
+
+    Rows are sorted first, so that the result does not depend on their order.
+    """
+    together = np.concatenate([x, y])
+    order = np.lexsort(together.T[::-1])
+    labels = np.empty(len(together), dtype=np.int64)
+    labels[order] = kmeans(together[order], clusters, restarts=restarts, seed=seed).labels
+    p, q = (np.bincount(part, minlength=clusters) / len(part) for part in (labels[: len(x)], labels[len(x) :]))
+    return p, q

@@ -1,7 +1,7 @@
 """Texts to features: pooled hidden states of any Hugging Face model, batched by length, each text embedded once.
 
-The paper's featuriser is GPT2-large with the mean over tokens (App., "Precision and Recall for the WritingPrompts Task"; Le Bronnec et
-al., 2024, take the last token). Equal texts get equal features to the bit, which the k-NN metrics' duplicates rely on.
+The paper uses GPT2-large and the mean over tokens (App., "Precision and Recall for the WritingPrompts Task"). Equal texts get equal
+features to the bit; the k-NN metrics need this to see duplicates.
 
 Shapes: B texts of a batch, L tokens, D features, N texts.
 """
@@ -22,14 +22,15 @@ from torch import Tensor
 
 from .embed_cache import FeatureCache, folder_fingerprint
 from .embed_folder import Pooling, read_recipe
+from .ngrams import check_texts
 
 VERSION = 1
-SAVE_EVERY = 1000  # texts between writes to the cache: a killed run loses no more
+SAVE_EVERY = 1000  # texts between writes to the cache; a killed run loses at most these
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedSettings:
-    """All that features depend on but the text. ``model_hash`` tells two checkpoints of one path apart."""
+    """Everything but the text that features depend on. ``model_hash`` distinguishes two checkpoints with the same path."""
 
     model: str
     model_hash: str
@@ -43,12 +44,12 @@ class EmbedSettings:
 
 @dataclass(frozen=True)
 class EmbeddedTexts:
-    """Features of some texts, and what was done to get them.
+    """Features of texts.
 
     Args:
       features: (N, D) float32.
-      truncated: texts that were cut at ``settings.max_tokens``.
-      empty: texts of blanks or nothing; their features are those of the tokenizer's marks, or of the end-of-text token alone.
+      truncated: number of texts cut at ``settings.max_tokens``.
+      empty: number of texts without content; their features are those of the tokenizer's special tokens.
     """
 
     features: NDArray[np.float32]
@@ -59,16 +60,16 @@ class EmbeddedTexts:
 
 @dataclass
 class Embedder:
-    """A model that turns texts into features; its weights are read once, when the first text is not in the cache.
+    """A model that turns texts into features. Its weights are loaded when the first text is not in the cache.
 
     Args:
-      model: a Hugging Face name or a folder; a sentence-transformers folder brings its own pooling, cut and normalisation.
-      pooling: ``mean`` over tokens, ``last`` or ``first`` token; by default the folder's, else ``mean``.
-      max_tokens: longer texts are cut; by default the folder's or the model's own limit.
-      normalise: scale rows to length 1; by default the folder's, else no.
+      model: a Hugging Face name or a folder. A sentence-transformers folder sets the defaults of pooling, max_tokens and normalise.
+      pooling: ``mean`` over tokens, ``last`` or ``first`` token; by default ``mean``.
+      max_tokens: longer texts are cut; by default the model's limit.
+      normalise: scale rows to length 1; by default no.
       device: where the model runs; by default a GPU if there is one.
       batch_tokens: padded tokens in one forward pass.
-      dtype: of the weights; features come back in float32.
+      dtype: of the weights; features are float32.
     """
 
     model: str | Path = "gpt2-large"
@@ -92,7 +93,9 @@ class Embedder:
         self._device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._tokenizer: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        limit = position_limit(config, self._tokenizer)
+        limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        limits.append(self._tokenizer.model_max_length)
+        limit = min((n for n in limits if isinstance(n, int) and 0 < n < 10**7), default=512)
         asked = self.max_tokens or (recipe.max_tokens if recipe else None) or limit
         commit = getattr(config, "_commit_hash", None)
         self.settings = EmbedSettings(
@@ -112,20 +115,18 @@ class Embedder:
         cache: str | Path | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> EmbeddedTexts:
-        """Features of some texts, in their order.
+        """Features of texts, in their order.
 
         Args:
-          texts: at least one.
-          cache: a folder in which features are kept and looked for.
-          progress: called as (stage, done, total), in different texts.
+          cache: a folder where features are stored and looked up.
+          progress: called as (stage, done, total), counting different texts.
         """
         check_texts(texts)
         kept = FeatureCache(cache, vars(self.settings) | {"model": ""}) if cache is not None else None
         different = sorted(set(texts))
         found = {text: row for text in different if kept and (row := kept.get(text)) is not None}
-        missing = [text for text in different if text not in found]
         waiting: list[str] = []
-        for batch, rows in self._embedded(missing):
+        for batch, rows in self._embedded([text for text in different if text not in found]):
             found.update(zip(batch, rows, strict=True))
             waiting += batch
             if kept is not None and (len(waiting) >= SAVE_EVERY or len(found) == len(different)):
@@ -133,7 +134,7 @@ class Embedder:
                 waiting = []
             if progress is not None:
                 progress("embed", len(found), len(different))
-        lengths = dict(zip(different, map(len, self._tokens(different, cut=False)), strict=True))
+        lengths = dict(zip(different, map(len, self._tokens(different, verbose=False)), strict=True))
         return EmbeddedTexts(
             features=np.stack([found[text] for text in texts]),
             settings=self.settings,
@@ -143,46 +144,34 @@ class Embedder:
 
     @cached_property
     def _network(self) -> Any:
-        """The weights, read when the first text is not in the cache."""
         from transformers import AutoModel
 
         network: Any = AutoModel.from_pretrained(self._source, dtype=self.dtype, trust_remote_code=False)
         network = network.get_encoder() if network.config.is_encoder_decoder else network
         return network.to(self._device).eval()
 
-    def _tokens(self, texts: list[str], *, cut: bool) -> list[list[int]]:
-        if not texts:
-            return []
+    def _tokens(self, texts: list[str], **options: Any) -> list[list[int]]:
         given = [text.lower() for text in texts] if self.settings.lowercase else texts
-        options = {"truncation": True, "max_length": self.settings.max_tokens} if cut else {"verbose": False}
-        ids: list[list[int]] = self._tokenizer(given, padding=False, **options)["input_ids"]
+        ids: list[list[int]] = self._tokenizer(given, padding=False, **options)["input_ids"] if texts else []
         return ids
 
     def _embedded(self, texts: list[str]) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-        """Batches of texts of like length with their features, shortest first."""
+        """Batches of texts of similar length with their features, shortest first."""
         end = next((i for i in (self._tokenizer.eos_token_id, self._tokenizer.sep_token_id) if i is not None), 0)
-        ids = [tokens or [end] for tokens in self._tokens(texts, cut=True)]
-        order = sorted(range(len(texts)), key=lambda place: len(ids[place]))
-        batch: list[int] = []
-        for place in order:
-            if batch and (len(batch) + 1) * len(ids[place]) > self.batch_tokens:
-                yield [texts[i] for i in batch], self._forward([ids[i] for i in batch])
-                batch = []
-            batch.append(place)
-        if batch:
-            yield [texts[i] for i in batch], self._forward([ids[i] for i in batch])
+        cut = self._tokens(texts, truncation=True, max_length=self.settings.max_tokens)
+        queue = sorted(zip(texts, (ids or [end] for ids in cut), strict=True), key=lambda pair: len(pair[1]))
+        while queue:
+            size = 1
+            while size < len(queue) and (size + 1) * len(queue[size][1]) <= self.batch_tokens:
+                size += 1
+            batch, queue = queue[:size], queue[size:]
+            yield [text for text, _ in batch], self._forward([ids for _, ids in batch])
 
     @torch.no_grad()
     def _forward(self, ids: list[list[int]]) -> NDArray[np.float32]:
-        longest = max(map(len, ids))
-        tokens, mask = (
-            torch.zeros(len(ids), longest, dtype=torch.int64),
-            torch.zeros(len(ids), longest, dtype=torch.bool),
-        )
-        for row, of_text in enumerate(ids):
-            tokens[row, : len(of_text)] = torch.tensor(of_text)
-            mask[row, : len(of_text)] = True
-        tokens, mask = tokens.to(self._device), mask.to(self._device)
+        tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(one) for one in ids], batch_first=True).to(self._device)
+        lengths = torch.tensor([len(one) for one in ids], device=self._device)
+        mask = torch.arange(tokens.shape[1], device=self._device) < lengths[:, None]
         hidden = self._network(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
         rows = pool(hidden.float(), mask, self.settings.pooling)
         if self.settings.normalise:
@@ -196,7 +185,7 @@ class Embedder:
 
 
 def pool(hidden: Float[Tensor, "B L D"], mask: Bool[Tensor, "B L"], pooling: Pooling) -> Float[Tensor, "B D"]:
-    """One vector a text from its tokens' vectors; padding, where the mask is false, never counts.
+    """One vector per text from the vectors of its tokens; padding, where the mask is false, does not count.
 
     Examples:
       >>> hidden = torch.tensor([[[1.0], [3.0], [99.0]]])
@@ -210,22 +199,6 @@ def pool(hidden: Float[Tensor, "B L D"], mask: Bool[Tensor, "B L"], pooling: Poo
     return torch.where(mask[..., None], hidden, 0.0).sum(1) / mask.sum(1, keepdim=True)
 
 
-def position_limit(config: Any, tokenizer: Any) -> int:
-    """The longest text that the model has positions for."""
-    limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
-    known = [limit for limit in [*limits, tokenizer.model_max_length] if isinstance(limit, int) and 0 < limit < 10**7]
-    return min(known, default=512)
-
-
-def check_texts(texts: Sequence[str]) -> None:
-    """Refuse what is not a list of strings."""
-    if isinstance(texts, str) or len(texts) == 0:
-        raise ValueError("texts must be a list of at least one string")
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"texts must be strings, text {place} is {type(text).__name__}")
-
-
 def embed_texts(
     texts: Sequence[str],
     *,
@@ -237,17 +210,5 @@ def embed_texts(
     cache: str | Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> EmbeddedTexts:
-    """`Embedder` for a single use.
-
-    Args:
-      texts: at least one.
-      model: as in `Embedder`.
-      pooling: as in `Embedder`.
-      max_tokens: as in `Embedder`.
-      normalise: as in `Embedder`.
-      device: as in `Embedder`.
-      cache: a folder in which features are kept and looked for.
-      progress: called as (stage, done, total).
-    """
-    embedder = Embedder(model, pooling, max_tokens, normalise, device)
-    return embedder(texts, cache=cache, progress=progress)
+    """`Embedder` for a single use; the arguments are those of `Embedder` and of its call."""
+    return Embedder(model, pooling, max_tokens, normalise, device)(texts, cache=cache, progress=progress)

@@ -1,8 +1,8 @@
 r"""k-NN precision, recall, density and coverage of a generated set against a reference set, exact at every size.
 
-A ball sits on every point, with the distance to its k-th neighbour in its own set for radius; the union of the balls stands for
-the support of the law that drew the points (paper, App. "Precision and Recall for the WritingPrompts Task"; Kynkäänniemi et
-al., 2019; density and coverage: Naeem et al., 2020).
+Each point has a ball whose radius is the distance to the point's k-th neighbour in its own set. The union of the balls estimates the
+support of the distribution that the points come from (paper, App. "Precision and Recall for the WritingPrompts Task"; Kynkäänniemi
+et al., 2019; density and coverage: Naeem et al., 2020). With reference points x of radius r and generated points y of radius s,
 
 .. math::
     Precision = \tfrac1M \#\{y : \exists x,\ |x-y| \le r_x\}, \quad Recall = \tfrac1N \#\{x : \exists y,\ |x-y| \le s_y\}, \\
@@ -13,16 +13,21 @@ Shapes: N reference points, M generated points, D features.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from .knn_cross import Boundary
-from .knn_points import Features
-from .knn_radii import Progress
-from .knn_reference import CeilingSource, KnnReference
-from .knn_result import KnnScores, PrecisionRecall
-from .knn_screen import Product
+from .features import Features, as_tensor
+from .interval import check_level, mean_interval, share_interval
+from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings
+from .knn_search import Boundary, Membership, membership, squared_radii
+
+CeilingSource: TypeAlias = Literal["split"] | None
 
 
 def knn_scores(
@@ -35,25 +40,20 @@ def knn_scores(
     level: float = 0.95,
     seed: int = 0,
     device: str | torch.device | None = None,
-    product: Product | None = None,
-    progress: Progress | None = None,
 ) -> KnnScores:
-    """Precision, recall, density and coverage with their intervals, the real-versus-real ceiling and all settings.
+    """Precision, recall, density and coverage, with intervals, the real-versus-real ceiling and all settings.
 
-    Every comparison is the one that float64 differences of the given numbers would make, ties included, at float32 speed.
+    Every comparison has the result that float64 differences of the given numbers have, ties included.
 
     Args:
       reference: (N, D) features of real texts, N > k.
       generated: (M, D) features of the model's texts, M > k.
-      k: the neighbour that sets a ball's radius, the point itself not counted.
-      boundary: ``closed`` counts a point on a ball's sphere as inside; ``open`` does not, and then a text said more than k
-        times has an empty ball.
+      k: the neighbour that sets a ball's radius; a point is not its own neighbour.
+      boundary: ``closed`` counts a point on a ball's sphere as inside (Kynkäänniemi); ``open`` does not (prdc).
       ceiling: see `KnnReference.scores`; None saves a third of the time.
-      level: of the bootstrap intervals.
+      level: of the intervals.
       seed: of the split and of the density's bootstrap.
-      device: where to compute; by default where ``reference`` lies.
-      product: how the screen multiplies; scores do not depend on it.
-      progress: called as (stage, done, total).
+      device: where to compute; by default where ``reference`` is.
 
     Examples:
       >>> knn_scores([[0.0], [1.0], [2.0], [3.0]], [[0.5], [1.5], [10.0]], k=1)
@@ -62,9 +62,9 @@ def knn_scores(
       >>> precision, recall
       (1.0, 1.0)
 
-    Paper note: the paper prints Recall = N_fake / N_real; it must be N_real / N. Its code counts an open boundary.
+    Paper note: the paper prints Recall = N_fake / N_real; it must be N_real / N. Its code uses an open boundary.
     """
-    found = KnnReference(reference, ks=(k,), boundary=boundary, device=device, product=product, progress=progress)
+    found = KnnReference(reference, ks=(k,), boundary=boundary, device=device)
     return found.scores(generated, ceiling=ceiling, level=level, seed=seed)[0]
 
 
@@ -77,15 +77,7 @@ def knn_scores_by_k(
     ceiling: CeilingSource = "split",
     device: str | torch.device | None = None,
 ) -> tuple[KnnScores, ...]:
-    """`knn_scores` for several k at little more than the price of one, in the order of ``ks``.
-
-    Args:
-      reference: (N, D) features of real texts.
-      generated: (M, D) features of the model's texts.
-      ks: different whole numbers, each at least 1.
-      boundary: as in `knn_scores`.
-      ceiling: as in `knn_scores`.
-      device: as in `knn_scores`.
+    """`knn_scores` for several k at little more than the cost of one, in the order of ``ks``.
 
     Examples:
       >>> line = [[0.0], [1.0], [2.0], [3.0]]
@@ -95,30 +87,141 @@ def knn_scores_by_k(
     return KnnReference(reference, ks=ks, boundary=boundary, device=device).scores(generated, ceiling=ceiling)
 
 
-def knn_precision_recall(
-    reference: Features,
-    generated: Features,
-    *,
-    k: int = 4,
-    boundary: Boundary = "closed",
-    ceiling: CeilingSource = "split",
-    device: str | torch.device | None = None,
-) -> PrecisionRecall:
-    """The two that the paper reports, as a pair; everything else is in ``.scores``.
-
-    One far-off generated point has a huge ball and can raise recall, as below: compare models at equal sample counts.
+class KnnReference:
+    """A reference set that scores many generated sets; its radii are computed once.
 
     Args:
-      reference: (N, D) features of real texts.
-      generated: (M, D) features of the model's texts.
-      k: as in `knn_scores`.
-      boundary: as in `knn_scores`.
-      ceiling: as in `knn_scores`.
-      device: as in `knn_scores`.
+      ks: the values of k to score with, all from one pass. The other arguments are those of `knn_scores`.
 
     Examples:
-      >>> knn_precision_recall([[0.0], [1.0], [2.0], [3.0]], [[0.5], [1.5], [10.0]], k=1)
-      PrecisionRecall(precision=0.6666666666666666, recall=1.0)
+      >>> reference = KnnReference([[0.0], [1.0], [2.0], [3.0]], ks=(1, 2))
+      >>> [score.recall for score in reference.scores([[0.5], [1.5], [10.0]])]
+      [1.0, 1.0]
     """
-    scores = knn_scores(reference, generated, k=k, boundary=boundary, ceiling=ceiling, device=device)
-    return PrecisionRecall(scores.precision, scores.recall, scores)
+
+    def __init__(
+        self,
+        reference: Features,
+        *,
+        ks: Sequence[int] = (4,),
+        boundary: Boundary = "closed",
+        device: str | torch.device | None = None,
+    ) -> None:
+        if boundary not in ("closed", "open"):
+            raise ValueError(f"boundary must be 'closed' or 'open', got {boundary!r}")
+        self.ks = tuple(int(k) for k in ks)
+        if not self.ks or min(self.ks) < 1 or list(self.ks) != list(ks) or len(set(self.ks)) < len(self.ks):
+            raise ValueError(f"k must be a whole number of at least 1, and ks different ones, got {list(ks)}")
+        self.boundary: Boundary = boundary
+        self.rows = self._checked(reference, "reference", device)
+        self.squared_radii = squared_radii(self.rows, self.ks)
+        self._halves: dict[tuple[int, int], tuple[KnnReference, list[FourScores]]] = {}
+
+    def scores(
+        self, generated: Features, *, ceiling: CeilingSource = None, level: float = 0.95, seed: int = 0
+    ) -> tuple[KnnScores, ...]:
+        """The scores of a generated set, one result for each k of ``ks``.
+
+        Args:
+          ceiling: ``"split"`` also scores one half of the reference against the other, and the model at that size.
+          seed: of the split and of the density's bootstrap.
+        """
+        if ceiling not in ("split", None):
+            raise ValueError(f"ceiling must be 'split' or None, got {ceiling!r}")
+        check_level(level)
+        rows = self._checked(generated, "generated", self.rows.device)
+        radii = squared_radii(rows, self.ks)
+        found = membership(self.rows, rows, self.squared_radii, radii, boundary=self.boundary)
+        four = four_scores(found, self.ks)
+        ceilings = self._split(rows, seed) if ceiling == "split" else None
+        known, theirs = self._digests, digests(rows)
+        dtypes = dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in (self.rows.dtype, rows.dtype))
+        return tuple(
+            KnnScores(
+                *four[place],
+                intervals=intervals(found, place, k, level=level, seed=seed),
+                settings=KnnSettings(
+                    k=k,
+                    boundary=self.boundary,
+                    n_reference=len(self.rows),
+                    n_generated=len(rows),
+                    dimensions=rows.shape[1],
+                    dtype=" and ".join(dtypes),
+                    device=str(rows.device),
+                    level=level,
+                    seed=seed,
+                ),
+                diagnostics=KnnDiagnostics(
+                    zero_radii_reference=int((self.squared_radii[place] == 0).sum()),
+                    zero_radii_generated=int((radii[place] == 0).sum()),
+                    duplicates_reference=len(self.rows) - len(known),
+                    duplicates_generated=len(rows) - len(set(theirs)),
+                    shared=sum(digest in known for digest in theirs),
+                ),
+                ceiling=ceilings[place] if ceilings else None,
+            )
+            for place, k in enumerate(self.ks)
+        )
+
+    @cached_property
+    def _digests(self) -> set[bytes]:
+        return set(digests(self.rows))
+
+    def _checked(self, features: Features, name: str, device: str | torch.device | None) -> Tensor:
+        rows = as_tensor(features, name, device=device)
+        if name != "reference" and rows.shape[1] != self.rows.shape[1]:
+            raise ValueError(f"{name} must have the reference's {self.rows.shape[1]} features, got {rows.shape[1]}")
+        if len(rows) <= max(self.ks):
+            raise ValueError(f"{name} must have more than k = {max(self.ks)} points, got {len(rows)}")
+        return rows
+
+    def _four(self, rows: Tensor) -> list[FourScores]:
+        found = membership(self.rows, rows, self.squared_radii, squared_radii(rows, self.ks), boundary=self.boundary)
+        return four_scores(found, self.ks)
+
+    def _split(self, rows: Tensor, seed: int) -> list[Ceiling] | None:
+        n, size = len(self.rows), min(len(rows), (len(self.rows) + 1) // 2)
+        if min(n // 2, size) <= max(self.ks):
+            return None
+        if (size, seed) not in self._halves:
+            order = torch.from_numpy(np.random.default_rng(seed).permutation(n)).to(rows.device)
+            half = KnnReference(self.rows[order[: n // 2]], ks=self.ks, boundary=self.boundary)
+            self._halves[size, seed] = half, half._four(self.rows[order[n // 2 :][:size]])
+        half, real = self._halves[size, seed]
+        if size < len(rows):
+            drawn = np.random.default_rng(seed + 1).permutation(len(rows))[:size]
+            rows = rows[torch.from_numpy(drawn).to(rows.device)]
+        return [Ceiling(a, b, n // 2, size) for a, b in zip(real, half._four(rows), strict=True)]
+
+
+def four_scores(found: Membership, ks: Sequence[int]) -> list[FourScores]:
+    """The four means, for each k."""
+    return [
+        FourScores(
+            precision=int((hits > 0).sum()) / len(hits),
+            recall=int(recalled.sum()) / len(recalled),
+            density=int(hits.sum()) / (k * len(hits)),
+            coverage=int(covered.sum()) / len(covered),
+        )
+        for k, hits, covered, recalled in zip(ks, found.hits, found.covered, found.recalled, strict=True)
+    ]
+
+
+def digests(rows: Tensor) -> list[bytes]:
+    """A hash of each point by value: equal numbers have equal hashes in every float type, and -0.0 equals 0.0."""
+    return [
+        hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+        for piece in torch.split(rows, 4096)
+        for row in (piece.double() + 0.0).cpu().numpy()
+    ]
+
+
+def intervals(found: Membership, place: int, k: int, *, level: float, seed: int) -> KnnIntervals:
+    """Intervals of the four means, over the points that each averages."""
+    hits, covered, recalled = found.hits[place], found.covered[place], found.recalled[place]
+    return KnnIntervals(
+        precision=share_interval((hits > 0).cpu().numpy(), level=level),
+        recall=share_interval(recalled.cpu().numpy(), level=level),
+        density=mean_interval(hits.cpu().numpy() / k, level=level, seed=seed),
+        coverage=share_interval(covered.cpu().numpy(), level=level),
+    )

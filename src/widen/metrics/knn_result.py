@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 from .interval import Interval
-from .knn_cross import Boundary
-from .plain import plain
+from .knn_search import Boundary
+from .plain import to_json
 
-VERSION = 1
-"""Bumped when a score of the same name and settings can come out differently."""
+VERSION = 2
+"""Bumped when a number of the same name and settings can differ."""
 
 
 class FourScores(NamedTuple):
@@ -24,7 +24,7 @@ class FourScores(NamedTuple):
 
 
 class KnnIntervals(NamedTuple):
-    """A bootstrap interval for each score; balls held fixed (`widen.metrics.interval`)."""
+    """An interval for each score, with the balls held fixed (`widen.metrics.interval`)."""
 
     precision: Interval
     recall: Interval
@@ -34,7 +34,7 @@ class KnnIntervals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class KnnSettings:
-    """Everything that two k-NN scores must share before they may be compared."""
+    """Two k-NN scores can be compared only if these are equal."""
 
     k: int
     boundary: Boundary
@@ -43,7 +43,6 @@ class KnnSettings:
     dimensions: int
     dtype: str
     device: str
-    product: str
     level: float
     seed: int
     version: int = VERSION
@@ -51,15 +50,12 @@ class KnnSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class KnnDiagnostics:
-    """Counts that say when the numbers lie: duplicates, balls of radius 0, texts copied from the reference.
+    """Counts that warn of misleading scores.
 
     Args:
-      zero_radii_reference: reference points with at least k exact copies; with an open boundary their balls are empty.
-      zero_radii_generated: the same among the generated points.
-      duplicates_reference: reference points that equal an earlier one.
-      duplicates_generated: the same among the generated points.
+      zero_radii_reference, zero_radii_generated: points with at least k exact copies; with an open boundary their balls are empty.
+      duplicates_reference, duplicates_generated: points that equal an earlier one of their set.
       shared: generated points that equal some reference point.
-      rechecked: distances computed again in float64.
     """
 
     zero_radii_reference: int
@@ -67,26 +63,21 @@ class KnnDiagnostics:
     duplicates_reference: int
     duplicates_generated: int
     shared: int
-    rechecked: int
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a perfect model would score: one part of the reference against another, at the sample sizes given here.
+    """What a perfect model would score: one part of the reference against another. It is below 1, as no finite sample covers itself.
 
     Args:
-      real: scores of real points in place of generated ones. They are not 1: a finite sample never covers itself.
-      model: the model's scores at these same sample sizes; compare ``real`` with this and with nothing else.
-      n_reference: reference points in both.
-      n_generated: points scored against them in both.
-      source: ``split`` halves of the reference, or a ``second`` sample of it.
+      real: scores of real points in the place of generated ones.
+      model: the model's scores at the same sample sizes. Compare ``real`` with these only.
     """
 
     real: FourScores
     model: FourScores
     n_reference: int
     n_generated: int
-    source: Literal["split", "second"]
 
 
 @dataclass(frozen=True)
@@ -96,12 +87,9 @@ class KnnScores:
     Args:
       precision: share of generated points inside some reference ball.
       recall: share of reference points inside some generated ball.
-      density: mean over generated points of (reference balls around it) / k; not capped at 1.
+      density: mean over generated points of (reference balls around it) / k; may exceed 1.
       coverage: share of reference balls that hold a generated point.
-      intervals: a bootstrap interval for each.
-      settings: all that defines the numbers.
-      diagnostics: duplicates, zero radii, float64 rechecks.
-      ceiling: what real points score, or None where it was not asked for or the reference is too small to split.
+      ceiling: what real points score; None if not asked for, or if the reference is too small to split.
     """
 
     precision: float
@@ -113,6 +101,8 @@ class KnnScores:
     diagnostics: KnnDiagnostics = field(repr=False)
     ceiling: Ceiling | None = field(repr=False, default=None)
 
+    to_json = to_json
+
     def __iter__(self) -> Iterator[float]:
         return iter(self.four)
 
@@ -120,20 +110,3 @@ class KnnScores:
     def four(self) -> FourScores:
         """The numbers alone."""
         return FourScores(self.precision, self.recall, self.density, self.coverage)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
-        result: dict[str, Any] = plain(self)
-        return result
-
-
-@dataclass(frozen=True)
-class PrecisionRecall:
-    """k-NN precision and recall; unpacks as a pair. ``scores`` carries intervals, settings and the rest."""
-
-    precision: float
-    recall: float
-    scores: KnnScores = field(repr=False)
-
-    def __iter__(self) -> Iterator[float]:
-        return iter((self.precision, self.recall))

@@ -2,8 +2,8 @@ r"""MAUVE: the area under the curve of the two divergences to the mixtures of tw
 
 .. math::  C = \{(e^{-c\,KL(Q|R_\lambda)},\; e^{-c\,KL(P|R_\lambda)}) : R_\lambda = \lambda P + (1-\lambda) Q,\; 0 < \lambda < 1\}
 
-Written from the paper. The settings are its own and those in common use: unit rows, PCA on both sets to 90 % of the variance, one
-cluster per ten points, c = 5, 25 mixtures.
+The defaults are those in common use: unit rows, PCA on both sets to 90 % of the variance, one cluster per ten points, c = 5,
+25 mixtures.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.special import rel_entr
 
-from .knn_points import Features
-from .plain import plain
-from .quantise import Array, Spread, both_rows, cluster_histograms, halves, spread
+from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms, spread
+from .features import Array, Features
+from .plain import to_json
 
 VERSION = 1
 MIXTURES = 25
@@ -24,35 +24,15 @@ EDGE = 1e-6  # the first and last mixture; at 0 and 1 one divergence may be infi
 
 
 @dataclass(frozen=True)
-class MauveBaseline:
-    """The same number for two halves of the reference: what no model can beat at this size.
-
-    Args:
-      real: half of the reference against the other half.
-      model: the generated set, cut to that size, against the first half. Compare these two with each other.
-      n_reference: points in the half.
-      n_generated: points against it.
-    """
-
-    real: Spread
-    model: Spread
-    n_reference: int
-    n_generated: int
-
-
-@dataclass(frozen=True)
 class Mauve:
-    """MAUVE with what it takes to read it: how far seeds move it, and what the reference scores against itself.
+    """MAUVE as a mean over seeds of the clustering, its spread over these seeds, and what the reference scores against itself.
 
-    Args:
-      value: mean over the seeds of the clustering.
-      spread: over those seeds.
-      baseline: None where it was not asked for or the reference is too small to split.
+    ``baseline`` is None if it was not asked for, or if the reference is too small to split.
     """
 
     value: float
     spread: Spread = field(repr=False)
-    baseline: MauveBaseline | None = field(repr=False)
+    baseline: Baseline[Spread] | None = field(repr=False)
     n_reference: int = field(repr=False)
     n_generated: int = field(repr=False)
     clusters: int = field(repr=False)
@@ -63,18 +43,14 @@ class Mauve:
     seed: int = field(repr=False)
     version: int = field(repr=False, default=VERSION)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
-        result: dict[str, Any] = plain(self)
-        return result
+    to_json = to_json
 
 
 def mauve_of_histograms(p: Any, q: Any, *, scale: float = 5.0) -> float:
-    """MAUVE of two laws on the same cells: 1 where they are equal, towards 0 where they share nothing.
+    """MAUVE of two distributions on the same cells: 1 if they are equal, near 0 if they share nothing.
 
     Args:
-      p: reference, (C,), non-negative, summing to 1.
-      q: model, the same.
+      p, q: reference and model, (C,), non-negative, summing to 1.
       scale: the constant c, above 0.
 
     Examples:
@@ -86,15 +62,14 @@ def mauve_of_histograms(p: Any, q: Any, *, scale: float = 5.0) -> float:
     p, q = (np.asarray(law, dtype=np.float64) for law in (p, q))
     if p.shape != q.shape or p.ndim != 1 or any((law < 0).any() or abs(law.sum() - 1) > 1e-9 for law in (p, q)):
         raise ValueError(
-            f"p and q must be laws on the same cells, got shapes {p.shape}, {q.shape} and sums {p.sum()}, {q.sum()}"
+            f"p and q must be distributions on the same cells, got shapes {p.shape}, {q.shape}, sums {p.sum()}, {q.sum()}"
         )
     if not scale > 0:
         raise ValueError(f"scale must be above 0, got {scale}")
     lam = np.linspace(EDGE, 1 - EDGE, MIXTURES)[:, None]
     mixture = lam * p + (1 - lam) * q
-    # A divergence of 0 may come out an ulp below it.
+    # Rounding can make a divergence of 0 negative, and a flat part of the curve turn back.
     across, up = (np.exp(-scale * np.maximum(rel_entr(law, mixture).sum(1), 0.0)) for law in (q, p))
-    # From (0, 1), where only P counts, to (1, 0), along the mixtures; rounding can fold a flat stretch back by an ulp.
     x = np.concatenate([[0.0], across[::-1], [1.0]])
     y = np.concatenate([[1.0], up[::-1], [0.0]])
     return float(np.trapezoid(np.minimum.accumulate(y), np.maximum.accumulate(x)))
@@ -116,16 +91,13 @@ def mauve_score(
     """MAUVE of a generated set, averaged over several clusterings, with their spread and the same-distribution baseline.
 
     Args:
-      reference: (N, D) features of real texts.
-      generated: (M, D) features of the model's texts.
+      reference, generated: (N, D) and (M, D) features.
       clusters: cells of the histograms; by default a tenth of the smaller set, at least 2.
       scale: the constant c.
       normalise: scale every row to length 1 first.
       pca: share of the variance to keep, fitted on both sets; None for all features.
-      seeds: clusterings.
-      restarts: starts of k-means in each, the best kept.
-      baseline: also score the reference's halves against each other, and the model at that size.
-      seed: of the first clustering and of the split.
+      seeds: number of clusterings, from ``seed`` on.
+      restarts: starts of k-means in each; the best is kept.
 
     Examples:
       >>> points = np.random.default_rng(0).standard_normal((60, 4))
@@ -138,19 +110,13 @@ def mauve_score(
     if min(len(x), len(y)) < 2:
         raise ValueError(f"reference and generated must have at least 2 points each, got {len(x)} and {len(y)}")
 
+    def cells(a: Array, b: Array) -> int:
+        return clusters or max(2, round(min(len(a), len(b)) / 10))
+
     def over_seeds(a: Array, b: Array) -> Spread:
-        cells = clusters or cells_for(a, b)
-        laws = (cluster_histograms(a, b, clusters=cells, restarts=restarts, seed=seed + s) for s in range(seeds))
-        return spread([mauve_of_histograms(law.reference, law.generated, scale=scale) for law in laws])
+        laws = (cluster_histograms(a, b, clusters=cells(a, b), restarts=restarts, seed=seed + s) for s in range(seeds))
+        return spread([mauve_of_histograms(p, q, scale=scale) for p, q in laws])
 
-    found, split = over_seeds(x, y), None
-    if baseline and len(x) >= 4:
-        half, other, model = halves(x, y, seed)
-        split = MauveBaseline(over_seeds(half, other), over_seeds(half, model), len(half), len(other))
-    cells = clusters or cells_for(x, y)
-    return Mauve(found.mean, found, split, len(x), len(y), cells, scale, normalise, pca, restarts, seed)
-
-
-def cells_for(x: Array, y: Array) -> int:
-    """One cluster per ten points of the smaller set."""
-    return max(2, round(min(len(x), len(y)) / 10))
+    found = over_seeds(x, y)
+    split = baseline_of(over_seeds, x, y, seed) if baseline and len(x) >= 4 else None
+    return Mauve(found.mean, found, split, len(x), len(y), cells(x, y), scale, normalise, pca, restarts, seed)

@@ -1,4 +1,4 @@
-"""A result as plain values: what `json.dumps` takes, names kept, nothing lost but the type."""
+"""Results as plain values that `json.dumps` accepts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import math
 from typing import Any
 
 import numpy as np
+
+
+def to_json(self: Any) -> dict[str, Any]:
+    """All fields of this result as plain values; results use it as a method."""
+    result: dict[str, Any] = plain(self)
+    return result
 
 
 def plain(value: Any) -> Any:
@@ -25,10 +31,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, np.generic)):
         return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -1,24 +1,23 @@
-r"""PRD: the whole precision-recall curve of two sets, from histograms over common clusters (Sajjadi et al., 2018).
+r"""PRD: the precision-recall curve of two sets, from histograms over common clusters (Sajjadi et al., 2018).
 
 .. math::  \alpha_\lambda = \sum_i \min(\lambda p_i, q_i), \qquad \beta_\lambda = \alpha_\lambda / \lambda
 
-the paper's curve (eq. ``eq:prsimon``), exact for the histograms: no grid of angles. The F-score of a point is
-``F_b = (1 + b^2) alpha / (1 + b^2 lam)``, a ratio of two linear functions between breakpoints, so that its maximum is at one of them.
+This is the paper's curve (eq. ``eq:prsimon``), exact for the histograms. The F-score ``F_b = (1 + b^2) alpha / (1 + b^2 lam)`` is a
+ratio of two linear functions between breakpoints, so its maximum is at a breakpoint.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from widen.theory import PRCurve, pr_curve
 
-from .knn_points import Features
-from .plain import plain
-from .quantise import Array, Spread, both_rows, cluster_histograms, halves, spread
+from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms, spread
+from .features import Array, Features
+from .plain import to_json
 
 VERSION = 1
 ANGLES = 201
@@ -26,13 +25,7 @@ ANGLES = 201
 
 @dataclass(frozen=True)
 class PrdPart:
-    """Summaries of the curve, each with its range over clusterings.
-
-    Args:
-      auc: area under precision against recall; 1 where the histograms are equal.
-      f8: best F_8 over the curve, which weighs recall.
-      f_eighth: best F_1/8, which weighs precision.
-    """
+    """Summaries of the curve with their ranges over clusterings: area, best F_8 (weighs recall), best F_1/8 (weighs precision)."""
 
     auc: Spread
     f8: Spread
@@ -40,34 +33,20 @@ class PrdPart:
 
 
 @dataclass(frozen=True)
-class PrdBaseline:
-    """The reference's halves against each other, and the model at that size; compare these two with each other."""
-
-    real: PrdPart
-    model: PrdPart
-    n_reference: int
-    n_generated: int
-
-
-@dataclass(frozen=True)
 class Prd:
     """The precision-recall curve of two clustered sets.
 
     Args:
-      auc: mean area over the clusterings.
-      f8: mean best F_8 (recall).
-      f_eighth: mean best F_1/8 (precision).
-      part: the same with their ranges over clusterings.
-      lam: the slopes at which the drawn curve is given, tan of evenly spaced angles, (K,).
-      precision: mean over clusterings at each, (K,).
-      recall: the same, (K,).
+      auc, f8, f_eighth: means over the clusterings; ``part`` has their ranges.
+      lam: the slopes of the drawn curve, tan of evenly spaced angles, (K,).
+      precision, recall: means over the clusterings at each slope, (K,).
     """
 
     auc: float
     f8: float
     f_eighth: float
     part: PrdPart = field(repr=False)
-    baseline: PrdBaseline | None = field(repr=False)
+    baseline: Baseline[PrdPart] | None = field(repr=False)
     lam: NDArray[np.float64] = field(repr=False, compare=False)
     precision: NDArray[np.float64] = field(repr=False, compare=False)
     recall: NDArray[np.float64] = field(repr=False, compare=False)
@@ -78,10 +57,7 @@ class Prd:
     seed: int = field(repr=False)
     version: int = field(repr=False, default=VERSION)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
-        result: dict[str, Any] = plain(self)
-        return result
+    to_json = to_json
 
 
 def best_f(curve: PRCurve, b: float) -> float:
@@ -92,9 +68,7 @@ def best_f(curve: PRCurve, b: float) -> float:
       1.0
     """
     lam = curve.breakpoints
-    if len(lam) == 0:
-        return 0.0
-    return float(((1 + b * b) * curve.precision(lam) / (1 + b * b * lam)).max())
+    return float(((1 + b * b) * curve.precision(lam) / (1 + b * b * lam)).max(initial=0.0))
 
 
 def prd_scores(
@@ -104,23 +78,16 @@ def prd_scores(
     clusters: int = 20,
     runs: int = 10,
     restarts: int = 1,
-    normalise: bool = False,
-    pca: float | None = None,
     baseline: bool = True,
     seed: int = 0,
 ) -> Prd:
     """The curve, its area and its F-scores, averaged over several clusterings of both sets together.
 
     Args:
-      reference: (N, D) features of real texts, N at least ``clusters``.
-      generated: (M, D) features of the model's texts.
-      clusters: cells of the histograms, at most half of the points.
-      runs: clusterings, each from its own seed.
-      restarts: starts of k-means in each, the best kept.
-      normalise: scale every row to length 1 first.
-      pca: share of the variance to keep, fitted on both sets; None for all features.
-      baseline: also score the reference's halves against each other, and the model at that size.
-      seed: of the first clustering and of the split.
+      reference, generated: (N, D) and (M, D) features.
+      clusters: cells of the histograms, at most the size of the smaller set.
+      runs: number of clusterings, from ``seed`` on.
+      restarts: starts of k-means in each; the best is kept.
 
     Examples:
       >>> points = np.random.default_rng(0).standard_normal((60, 4))
@@ -130,20 +97,17 @@ def prd_scores(
     """
     if runs < 1:
         raise ValueError(f"runs must be at least 1, got {runs}")
-    x, y = both_rows(reference, generated, normalise=normalise, pca=pca)
+    x, y = both_rows(reference, generated)
     if not 2 <= clusters <= min(len(x), len(y)):
-        raise ValueError(
-            f"clusters must lie between 2 and the smaller set's {min(len(x), len(y))} points, got {clusters}"
-        )
+        raise ValueError(f"clusters must lie between 2 and the smaller set's {min(len(x), len(y))}, got {clusters}")
 
     def curves(a: Array, b: Array) -> list[PRCurve]:
-        laws = [cluster_histograms(a, b, clusters=clusters, restarts=restarts, seed=seed + run) for run in range(runs)]
-        return [pr_curve(law.reference, law.generated) for law in laws]
+        seeds = range(seed, seed + runs)
+        return [pr_curve(*cluster_histograms(a, b, clusters=clusters, restarts=restarts, seed=s)) for s in seeds]
 
     found, split = curves(x, y), None
     if baseline and min(len(x) // 2, len(y)) >= clusters:
-        half, other, model = halves(x, y, seed)
-        split = PrdBaseline(summary(curves(half, other)), summary(curves(half, model)), len(half), len(other))
+        split = baseline_of(lambda a, b: summary(curves(a, b)), x, y, seed)
     part = summary(found)
     lam = np.tan(np.linspace(0, np.pi / 2, ANGLES))
     lam[-1] = np.inf

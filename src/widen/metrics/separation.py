@@ -1,10 +1,10 @@
 """How well a model separates right from wrong next tokens, on a task whose right continuations can be listed.
 
-A decoding that truncates sees of each token only its ratio r = q / max q within its context (min-p), or its rank. If right tokens have
-larger ratios than wrong ones, truncating and then heating recovers recall at no cost in precision. If not, only training can help.
+A truncating decoding sees only a token's ratio r = q / max q within its context (min-p), or its rank. If right tokens have larger ratios
+than wrong ones, truncating and then raising the temperature recovers recall at no cost in precision. If not, only training can help.
 
-Weights: a context counts by its weight. Inside a context a right token counts by P(token | context), and each wrong token counts alike.
-So "right" asks about a right continuation drawn from P, "wrong" about a wrong token drawn at random from the same contexts.
+A context counts by its weight. In a context, a right token counts by P(token | context), and all wrong tokens count alike. So "right"
+means a right token drawn from P, and "wrong" a wrong token drawn at random from the same contexts.
 
 Shapes: N contexts, V tokens.
 """
@@ -17,13 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["RatioHistogram", "Separation", "ratio_histogram", "separation_scores"]
-
 Values = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 VERSION = 1
-"""Raised when one of these numbers changes its meaning."""
+"""Bumped when a number changes its meaning."""
+
+
+EDGES = tuple(float(f"{edge:.6g}") for edge in np.logspace(-8, 0, 41))
+"""Edges of forty bins of the ratio q / max q, evenly spaced in its logarithm, from 1e-8 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +34,13 @@ class Separation:
 
     Attributes:
       auc: probability that a right token has a larger ratio q / max q than a wrong one, both from any context; ties count half.
-        This is what one threshold for all contexts (min-p) works with.
       auc_within: the same with both tokens from one context, averaged over contexts that have wrong tokens.
-        This is what a threshold chosen in each context could work with.
-      threshold: the min-p value that keeps most: it maximises `right_kept` - `wrong_kept`; the largest of several.
+      threshold: the min-p value that maximises `right_kept` - `wrong_kept`; the largest if there are several.
       right_kept, wrong_kept: shares of right mass and of wrong tokens with a ratio of at least `threshold`.
       below_noise: share of right mass that does not exceed the most probable wrong token of its own context. No decoding that keeps the
         model's ranking can produce it without producing a wrong token too.
-      below_any_noise: the same against the largest wrong ratio of any context. 0 exactly if some min-p value keeps all that is right and
-        nothing else.
+      below_any_noise: the same against the largest wrong ratio of any context. It is 0 exactly if some min-p value keeps all right
+        tokens and no wrong one.
       contexts: number of contexts with a positive weight.
     """
 
@@ -59,8 +59,8 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
     """Compare the ratios q / max q of right and of wrong next tokens.
 
     Args:
-      reference: P(token | context), (N, V), each row summing to 1. A token is right where it is above 0
-        (:func:`widen.theory.valid_continuations` lists them, its `dense` gives this matrix).
+      reference: P(token | context), (N, V), each row summing to 1; a token is right if it is above 0. `dense` of
+        :func:`widen.theory.valid_continuations` gives this matrix.
       logits: the model's logits or log-probabilities in the same contexts, (N, V).
       weights: of the contexts, (N,), such as the probability of each prefix; None counts all alike.
 
@@ -73,8 +73,16 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
     ratio_NV, right_NV, w_N, right_weight_NV, wrong_weight_NV = _weighted(reference, logits, weights)
     noise_N = np.where(right_NV, -np.inf, ratio_NV).max(axis=1)
     counted = (w_N > 0) & ~right_NV.all(axis=1)
-    flat = ratio_NV.ravel(), right_weight_NV.ravel(), wrong_weight_NV.ravel()
-    context = np.repeat(np.arange(len(w_N)), ratio_NV.shape[1])
+    # Tokens below 1e-8 of the top, or below every right token, are one tie: of a large vocabulary few tokens are left to sort.
+    low_NV = ratio_NV < max(EDGES[0], ratio_NV[right_NV].min())
+    context, _ = np.nonzero(~low_NV)
+    context = np.append(context, np.arange(len(w_N)))
+    nothing_N = np.zeros(len(w_N))
+    flat = (
+        np.append(ratio_NV[~low_NV], nothing_N),
+        np.append(right_weight_NV[~low_NV], np.where(low_NV, right_weight_NV, 0.0).sum(axis=1)),
+        np.append(wrong_weight_NV[~low_NV], np.where(low_NV, wrong_weight_NV, 0.0).sum(axis=1)),
+    )
     within_N = _areas(context, *flat)
     threshold, right_kept, wrong_kept = _best_threshold(*flat)
     return Separation(
@@ -89,13 +97,9 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
     )
 
 
-EDGES = tuple(float(f"{edge:.6g}") for edge in np.logspace(-8, 0, 41))
-"""Forty bins of the ratio q / max q, evenly spaced in its logarithm, from 1e-8 to 1."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RatioHistogram:
-    """How the ratios q / max q of right and of wrong tokens are spread.
+    """Histograms of the ratios q / max q of right and of wrong tokens.
 
     Attributes:
       edges: of the bins, ascending, one more than there are bins. The first bin also holds smaller ratios.
@@ -133,7 +137,7 @@ def ratio_histogram(
 def _weighted(
     reference: ArrayLike, logits: ArrayLike, weights: ArrayLike | None
 ) -> tuple[Values, NDArray[np.bool_], Values, Values, Values]:
-    """Check the arguments. Ratios and right tokens (N, V), weights of the contexts (N,), of right and of wrong tokens (N, V)."""
+    """Check the arguments; return ratios and right tokens (N, V), weights of contexts (N,), of right and of wrong tokens (N, V)."""
     p_NV, z_NV = np.asarray(reference, np.float64), np.asarray(logits, np.float64)
     if p_NV.ndim != 2 or p_NV.shape != z_NV.shape or p_NV.size == 0:
         raise ValueError(f"reference and logits must both be (N, V), got shapes {p_NV.shape} and {z_NV.shape}")
@@ -159,9 +163,7 @@ def _areas(group: Indices, ratio: Values, right: Values, wrong: Values) -> Value
     """Area under the ROC curve of each group: the chance that a right ratio exceeds a wrong one, ties counting half."""
     order = np.lexsort((ratio, group))
     group, ratio = group[order], ratio[order]
-    new = np.append(
-        True, (group[1:] != group[:-1]) | (ratio[1:] != ratio[:-1])
-    )  # one level for equal ratios of a group
+    new = np.append(True, (np.diff(group) != 0) | (np.diff(ratio) != 0))  # one level for equal ratios of a group
     level = np.cumsum(new) - 1
     right_at, wrong_at = np.bincount(level, weights=right[order]), np.bincount(level, weights=wrong[order])
     of = group[new]

@@ -1,8 +1,8 @@
-r"""How few tokens hold the mass: the support size of P estimated through a strong model (paper, App., "Estimating the Sparsity of P").
+r"""How few tokens hold the mass: the support size of P, estimated through a strong model (paper, App., "Estimating the Sparsity of P").
 
-At each position the least number of tokens whose probability reaches a mass p; the largest over the positions of a sample; the geometric
-mean over samples; over V. With p = .9, .95 and .99 these are the columns of the paper's sparsity table (label ``tab:sparsity``), and the
-sizes by position are its figure ``histo``.
+The size of a position is the least number of tokens whose probability reaches a mass p. The score is the largest size over the positions
+of a sample, the geometric mean of these over samples, divided by V. With p = .9, .95 and .99 these are the columns of the paper's
+sparsity table (label ``tab:sparsity``); the sizes by position are its figure ``histo``.
 
 Shapes: L positions of a sample, V vocabulary, p masses.
 """
@@ -19,12 +19,12 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .interval import Interval, check_level, mean_interval
-from .plain import plain
+from .interval import Interval, mean_interval
+from .plain import to_json
 
 VERSION = 1
 MASSES = (0.9, 0.95, 0.99)
-ROUNDING = 1e-12  # probabilities that sum to p on paper may stop an ulp short of it
+ROUNDING = 1e-12  # probabilities that sum to p may fall short of it by rounding
 CHUNK = 1 << 22  # probabilities sorted at a time, 32 MB in float64
 
 
@@ -33,13 +33,10 @@ class Sparsity:
     """Estimated support size of the conditionals of P, for several masses.
 
     Args:
-      masses: the probability p that the counted tokens must reach.
       support: geometric mean over samples of the largest size over positions, for each mass.
       sparsity: ``support`` / V.
       intervals: bootstrap over samples, of ``sparsity``.
-      vocabulary: V.
-      samples: how many.
-      sizes: for each sample (p, L): tokens needed at each position, for each mass (figure ``histo``).
+      sizes: for each sample (p, L): tokens needed at each position (figure ``histo``).
     """
 
     masses: tuple[float, ...]
@@ -53,31 +50,24 @@ class Sparsity:
     version: int = field(repr=False, default=VERSION)
 
     def by_position(self, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> NDArray[np.float64]:
-        """Quantiles over samples of the sizes at each position, (p, quantiles, L); nan beyond the shortest sample's end is not made up:
-        a position counts the samples that reach it."""
+        """Quantiles of the sizes at each position, over the samples that reach it, (p, quantiles, L)."""
         longest = max(sizes.shape[1] for sizes in self.sizes)
         padded = np.full((len(self.sizes), len(self.masses), longest), np.nan)
         for row, sizes in zip(padded, self.sizes, strict=True):
             row[:, : sizes.shape[1]] = sizes
         return np.moveaxis(np.nanquantile(padded, quantiles, axis=0), 0, 1)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
-        result: dict[str, Any] = plain(self)
-        return result
+    to_json = to_json
 
 
 def support_sizes(probabilities: Any, *, masses: Sequence[float] = MASSES) -> NDArray[np.int64]:
     """The least number of tokens whose probabilities reach each mass, at each position.
 
-    The token that crosses the mass is counted; where tokens tie at the border the fewest possible are.
+    The token that crosses the mass is counted. Of tied tokens, as few as possible are counted.
 
     Args:
-      probabilities: (L, V), rows that sum to 1.
+      probabilities: (L, V), rows that sum to 1. The result is (p, L).
       masses: each strictly between 0 and 1.
-
-    Returns:
-      (p, L).
 
     Examples:
       >>> support_sizes([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]], masses=(0.5, 0.8, 0.9))
@@ -85,11 +75,8 @@ def support_sizes(probabilities: Any, *, masses: Sequence[float] = MASSES) -> ND
              [2, 1],
              [3, 1]])
     """
-    p = (
-        probabilities.detach()
-        if isinstance(probabilities, Tensor)
-        else torch.from_numpy(np.asarray(probabilities, dtype=np.float64))
-    )
+    given = isinstance(probabilities, Tensor)
+    p = probabilities.detach() if given else torch.from_numpy(np.asarray(probabilities, dtype=np.float64))
     if p.ndim != 2 or 0 in p.shape:
         raise ValueError(
             f"probabilities must have shape (positions, vocabulary), both at least 1, got {tuple(p.shape)}"
@@ -101,19 +88,20 @@ def support_sizes(probabilities: Any, *, masses: Sequence[float] = MASSES) -> ND
 
 
 def check_masses(masses: Sequence[float]) -> tuple[float, ...]:
-    """Refuse masses that are not shares."""
+    """Raise unless each mass lies between 0 and 1."""
     if len(masses) == 0 or any(not 0 < mass < 1 for mass in masses):
         raise ValueError(f"masses must lie strictly between 0 and 1, at least one, got {list(masses)}")
     return tuple(float(mass) for mass in masses)
 
 
-def counted(p: Float[Tensor, "L V"], masses: Sequence[float]) -> Int[Tensor, "p L"]:
-    """Sizes for checked input, in float64: a float32 running sum over 128,000 tokens is off by more than the last token weighs."""
+def counted(p: Float[Tensor, "L V"], masses: Sequence[float], *, softmax: bool = False) -> Int[Tensor, "p L"]:
+    """Sizes for checked input, in float64: the rounding of a float32 sum over 128,000 tokens exceeds one token's probability."""
     wanted = torch.tensor(masses, dtype=torch.float64, device=p.device) - ROUNDING
     found = []
     for piece in torch.split(p, max(1, CHUNK // p.shape[1])):
-        mass = piece.double().sort(1, descending=True).values.cumsum(1)
-        short = torch.searchsorted(mass, wanted.expand(len(mass), -1).contiguous())  # how many running sums stay below
+        law = piece.double().softmax(1) if softmax else piece.double()
+        mass = law.sort(1, descending=True).values.cumsum(1)
+        short = torch.searchsorted(mass, wanted.expand(len(mass), -1).contiguous())
         found.append(short.clamp(max=p.shape[1] - 1) + 1)
     return torch.cat(found).T
 
@@ -126,16 +114,14 @@ def sparsity(
     Args:
       probabilities: for each sample an array (L, V) of conditionals; lengths may differ, V may not.
       masses: each strictly between 0 and 1.
-      level: of the intervals over samples.
-      seed: of their resamples.
 
     Examples:
       >>> one, two = [[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]], [[0.34, 0.33, 0.33], [1.0, 0.0, 0.0]]
       >>> [round(size, 4) for size in sparsity([one, two], masses=(0.5, 0.8)).support]
       [1.4142, 2.4495]
 
-    Paper note: the paper calls this an upper bound on |Supp(P)|. It is the size of the support of one token given its context, to be
-    compared with V and not with V^L, and no bound: what lies in the last 1 - p of the mass is dropped.
+    Paper note: the paper calls this an upper bound on |Supp(P)|. It is the support size of one token given its context, to be compared
+    with V and not with V^L. It is no bound: it drops the tokens in the last 1 - p of the mass.
     """
     widths = {np.shape(sample)[-1] for sample in probabilities}
     if len(widths) != 1:
@@ -156,15 +142,12 @@ def sparsity_of_model(
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Sparsity:
-    """The same from a causal language model, one teacher-forced pass a sample; only sizes are kept, never the L x V conditionals.
+    """`sparsity` of a causal language model, from one teacher-forced pass per sample.
 
     Args:
-      model: called with ``input_ids`` of shape (1, length); gives ``.logits`` (1, length, V), as Hugging Face's causal models do.
+      model: called with ``input_ids`` of shape (1, length); returns ``.logits`` of shape (1, length, V), like Hugging Face's causal models.
       sequences: token ids of each sample, prompt included, at least two each.
-      prompt_lengths: tokens at the start of each that are given and not targets; 1 where not said (the first has no conditional).
-      masses: each strictly between 0 and 1.
-      level: of the intervals over samples.
-      seed: of their resamples.
+      prompt_lengths: tokens at the start of each sample that are not targets; by default 1, as the first token has no conditional.
       progress: called as (stage, done, total).
     """
     checked = check_masses(masses)
@@ -184,8 +167,7 @@ def sparsity_of_model(
         with torch.no_grad():
             logits = model(input_ids=ids[None]).logits[0, start - 1 : -1]
         width = logits.shape[1]
-        pieces = torch.split(logits, max(1, CHUNK // width))
-        sizes.append(torch.cat([counted(piece.double().softmax(1), checked) for piece in pieces], 1).cpu().numpy())
+        sizes.append(counted(logits, checked, softmax=True).cpu().numpy())
         if progress is not None:
             progress("sparsity", place + 1, len(sequences))
     return summarise(sizes, checked, width, level=level, seed=seed)
@@ -194,13 +176,17 @@ def sparsity_of_model(
 def summarise(
     sizes: list[NDArray[np.int64]], masses: tuple[float, ...], vocabulary: int, *, level: float, seed: int
 ) -> Sparsity:
-    """Largest over positions, geometric mean over samples, share of V."""
-    check_level(level)
+    """The score from the sizes of all samples."""
     logs = np.log(np.stack([of_sample.max(1) for of_sample in sizes]))
-    support = tuple(float(size) for size in np.exp(logs.mean(0)))
-    intervals = []
-    for column in logs.T:
-        low, high = mean_interval(column, level=level, seed=seed)
-        intervals.append(Interval(float(np.exp(low)) / vocabulary, float(np.exp(high)) / vocabulary))
-    shares = tuple(size / vocabulary for size in support)
-    return Sparsity(masses, support, shares, tuple(intervals), vocabulary, len(sizes), tuple(sizes), level)
+    support = tuple(np.exp(logs.mean(0)).tolist())
+    ends = [np.exp(mean_interval(column, level=level, seed=seed)) / vocabulary for column in logs.T]
+    return Sparsity(
+        masses=masses,
+        support=support,
+        sparsity=tuple(size / vocabulary for size in support),
+        intervals=tuple(Interval(float(low), float(high)) for low, high in ends),
+        vocabulary=vocabulary,
+        samples=len(sizes),
+        sizes=tuple(sizes),
+        level=level,
+    )

@@ -1,14 +1,12 @@
-"""Texts in, every number out: how good and how varied a generator is, with error bars, ceilings and plain notes on what to distrust.
+"""Texts in, all metrics out: how good and how varied a generator is, with intervals, ceilings and notes on what to distrust.
 
-`ScoreSettings` says what to compute and how; `PAPER` is the paper's own way (App., "Precision and Recall for the WritingPrompts Task").
-
-Shapes: N reference texts, M generated texts, D features.
+`ScoreSettings` says what to compute and how; `PAPER` is the paper's way (App., "Precision and Recall for the WritingPrompts Task").
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,20 +14,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .bleu import SelfBleu, self_bleu
-from .distinct import Distinct, distinct_n
-from .embed import Embedder, EmbedSettings, check_texts
+from .embed import Embedder, EmbedSettings
 from .embed_folder import Pooling
+from .features import fit_pca, unit_rows
 from .knn import knn_scores
-from .knn_cross import Boundary
 from .knn_result import KnnScores
+from .knn_search import Boundary
 from .mauve import Mauve, mauve_score
+from .ngrams import Distinct, SelfBleu, Tokenisation, check_texts, distinct_n, self_bleu, tokenise
 from .notes import notes_on
-from .pca import fit_pca, unit_rows
-from .plain import plain
+from .plain import to_json
 from .prd import Prd, prd_scores
 from .vendi import Vendi, vendi_score
-from .words import Tokenisation, tokenise
 
 VERSION = 1
 Metric = Literal["knn", "mauve", "prd", "distinct", "self_bleu", "vendi"]
@@ -48,14 +44,9 @@ class ScoreSettings:
       max_tokens: where texts are cut; None for the model's limit.
       normalise: scale features to length 1.
       pca: share of the variance to keep for k-NN; None for all features.
-      pca_fit: on the ``reference`` alone, or ``joint`` on both sets as the paper's code does.
-      k: neighbours.
-      boundary: ``closed`` or ``open`` balls.
-      samples: texts taken of each set, at random; None for all.
-      ngram: length of distinct's and the longest of self-BLEU's n-grams.
-      tokenisation: of the n-gram metrics.
-      level: of the intervals.
-      seed: of every draw.
+      pca_fit: on the ``reference`` alone, or ``joint`` on both sets as in the paper's code.
+      samples: texts drawn from each set; None for all.
+      ngram: n of distinct-n, and the longest n-gram of self-BLEU.
     """
 
     metrics: tuple[Metric, ...] = ALL
@@ -84,12 +75,12 @@ class ScoreSettings:
 PAPER = ScoreSettings(
     model="gpt2-large", pooling="mean", normalise=True, pca=0.9, pca_fit="joint", k=4, boundary="open", samples=2000
 )
-"""Mean pooling of GPT2-large, unit rows, PCA on both sets to 90 % of the variance, open balls, k = 4, 2,000 texts of each."""
+"""Mean pooling of GPT2-large, unit rows, PCA on both sets to 90 % of the variance, open balls, k = 4, 2,000 texts per set."""
 
 
 @dataclass(frozen=True)
 class Diversity:
-    """The metrics of one set alone; None where it was not asked for."""
+    """The metrics of one set alone; None for those not asked for."""
 
     distinct: Distinct | None = None
     self_bleu: SelfBleu | None = None
@@ -98,20 +89,14 @@ class Diversity:
 
 @dataclass(frozen=True)
 class TextScores:
-    """Everything about a generated set against a reference set.
+    """All scores of a generated set against a reference set; None for metrics that were not asked for.
 
     Args:
-      knn: precision, recall, density and coverage, with intervals and ceiling.
-      mauve: with seed spread and baseline.
-      prd: the precision-recall curve of clustered features.
       generated: distinct-n, self-BLEU and Vendi of the generated texts.
-      reference: the same of as many reference texts: what the first are to be read against.
-      notes: what to know before believing the numbers, in plain sentences.
-      settings: what was asked for.
-      embedding: how texts became features; None where no metric needed features or they came from a caller's function.
-      components: features left by PCA, None without it.
-      n_reference: texts scored.
-      n_generated: texts scored.
+      reference: the same for as many reference texts, for comparison.
+      notes: what to know before you trust the numbers.
+      embedding: how texts became features; None if no metric needed features, or if the caller gave a function.
+      components: features left by PCA; None without it.
     """
 
     knn: KnnScores | None
@@ -127,21 +112,7 @@ class TextScores:
     n_generated: int = field(repr=False)
     version: int = field(repr=False, default=VERSION)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
-        result: dict[str, Any] = plain(self)
-        return result
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """Features of both sets and what embedding them has to say."""
-
-    x: NDArray[Any]
-    y: NDArray[Any]
-    settings: EmbedSettings | None = None
-    truncated: int = 0
-    empty: int = 0
+    to_json = to_json
 
 
 def score_texts(
@@ -157,10 +128,8 @@ def score_texts(
     """Score generated texts against reference texts.
 
     Args:
-      reference_texts: written by people.
-      generated_texts: written by the model.
-      settings: what and how; `PAPER` for the paper's way.
-      embed: a function from texts to an (N, D) array, in place of ``settings.model``.
+      settings: what to compute and how; `PAPER` for the paper's way.
+      embed: a function from texts to an (N, D) array, used instead of ``settings.model``.
       cache: a folder for features, so that a text is embedded once.
       device: where to embed and to compare.
       progress: called as (stage, done, total).
@@ -177,23 +146,40 @@ def score_texts(
     check_texts(generated_texts)
     reference = drawn(reference_texts, settings.samples, settings.seed, "reference_texts")
     generated = drawn(generated_texts, settings.samples, settings.seed + 1, "generated_texts")
-    against = [name for name in AGAINST if name in settings.metrics]
-    sets = None
-    if against or "vendi" in settings.metrics:
-        sets = featurise(reference, generated, settings, embed, cache, device, tell)
-    found: dict[str, Any] = {}
-    for done, name in enumerate(against):
-        tell(name, done, len(against) + 1)
-        found[name] = AGAINST[name](sets, settings, device)
-    tell("diversity", len(against), len(against) + 1)
-    alone = both_alone(reference, generated, sets, settings)
-    tell("done", len(against) + 1, len(against) + 1)
-    knn, components = found.get("knn", (None, None))
-    truncated, empty = (sets.truncated, sets.empty) if sets else (0, 0)
+    asked = [name for name in ("knn", "mauve", "prd") if name in settings.metrics]
+    x = y = embedding = knn = mauve = prd = components = None
+    truncated = empty = 0
+    if asked or "vendi" in settings.metrics:
+        together = [*reference, *generated]  # embedded together, so that equal texts have equal features
+        if embed is not None:
+            given = embed(together)
+            rows = np.asarray(given.detach().cpu() if isinstance(given, torch.Tensor) else given)
+            if rows.ndim != 2 or len(rows) != len(together):
+                raise ValueError(f"embed must give one row for each of {len(together)} texts, got shape {rows.shape}")
+        else:
+            embedder = Embedder(settings.model, settings.pooling, settings.max_tokens, None, device)
+            made = embedder(together, cache=cache, progress=tell)
+            rows, embedding, truncated, empty = made.features, made.settings, made.truncated, made.empty
+        rows = unit_rows(rows) if settings.normalise else rows
+        x, y = rows[: len(reference)], rows[len(reference) :]
+    for done, name in enumerate(asked):
+        tell(name, done, len(asked) + 1)
+        if name == "knn":
+            knn, components = score_knn(x, y, settings, device)
+        elif name == "mauve":
+            mauve = mauve_score(x, y, seed=settings.seed)
+        else:
+            clusters = max(2, min(20, len(reference) // 2, len(generated) // 2))
+            prd = prd_scores(x, y, clusters=clusters, seed=settings.seed)
+    tell("diversity", len(asked), len(asked) + 1)
+    size = min(len(reference), len(generated))
+    alone = [diversity(texts, rows, size, settings) for texts, rows in ((reference, x), (generated, y))]
+    tell("done", len(asked) + 1, len(asked) + 1)
+    few_for_bleu = "self_bleu" in settings.metrics and any(one.self_bleu is None for one in alone)
     return TextScores(
         knn=knn,
-        mauve=found.get("mauve"),
-        prd=found.get("prd"),
+        mauve=mauve,
+        prd=prd,
         generated=alone[1],
         reference=alone[0],
         notes=notes_on(
@@ -202,11 +188,11 @@ def score_texts(
             knn=knn,
             truncated=truncated,
             empty=empty,
-            few_for_bleu="self_bleu" in settings.metrics and any(one.self_bleu is None for one in alone),
-            features=bool(against),
+            few_for_bleu=few_for_bleu,
+            features=bool(asked),
         ),
         settings=settings,
-        embedding=sets.settings if sets else None,
+        embedding=embedding,
         components=components,
         n_reference=len(reference),
         n_generated=len(generated),
@@ -214,7 +200,7 @@ def score_texts(
 
 
 def drawn(texts: Sequence[str], samples: int | None, seed: int, name: str) -> list[str]:
-    """All texts, or some at random; refused when there are fewer than asked for."""
+    """``samples`` of the texts, drawn without replacement; all of them if None."""
     if samples is None:
         return list(texts)
     if len(texts) < samples:
@@ -225,34 +211,9 @@ def drawn(texts: Sequence[str], samples: int | None, seed: int, name: str) -> li
     return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))[:samples]]
 
 
-def featurise(
-    reference: list[str],
-    generated: list[str],
-    settings: ScoreSettings,
-    embed: Callable[[Sequence[str]], Any] | None,
-    cache: str | Path | None,
-    device: str | torch.device | None,
-    tell: Progress,
-) -> Embedded:
-    """Features of both sets, embedded together so that equal texts are equal rows, and normalised where asked."""
-    together = reference + generated
-    if embed is not None:
-        given = embed(together)
-        rows = np.asarray(given.detach().cpu() if isinstance(given, torch.Tensor) else given)
-        if rows.ndim != 2 or len(rows) != len(together):
-            raise ValueError(f"embed must give one row for each of {len(together)} texts, got shape {rows.shape}")
-        result = Embedded(rows[: len(reference)], rows[len(reference) :])
-    else:
-        embedder = Embedder(settings.model, settings.pooling, settings.max_tokens, None, device)
-        made = embedder(together, cache=cache, progress=tell)
-        x, y = made.features[: len(reference)], made.features[len(reference) :]
-        result = Embedded(x, y, made.settings, made.truncated, made.empty)
-    return replace(result, x=unit_rows(result.x), y=unit_rows(result.y)) if settings.normalise else result
-
-
-def score_knn(sets: Embedded, settings: ScoreSettings, device: Any) -> tuple[KnnScores, int | None]:
-    """k-NN scores, after PCA where asked, and how many components it left."""
-    x, y, components = sets.x, sets.y, None
+def score_knn(x: Any, y: Any, settings: ScoreSettings, device: Any) -> tuple[KnnScores, int | None]:
+    """k-NN scores, after PCA if asked, and the number of components."""
+    components = None
     if settings.pca is not None:
         reduce = fit_pca(x if settings.pca_fit == "reference" else np.concatenate([x, y]), share=settings.pca)
         x, y, components = reduce(x), reduce(y), len(reduce.components)
@@ -262,34 +223,14 @@ def score_knn(sets: Embedded, settings: ScoreSettings, device: Any) -> tuple[Knn
     return scores, components
 
 
-AGAINST: dict[str, Callable[[Any, ScoreSettings, Any], Any]] = {
-    "knn": score_knn,
-    "mauve": lambda sets, settings, device: mauve_score(sets.x, sets.y, seed=settings.seed),
-    "prd": lambda sets, settings, device: prd_scores(
-        sets.x, sets.y, clusters=max(2, min(20, len(sets.x) // 2, len(sets.y) // 2)), seed=settings.seed
-    ),
-}
-
-
-def both_alone(
-    reference: list[str], generated: list[str], sets: Embedded | None, settings: ScoreSettings
-) -> tuple[Diversity, Diversity]:
-    """Each set by itself, both cut at random to the smaller one's size: these metrics change with it."""
-    size = min(len(reference), len(generated))
-    rows = (None, None) if sets is None else (sets.x, sets.y)
-    found = []
-    for texts, of in zip((reference, generated), rows, strict=True):
-        some = np.sort(np.random.default_rng(settings.seed).permutation(len(texts))[:size])
-        found.append(diversity([texts[place] for place in some], None if of is None else of[some], settings))
-    return found[0], found[1]
-
-
-def diversity(texts: list[str], rows: NDArray[Any] | None, settings: ScoreSettings) -> Diversity:
-    """The metrics that look at one set alone."""
-    spoken = [text for text, tokens in zip(texts, tokenise(texts, settings.tokenisation), strict=True) if tokens]
+def diversity(texts: list[str], rows: NDArray[Any] | None, size: int, settings: ScoreSettings) -> Diversity:
+    """The metrics of one set alone, on ``size`` texts drawn at random, as they depend on the size of the set."""
+    some = np.sort(np.random.default_rng(settings.seed).permutation(len(texts))[:size])
+    texts = [texts[place] for place in some]
     asked, n, cut = settings.metrics, settings.ngram, settings.tokenisation
+    spoken = [text for text, tokens in zip(texts, tokenise(texts, cut), strict=True) if tokens]
     return Diversity(
         distinct=distinct_n(texts, n=n, tokenisation=cut) if "distinct" in asked else None,
         self_bleu=self_bleu(spoken, n=n, tokenisation=cut) if "self_bleu" in asked and len(spoken) > 1 else None,
-        vendi=vendi_score(rows) if "vendi" in asked and rows is not None else None,
+        vendi=vendi_score(rows[some]) if "vendi" in asked and rows is not None else None,
     )

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from widen.data.rows import COUNTED, Rows, needs_of
 from widen.data.targets import IGNORE, LOSS_WEIGHTS, Sequences
-from widen.head import HeadLoss, HostCopy, target_sums, weighted_linear_nll
-from widen.losses import NLL, PLAIN, Column, Product, State, Weight, fitted
+from widen.head import HeadLoss, HostCopy, TokenLocalWeight, weighted_linear_nll
+from widen.losses import Column, Product, State, Weight, fitted
 
 from . import distributed
 from .figures import Figures, threshold
@@ -111,44 +111,15 @@ class Objective:
     ) -> HeadLoss:
         """Hidden states to the weighted loss, without the logits; ``num_tokens`` counts the targets of the whole step."""
         now = self.weight.now(self.state)
-        options: dict[str, Any] = {"bias": bias, "softcap": softcap}
-        if now.token_local:
-            if LOSS_WEIGHTS in sequences.columns:
-                now = Product(now, Column(LOSS_WEIGHTS))
-            out = _one_pass(hidden_ND, head_VD, sequences, now, num_tokens, **options)
-            if self.weight.score_columns:  # during its warm-up a Trunc already fills its window
-                self.weigh(rows_of(out), sequences)
-            return out
-        return self._by_sequence(hidden_ND, head_VD, sequences, num_tokens, **options)
-
-    def _by_sequence(
-        self,
-        hidden_ND: Tensor,
-        head_VD: Tensor,
-        sequences: Sequences,
-        num_tokens: float,
-        *,
-        bias: Tensor | None,
-        softcap: float | None,
-    ) -> HeadLoss:
-        """A pass without gradient gives the weights; a second one computes the gradient of the active tokens.
-
-        With a fraction a of active tokens this takes 1 + 3a matrix products.
-        """
-        plain = None if bias is None else bias.detach()
-        look = _one_pass(hidden_ND.detach(), head_VD.detach(), sequences, NLL(), 1.0, bias=plain, softcap=softcap)
-        w_N = self.weigh(rows_of(look), sequences)
-        residual = self.weight.now(self.state).residual
-        active = Sequences(
-            sequences.target_BC.masked_fill(w_N.view_as(sequences.target_BC) == 0, IGNORE),
-            columns={"w": w_N.view_as(sequences.target_BC)},
-        )
-        given = Column("w", residual)
-        out = _one_pass(hidden_ND, head_VD, active, given, num_tokens, bias=bias, softcap=softcap)
-        sums = target_sums(look.logq_N, w_N, look.entropy_N, look.is_top1_N, tokens=look.num_targets)
-        if residual != PLAIN:  # the value of a token is not its log q
-            sums = torch.cat([out.sums[:1], sums[1:]])
-        return look._replace(loss=out.loss, w_N=w_N, sums=sums)
+        if not now.token_local:
+            whole = _WholeSequences(self, sequences, now)
+            return _one_pass(hidden_ND, head_VD, sequences, whole, num_tokens, bias=bias, softcap=softcap)
+        if LOSS_WEIGHTS in sequences.columns:
+            now = Product(now, Column(LOSS_WEIGHTS))
+        out = _one_pass(hidden_ND, head_VD, sequences, now, num_tokens, bias=bias, softcap=softcap)
+        if self.weight.score_columns:  # during its warm-up a Trunc already fills its window
+            self.weigh(rows_of(out), sequences)
+        return out
 
     def weigh(self, rows: Rows, sequences: Sequences) -> Float[Tensor, " N"]:
         """The weight of each target, padded or packed; 0 elsewhere. Advances the state.
@@ -244,6 +215,28 @@ class Objective:
         return gathered
 
 
+class _WholeSequences:
+    """The weights of a loss that looks at whole sequences, as the head asks for them: once, with all target rows.
+
+    With a fraction a of active tokens the head takes 1 + 2a matrix products if the logits of the micro-batch fit in its workspace, at most
+    1 + 3a if not.
+    """
+
+    token_local = at_once = True
+    needs = frozenset({"logq", "entropy", "top1", "place"})
+
+    def __init__(self, objective: Objective, sequences: Sequences, now: Weight) -> None:
+        self.objective, self.sequences = objective, sequences
+        self.residual, self.rows_fn = now.residual, getattr(now, "rows_fn", None)
+
+    def weigh(self, rows: Rows) -> Tensor:
+        """The loss's weights of these rows, which lie at ``place`` among the N."""
+        place_T, total = rows["place"], self.sequences.target_BC.numel()
+        found = rows.only({"logq", "entropy", "top1"})
+        w_N = self.objective.weigh(found.map(lambda x: x.new_zeros(total).index_copy(0, place_T, x)), self.sequences)
+        return w_N[place_T]
+
+
 def rows_of(out: HeadLoss) -> Rows:
     """What the head found, as a loss reads it."""
     return Rows(out.logq_N, entropy=out.entropy_N, top1=out.is_top1_N.to(out.logq_N.dtype))
@@ -253,7 +246,7 @@ def _one_pass(
     hidden_ND: Tensor,
     head_VD: Tensor,
     sequences: Sequences,
-    weight: Weight,
+    weight: TokenLocalWeight,
     num_tokens: float,
     *,
     bias: Tensor | None,
@@ -261,6 +254,9 @@ def _one_pass(
 ) -> HeadLoss:
     """Loss and gradient of a token-local loss in one pass over the vocabulary."""
     needs = needs_of(weight)
+    extra = {name: x.flatten() for name, x in sequences.columns.items() if name in needs}
+    if "place" in needs:
+        extra["place"] = torch.arange(len(hidden_ND), device=hidden_ND.device)
     return weighted_linear_nll(
         hidden_ND,
         head_VD,
@@ -268,7 +264,7 @@ def _one_pass(
         weight,
         position_N=sequences.position_N if "position" in needs else None,
         length_N=sequences.length_N if "length" in needs else None,
-        extra={name: x.flatten() for name, x in sequences.columns.items() if name in needs},
+        extra=extra,
         num_tokens=num_tokens,
         bias=bias,
         softcap=softcap,

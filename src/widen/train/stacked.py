@@ -88,6 +88,11 @@ class Stacked:
         compile: bool = False,
         graph: bool | None = None,
     ) -> None:
+        for loop in loops:
+            if getattr(loop.weight, "rows_fn", None) is not None:
+                raise ValueError(
+                    f"{loop.weight} has a rows_fn, which models trained together cannot run; use train_one"
+                )
         self.loops, self.step, M = list(loops), loops[0].step, len(loops)
         self.device = next(loops[0].model.parameters()).device
         self.graph = (self.device.type == "cuda" and all(map(_ours, loops))) if graph is None else graph

@@ -30,7 +30,7 @@ from torch import Tensor
 from widen.data.batch import Batch, pad
 from widen.data.tasks import IGNORED, Example, encode
 from widen.metrics import separation
-from widen.metrics.exact import VERSION, ExactPoint, exact_points
+from widen.metrics.exact_points import VERSION, ExactPoint, exact_points
 from widen.models.convert import load_pretrained
 from widen.models.likelihood import log_likelihood_from_logits, next_logits
 from widen.sample.decoding import Decoding
@@ -46,8 +46,8 @@ from ..score_settings import ExactScore
 from ..value import content_hash
 from .score_files import Measured, records_for
 
-CONTEXT_LOGITS = 1 << 26
-"""The separation uses the contexts of the first problems, up to this many logits (512 MB)."""
+CONTEXT_LOGITS = 1 << 25
+"""The separation uses the contexts of the first problems, up to this many logits (256 MB)."""
 MAX_LENGTH = 4096
 """Most tokens of a prompt with an answer."""
 

@@ -1,4 +1,4 @@
-"""Scores of texts: k-NN precision and recall against the completions of the same examples, and MAUVE beside them on request."""
+"""Scores of texts: k-NN precision and recall against the completions of the same examples, and MAUVE if asked for."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def score_neighbours(
     device: str,
     progress: StageProgress | None = None,
 ) -> list[Record]:
-    """Records at every decoding; a text is embedded once for all models, and its features are kept in ``root/features``."""
+    """Records for every decoding. Features are cached in ``root/features``, so a text is embedded once for all models."""
     score = experiment.score
     assert isinstance(score, KnnScore)
     reference = [one.example.completion for one in questions]
     if not all(text.strip() for text in reference):
-        raise ValueError(f"{experiment.name}: an example of the prompts has no completion to compare with")
+        raise ValueError(f"{experiment.name}: every example of the prompts needs a completion to compare with")
     metrics: tuple[Metric, ...] = ("knn", "mauve") if score.mauve else ("knn",)
     settings = replace(PAPER, metrics=metrics, model=score.embedder, samples=score.samples, k=score.k)
     sampled, records = Sampled(experiment), []
