@@ -61,6 +61,30 @@ def test_train_then_score_fills_a_run_folder(capsys, tmp_path, monkeypatch):
     assert "did you mean 'min_p'" in call(capsys, "score", folder, "--decodings", "minp=0.1")[2]
 
 
+def test_train_alone_shows_its_help_and_trains_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = call(capsys, "train")
+    assert status == 2
+    assert "usage: widen train" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_score_of_a_folder_of_runs_is_one_table_that_names_the_model_in_every_row(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    for loss in ("nll", "gold"):
+        assert call(capsys, "train", "--loss", loss, "--steps", 1, "--out", tmp_path / "runs", *TINY)[0] == 0
+    (tmp_path / "runs" / "prompts").mkdir()
+    status, out, _ = call(capsys, "score", tmp_path / "runs", "--temperatures", 1, 2)
+    assert status == 0
+    rows = [line for line in out.splitlines() if "t=1" in line or "t=2" in line]
+    assert [("nll, seed 0" in row, "cdiv:alpha=0.5, seed 0" in row) for row in rows] == [
+        (False, True), (False, True), (True, False), (True, False)
+    ]  # fmt: skip
+    (tmp_path / "elsewhere").mkdir()
+    _, out, _ = call(capsys, "score", tmp_path / "elsewhere", tmp_path / "runs", "--temperatures", 1)
+    assert "left out, no run in it" in out
+
+
 def test_train_prints_a_config_that_trains_the_same_model(capsys, tmp_path):
     arguments = ["--loss", "truncr:drop=0.1,window=64", "--steps", "3", *TINY]
     _, printed, _ = call(capsys, "train", *arguments, "--print")
@@ -96,7 +120,7 @@ def test_train_refuses_with_a_sentence(capsys, tmp_path, arguments, message):
     ("make", "message"),
     [
         (lambda p: [p / "nothing"], "not there"),
-        (lambda p: [p], "is no run folder"),
+        (lambda p: [p], "holds no run"),
         (lambda p: [p / "a.txt"], "two text files"),
     ],
 )
@@ -134,8 +158,8 @@ def test_score_compares_texts_and_writes_json(capsys, tmp_path, monkeypatch):
     assert found["n_generated"] == 6
 
 
-def test_a_loss_of_ones_own_is_taken_on_the_command_line_and_in_a_config(capsys, tmp_path):
-    """Stored as module:Class(fields), also in the folder's name, and read back from there."""
+def test_a_loss_of_ones_own_in_the_current_folder_is_taken_on_the_command_line(capsys, tmp_path, monkeypatch):
+    """Stored as module:Class(fields), also in the folder's name."""
     place = tmp_path / "mine"
     place.mkdir()
     (place / "my_losses.py").write_text(
@@ -143,10 +167,11 @@ def test_a_loss_of_ones_own_is_taken_on_the_command_line_and_in_a_config(capsys,
         "@dataclass(frozen=True, kw_only=True)\nclass Power(Bounded):\n    power: float = 1.0\n\n"
         "    def weigh(self, rows):\n        return self.bounded((self.power * rows.logq).exp())\n"
     )
-    code = "import sys; from widen.cli.__main__ import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-P", "-c", code, "train", "--steps", "2", "--out", "runs", *TINY]
-    done = subprocess.run([*command, "--loss", "my_losses:Power(power=0.5)"], cwd=place, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    loss = ("--loss", "my_losses:Power(power=0.5)")
+    status, _, err = call(capsys, "train", "--steps", "2", "--out", "runs", *TINY, *loss)
+    assert status == 0, err
     folder = only_folder(place / "runs")
     assert folder.name.startswith("my_losses_Power_power=0.5_-seed0-")
     assert (
@@ -166,6 +191,7 @@ def test_run_refuses_an_unknown_recipe_and_a_wrong_number_of_seeds(capsys, tmp_p
     assert call(capsys, "run", "--out", tmp_path)[0] == 2
 
 
+@pytest.mark.slow
 def test_a_run_killed_midway_ends_with_the_same_bits(tmp_path):
     """Real processes and a real SIGKILL: the checkpoint of the interrupted run equals that of the undisturbed one, byte for byte."""
     arguments = [

@@ -56,7 +56,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_programs_of_a_run_are_judged_and_their_scores_are_on_its_page(capsys, place):
+def test_programs_of_a_run_are_judged_once_and_their_scores_are_on_its_page(capsys, place):
     run = place / "runs" / "lm"
     status, out, err = call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", run, "--ks", 1, 2, 4)
     assert (status, err) == (0, "")
@@ -73,16 +73,11 @@ def test_programs_of_a_run_are_judged_and_their_scores_are_on_its_page(capsys, p
     assert found["precision"]["value"] == pytest.approx(1 / 3)
     assert call(capsys, "report", place / "runs", "--no-figures")[0] == 0
     assert "mbpp, programs" in (place / "runs" / "report.html").read_text()
-
-
-def test_what_was_judged_is_not_run_again(capsys, place):
-    arguments = ("score", "--task", "mbpp", place / "problems.jsonl", place / "runs" / "lm")
-    assert call(capsys, *arguments)[0] == 0
-    verdicts = place / "runs" / "lm" / "verdicts" / "mbpp.jsonl"
+    verdicts = run / "verdicts" / "mbpp.jsonl"
     before = verdicts.read_bytes()
     assert len(before.splitlines()) == 5  # two, two and one program that differ
-    assert call(capsys, *arguments)[0] == 0
-    assert verdicts.read_bytes() == before
+    assert call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", place / "runs")[0] == 0
+    assert verdicts.read_bytes() == before  # what was judged is not run again
 
 
 def test_ks_are_those_that_every_problem_has_samples_for(capsys, place):
@@ -115,7 +110,7 @@ def test_problems_without_samples_are_said_and_names_of_ones_own_are_found_by_th
     [
         (["--task", "mbpp", "others.jsonl", "runs/lm"], "is of none of the 1 problems"),
         (["--task", "alpaca", "stories.jsonl", "runs/lm"], "none of the 1 problems"),
-        (["--task", "mbpp", "problems.jsonl"], "give DATA"),
+        (["--task", "mbpp", "problems.jsonl"], "DATA and samples"),
         (["--task", "nope", "problems.jsonl", "runs/lm"], "no task is called 'nope'"),
         (["--task", "mbpp", "problems.jsonl", "runs/lm", "--ks", "0"], "--ks 0: from 1 to 4"),
         (["--task", "mbpp", "problems.jsonl", "runs/lm", "--wall-seconds", "0"], "above 0"),

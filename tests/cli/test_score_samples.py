@@ -116,6 +116,16 @@ def test_a_run_without_samples_says_how_to_draw_some(capsys, place):
     assert "holds no samples yet: `widen sample" in err
 
 
+def test_a_folder_of_runs_stands_for_its_runs_that_have_samples(capsys, place, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    (place / "runs" / "empty").mkdir()
+    (place / "runs" / "empty" / "config.json").write_text("{}")
+    status, out, _ = call(capsys, "score", place / "human.txt", place / "runs", "--metrics", "distinct")
+    assert status == 0
+    assert "left out, no samples yet" in out
+    assert "lm-nll, t1-x.jsonl against human.txt" in out
+
+
 def test_a_metric_that_one_text_cannot_have_is_named(capsys, place, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     (place / "one.txt").write_text("the red cat sat on the old mat\n")

@@ -1,11 +1,12 @@
 """`widen train` for real models: flags and config files become one value; what is wrong is a sentence. Nothing is trained here."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from widen.cli.__main__ import main
-from widen.run.finetune.config import FineTune, Lora, Source, load_finetune, with_changes
+from widen.run.finetune.config import FineTune, Lora, Source, load_finetune
 from widen.run.value import from_json
 
 
@@ -27,7 +28,8 @@ def test_every_flag_reaches_its_key(capsys):
     flags = (
         "--model m --task mathqa_python --data org/set --split s --limit 9 --eval b.jsonl --loss gold --lora 4 --precision fp32 --epochs 3 "
         "--batch-size 32 --micro-batch 4 --lr 1e-4 --schedule cosine --warmup-steps 5 --max-length 77 --packing --gradient-checkpointing "
-        "--seed 2 --save-every 50 --steps 40 --set lora.alpha=8 --set weight_scale=mean_one"
+        "--seed 2 --save-every 50 --steps 40 --set lora.alpha=8 --set weight_scale=mean_one "
+        "--eval-steps 5 --patience 3 --report-to wandb --save-dtype float16"
     )
     assert printed(capsys, *flags.split()) == FineTune(
         model="m",
@@ -49,6 +51,10 @@ def test_every_flag_reaches_its_key(capsys):
         weight_scale="mean_one",
         seed=2,
         save_steps=50,
+        eval_steps=5,
+        patience=3,
+        report_to="wandb",
+        save_dtype="float16",
     )
 
 
@@ -95,7 +101,16 @@ def test_a_config_file_and_the_config_of_a_run_folder_give_the_same_model(capsys
     )
     configs = [printed(capsys, str(tmp_path / name)) for name in ("plain.json", "run.json")]
     assert configs[0] == configs[1] == load_finetune(tmp_path / "plain.json")
-    assert printed(capsys, str(tmp_path / "plain.json"), "--seed", "3") == with_changes(configs[0], {"seed": "3"})
+    assert printed(capsys, str(tmp_path / "plain.json"), "--seed", "3") == replace(configs[0], seed=3)
+
+
+def test_a_config_may_be_yaml_and_lora_targets_a_list(capsys, tmp_path):
+    (tmp_path / "c.yaml").write_text("model: m\ntrain: {path: a.jsonl}\nlora:\n  targets: [q_proj, v_proj]\n")
+    config = printed(capsys, str(tmp_path / "c.yaml"))
+    assert config == FineTune(model="m", train=Source(path="a.jsonl"), lora=Lora(targets="q_proj,v_proj"))
+    assert config.lora == Lora(targets=("q_proj", "v_proj"))
+    (tmp_path / "bad.yaml").write_text("model: [")
+    assert "bad.yaml: not YAML" in refusal(capsys, str(tmp_path / "bad.yaml"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import widen_recipes
-from widen.run.table import best_recall, read_csv
+from widen.run.table import read_csv
 
 RESULTS = Path(widen_recipes.__file__).parent / "results"
 
@@ -57,6 +57,12 @@ def test_truncr_gains_nothing_from_truncation(best):
         assert best["TruncR 0.5", level, "any decoding"] == (*best["TruncR 0.5", level, "temperature alone"][:3], 77)
 
 
+def best_recall(rows, *, precision):
+    """The row of highest recall of each setting, among those of enough precision."""
+    enough = sorted((row for row in rows if row.precision >= precision), key=lambda row: row.recall)
+    return {row.name: row for row in enough}
+
+
 def at(rows, name, temperature):
     (row,) = [row for row in rows if row.name == name and row.temperature == pytest.approx(temperature)]
     return row
@@ -68,7 +74,7 @@ def test_recall_rises_with_temperature_and_then_falls(tables, name):
     rows = [row for row in tables["temperature"] if row.name == name]
     peak = max(rows, key=lambda row: row.recall)
     assert 1.2 < peak.temperature < 2.5
-    assert peak.recall - at(rows, name, 1.0).recall > 2 * at(rows, name, 1.0).recall_half_width
+    assert peak.recall - at(rows, name, 1.0).recall > 2 * at(rows, name, 1.0).values["recall"].half_width
     assert at(rows, name, 5.0).recall < 0.5 * at(rows, name, 1.0).recall
 
 
@@ -85,18 +91,18 @@ def test_lower_temperature_raises_precision_and_costs_recall(tables):
 def test_the_baselines_favour_precision_at_t_1(tables, name):
     """Fig. mulmod_losses; GOLD is c-Div 0.5."""
     nll, row = at(tables["losses"], "NLL", 1.0), at(tables["losses"], name, 1.0)
-    assert row.precision - row.precision_half_width > nll.precision
-    assert row.recall + row.recall_half_width < nll.recall
+    assert row.precision - row.values["precision"].half_width > nll.precision
+    assert row.recall + row.values["recall"].half_width < nll.recall
 
 
 @pytest.mark.parametrize("drop", ["0.05", "0.1", "0.25", "0.5"])
 def test_truncr_raises_recall_and_its_frontier_lies_above_that_of_nll(tables, drop):
     rows = tables["losses"]
     nll, row = at(rows, "NLL", 1.0), at(rows, f"TruncR {drop}", 1.0)
-    assert row.recall - row.recall_half_width > nll.recall + nll.recall_half_width
+    assert row.recall - row.values["recall"].half_width > nll.recall + nll.values["recall"].half_width
     best = best_recall(rows, precision=0.9)
     mine, theirs = best[f"TruncR {drop}"], best["NLL"]
-    assert mine.recall - mine.recall_half_width > theirs.recall + theirs.recall_half_width
+    assert mine.recall - mine.values["recall"].half_width > theirs.recall + theirs.values["recall"].half_width
 
 
 def test_plain_cdiv_from_alpha_1_5_on_loses_the_product(tables):
@@ -107,7 +113,7 @@ def test_plain_cdiv_from_alpha_1_5_on_loses_the_product(tables):
 def test_cdiv_with_shortened_gradients_is_above_nll_with_the_same(tables, alpha):
     best = best_recall(tables["tsallis_stable"], precision=0.9)
     mine, theirs = best[f"c-Div {alpha}, norm 1"], best["NLL, norm 1"]
-    assert mine.recall - mine.recall_half_width > theirs.recall + theirs.recall_half_width
+    assert mine.recall - mine.values["recall"].half_width > theirs.recall + theirs.values["recall"].half_width
 
 
 @pytest.mark.parametrize("alpha", [1.5, 1.75, 2.0])
@@ -115,7 +121,7 @@ def test_cdiv_at_t_1_beats_nll_at_its_matched_temperature(tables, alpha):
     """c-Div(alpha) at 1 and NLL at alpha have one population optimum; what differs is training."""
     cdiv = at(tables["tsallis_stable"], f"c-Div {alpha:g}, norm 1", 1.0)
     nll = at(tables["tsallis_stable"], "NLL, norm 1", alpha)
-    assert cdiv.precision - cdiv.precision_half_width > nll.precision + nll.precision_half_width
+    assert cdiv.precision - cdiv.values["precision"].half_width > nll.precision + nll.values["precision"].half_width
     assert cdiv.recall > nll.recall
 
 

@@ -12,7 +12,7 @@ from widen.run.experiment import Experiment, experiment_from, load, with_changes
 from widen.run.folder import folder_of
 from widen.run.record import read_records
 from widen.run.scoring.listed_answers import score_name
-from widen.run.table import best_recall, read_csv, summarise
+from widen.run.table import read_csv, summarise
 from widen.run.value import to_json
 from widen.sample import Decoding, decoding_grid
 from widen_recipes import demo, mulmod
@@ -138,14 +138,6 @@ def test_an_unknown_recipe_is_refused_with_the_nearest():
         recipe.find("widen_recipes", "multiply:losses")
 
 
-def test_the_best_point_of_a_table_is_the_one_by_hand():
-    rows = read_csv(RESULTS / "mulmod_losses.csv")
-    best = best_recall(rows, precision=0.9)["NLL"]
-    by_hand = max((r for r in rows if r.name == "NLL" and r.precision >= 0.9), key=lambda r: r.recall)
-    assert best == by_hand
-    assert best_recall(rows, precision=1.1) == dict.fromkeys({r.name for r in rows})
-
-
 def test_a_table_with_other_columns_is_refused(tmp_path):
     with (tmp_path / "t.csv").open("w") as file:
         csv.writer(file).writerows([["a"], ["1"]])
@@ -167,7 +159,7 @@ def test_summarise_counts_seeds_once_each(root):
     scored = [(e, read_records(folder_of(root, e), score_name(e))) for e in experiments]
     rows = summarise("x", scored)
     assert {row.seeds for row in rows} == {2}
-    assert rows[0].precision_half_width is not None
+    assert rows[0].values["precision"].half_width is not None
 
 
 def test_exact_numbers_are_those_of_the_reference_mathematics(root):

@@ -12,7 +12,7 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 
 from widen.cli.__main__ import main
-from widen.run.finetune import prepare as finetune_prepare
+from widen.run.finetune import host_trainer
 from widen.run.finetune import stage as finetuning
 
 plain, plain_state = AcceleratorState.__init__, Accelerator.get_state_dict
@@ -46,5 +46,5 @@ def noted(*args, **kwargs):
 finetuning.load_model, plain_load = noted, finetuning.load_model
 AcceleratorState.__init__ = sharding
 Accelerator.get_state_dict = gathered
-finetune_prepare._can_spread = lambda device: None
+host_trainer._check_fsdp = lambda device: None
 sys.exit(main())

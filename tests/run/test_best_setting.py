@@ -54,8 +54,13 @@ def test_records_that_do_not_compare_are_refused():
         best_setting([])
     with pytest.raises(ValueError, match=r"precision=90"):
         best_setting(one, precision=90)
-    with pytest.raises(ValueError, match="they have NLL 1, c-Div 2"):
-        best_of_methods({"NLL": one, "c-Div": records({"t=1": (0.9, 0.5), "t=2": (0.9, 0.5)})})
+
+
+def test_methods_are_compared_over_the_decodings_that_all_have():
+    nll, cdiv = records({"t=1": (0.9, 0.5)}), records({"t=1": (0.9, 0.5), "t=2": (0.9, 0.6)})
+    rows = best_of_methods({"NLL": nll, "c-Div": cdiv}, levels=(0.9,))
+    assert [(row.tried, row.any_decoding.decoding.spec) for row in rows] == [(1, "t=1")] * 2
+    assert best_of_methods({"NLL": nll, "c-Div": records({"t=2": (0.9, 0.6)})}) == []
 
 
 def test_the_sentence_splits_the_gain_between_decoding_and_loss():

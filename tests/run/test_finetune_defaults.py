@@ -32,20 +32,20 @@ def summary(folder):
 
 def test_sixty_rows_with_defaults_move_the_weights_and_lower_the_nll(base, tmp_path):
     said = []
-    folder = fine_tune(replace(base, epochs=3), tmp_path, device="cpu", say=said.append)
+    folder = fine_tune(replace(base, epochs=2), tmp_path, device="cpu", say=said.append)
     found = summary(folder)
     assert found["weight_change"] > 10 * HARDLY
-    assert found["nll_last"] < found["nll_first"] - 0.5
+    assert found["nll_last"] < found["nll_first"] - 0.2
     assert found["chosen"]["lr"] == max(line.get("lr", 0) for line in log(folder)) == 1e-3
-    assert [line.get("weight_change") for line in log(folder)] == [None] * 23 + [found["weight_change"]]
-    assert "24 steps, learning rate 0.001, no warm-up" in said[0]
-    assert "the weights moved by" in said[1]
-    assert len(said) == 2
+    assert [line.get("weight_change") for line in log(folder)] == [None] * 15 + [found["weight_change"]]
+    assert "16 steps, learning rate 0.001, no warm-up" in said[0]
+    assert "the weights moved by" in said[-1]
+    assert ": step 16: loss " in said[-2]
+    assert len(said) == 2 + 8  # at most ten sentences of progress
 
 
-@pytest.mark.parametrize("lora", [None, Lora(rank=2)])
-def test_a_run_that_hardly_moved_its_weights_says_so(base, tmp_path, caplog, lora):
-    config = replace(base, lr=1e-8, max_steps=1, lora=lora)
+def test_a_run_that_hardly_moved_its_weights_says_so(base, tmp_path, caplog):
+    config = replace(base, lr=1e-8, max_steps=1, lora=Lora(rank=2))
     with caplog.at_level(logging.WARNING, logger="widen.run"):
         folder = fine_tune(config, tmp_path, device="cpu")
     assert 0 <= summary(folder)["weight_change"] < 1e-5

@@ -69,6 +69,7 @@ def tree(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_newest_whole_checkpoint_to_the_same_bytes(config, tmp_path):
     killed = folder_of(tmp_path / "killed", config)
     process = start(config, tmp_path / "killed")

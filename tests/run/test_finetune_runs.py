@@ -100,7 +100,7 @@ def test_packing_accumulation_and_grouping_of_lengths_change_the_layout_and_not_
         "truncr:drop=0.2,window=16 * lambda_pr:lam=0.5,gamma=0.01"  # one that knows sequences, one that knows positions
     )
     start = replace(base, loss=loss, batch_size=24, micro_batch=24, epochs=2)
-    runs = [start, replace(start, packing=True), replace(start, micro_batch=6), replace(start, group_by_length=True)]
+    runs = [start, replace(start, packing=True, micro_batch=6), replace(start, group_by_length=True)]
     logs = [log(run(config, root)) for config in runs]
     for other in logs[1:]:
         assert [line["loss"] for line in other] == pytest.approx([line["loss"] for line in logs[0]], rel=1e-4)
@@ -108,7 +108,7 @@ def test_packing_accumulation_and_grouping_of_lengths_change_the_layout_and_not_
 
 
 def test_same_seed_same_bytes_and_another_seed_another_run(base, root, tmp_path):
-    config = replace(base, lora=Lora(rank=2, dropout=0.1), max_steps=2)
+    config = replace(base, lora=Lora(rank=2, dropout=0.1), max_steps=1)
     first, again = run(config, root), run(config, tmp_path)
     assert first.path.name == again.path.name
     assert tree(first.path) == tree(again.path)
@@ -179,6 +179,32 @@ def test_held_out_data_is_scored_by_its_nll_after_every_epoch(base, root):
     scored = [(line["step"], line["eval_nll"]) for line in log(run(config, root)) if "eval_nll" in line]
     assert [step for step, _ in scored] == [2, 5]
     assert scored[1][1] < scored[0][1] < 6
+
+
+def test_early_stopping_keeps_the_best_model_and_every_evaluation_is_said(base, root):
+    said = []
+    plain = replace(base, schedule="constant", lr=0.3, max_grad_norm=0.0, evaluate=replace(base.train, limit=5))
+    stopped = run(replace(plain, eval_steps=1, patience=1, epochs=4), root, say=said.append)
+    evals = [line["eval_nll"] for line in log(stopped) if "eval_nll" in line]
+    assert 2 <= len(evals) < 12
+    assert evals[-1] > evals[-2] == min(evals)
+    assert any(f"step {len(evals)}: evaluation NLL {evals[-1]:.3f}" in text for text in said)
+    assert f"evaluation NLL {min(evals):.3f}" in said[-1]
+    best = run(replace(plain, max_steps=len(evals) - 1), root)
+    assert all(torch.equal(mine, weights(best)[name]) for name, mine in weights(stopped).items())
+
+
+def test_weights_keep_the_dtype_that_the_model_had_or_take_the_one_asked_for(base, root, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    model = save_model(tmp_path / "half")
+    AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).save_pretrained(model)
+    for asked, kept in (("auto", torch.bfloat16), ("float16", torch.float16)):
+        folder = run(replace(base, model=model, save_dtype=asked, max_steps=1), root)
+        assert {one.dtype for one in weights(folder).values()} == {kept}
+    assert (
+        replace(base, save_dtype="trained", report_to="wandb").key == base.key != replace(base, save_dtype="auto").key
+    )
 
 
 @pytest.mark.parametrize("precision", ["bf16", "pure_bf16"])
@@ -302,7 +328,6 @@ def test_examples_longer_than_the_models_positions_are_refused_and_a_larger_limi
     ):
         run(config, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
-    run(replace(config, max_length=16), tmp_path / "runs")
     run(replace(base, max_length=4096, max_steps=1), tmp_path / "runs")
 
 

@@ -54,7 +54,7 @@ def test_json_that_does_not_fit_is_refused_by_name(change, message):
     [
         ({"decoding": ("t=1", "t=1.0")}, "'t=1' and 't=1' draw alike"),
         ({"prompts": None}, "a real model needs prompts"),
-        ({"score": ExactScore()}, "a score of knn, programs or support"),
+        ({"score": ExactScore()}, "the task must be 'answers'"),
         ({"start": "folder"}, "start='folder' is for small models"),
         ({"decoding": ("hot",)}, "no setting is called 'hot'"),
         ({"num_samples": 0}, "at least 1 each"),

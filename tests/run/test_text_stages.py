@@ -204,7 +204,8 @@ def test_the_support_of_a_uniform_law_is_its_share_of_the_vocabulary(place, tmp_
     vocabulary = model.config.vocab_size
     assert row.values["sparsity@0.5"].value == pytest.approx(vocabulary // 2 / vocabulary)
     assert row.values["sparsity@0.9"].value == pytest.approx(-(-9 * vocabulary // 10) / vocabulary)
-    assert size_quantiles(folder_of(tmp_path / "runs", one), one)[0] == (0.5, 0.1, vocabulary // 2)
+    wanted = {"mass": 0.5, "quantile": 0.1, "tokens": vocabulary // 2}
+    assert size_quantiles(folder_of(tmp_path / "runs", one), one)[0] == wanted
     lines = (tmp_path / "runs" / "m_f.csv").read_text().splitlines()
     assert sum(",0.9,0.1," in line for line in lines) == 1
 

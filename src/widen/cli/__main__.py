@@ -1,7 +1,6 @@
-"""``widen VERB ...``: a dict one can read, and nothing else.
+"""``widen VERB ...``: each verb is a module with ``add_arguments(parser)`` and ``main(options) -> int``.
 
-Each verb is a module with ``help``, ``add_arguments(parser)`` and ``main(arguments) -> int``. A mistake of the user's ends with one
-sentence and status 2; a run that cannot go on, with one sentence and status 1.
+A user's mistake ends with one sentence and status 2; a run that cannot continue ends with one sentence and status 1.
 """
 
 from __future__ import annotations
@@ -20,19 +19,21 @@ VERBS = {
     "merge": "average the weights of several models: WiSE-FT, soups",
     "sample": "draw sequences from a trained model",
     "score": "precision and recall of a run, or of texts against texts",
-    "report": "one page of runs: frontiers, best setting, curves, samples, and what was run",
-    "explore": "a page where the artificial case and the losses move as you drag",
+    "report": "one page of runs: frontiers, best setting, curves, samples, and how they were made",
+    "explore": "an interactive page of the artificial case and the losses",
     "figures": "every figure of the paper as PDF, SVG and PNG",
     "curve": "the exact PR curve of the artificial case, or of two distributions",
     "env": "what this machine has and which parts of widen work here",
 }
+MODULES = {"demo": "run_demo", "report": "write_page", "figures": "draw_figures", "curve": "exact_curve"}
+"""Verbs whose module has another name."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, call the verb, turn its refusals into sentences."""
+    """Call the verb and turn its errors into sentences."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # where a loss of the user's, module:Class(...), may be
+        sys.path.append(os.getcwd())  # for a user's own loss, module:Class(...)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in VERBS:
         close = get_close_matches(arguments[0], VERBS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
@@ -61,7 +62,7 @@ def _overview() -> argparse.ArgumentParser:
 
 
 def _call(verb: str, arguments: list[str]) -> int:
-    module = import_module(f"widen.cli.{verb}")
+    module = import_module(f"widen.cli.{MODULES.get(verb, verb)}")
     parser = argparse.ArgumentParser(
         prog=f"widen {verb}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -71,17 +72,15 @@ def _call(verb: str, arguments: list[str]) -> int:
         return int(module.main(options))
     except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
         text = str(error)
-        # The system's own begins with a number.
         if isinstance(error, FileNotFoundError) and error.filename is not None:
-            text = f"there is no file {error.filename}"
+            text = f"there is no file {error.filename}"  # the system's own text begins with a number
         print(f"widen {verb}: {text}", file=sys.stderr)
         return 2
-    # Disk full, no permission: the sentence of the system; a gradient that is not finite: that of the loop. What is on disk stays.
-    except (OSError, FloatingPointError) as error:
+    except (OSError, FloatingPointError) as error:  # disk full, no permission; a gradient that is not finite
         print(f"widen {verb}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\nwiden {verb}: stopped; run the same command again to go on", file=sys.stderr)
+        print(f"\nwiden {verb}: stopped; run the same command again to continue", file=sys.stderr)
         return 130
 
 

@@ -1,77 +1,62 @@
 """Run a recipe: a table or figure of the paper, trained, sampled, scored and tabulated.
 
   widen run --list                                    every recipe
-  widen run mulmod:tiny:losses --out runs             the shape of it, in seconds on a CPU
+  widen run mulmod:tiny:losses --out runs             its small form: seconds on a CPU, numbers without meaning
   widen run mulmod:losses --out runs --device cuda    the real one
-  widen run mulmod:losses --out runs --seeds 2        fewer seeds; run again without it to add the others
+  widen run mulmod:losses --out runs --seeds 2        fewer seeds; run again without --seeds to add the others
   widen run my_config.json --out runs                 an experiment of your own, as JSON
 
-Stages may run on different machines that share one --out folder; for recipes on texts the last one needs no checkpoints:
+Stages may run on different machines that share one --out folder. For recipes on texts the stage score needs no checkpoints:
 
   widen run mathqa_gain:gain --stages train,sample --device cuda --out runs
   widen run mathqa_gain:gain --stages score --out runs
   widen run codecontests:codecontests --stages sample --server http://gpu1:8000 --server http://gpu2:8000
 
-Models are kept in --out, one folder each, named by their content: a second recipe, or a second run, reuses them. Stop at any moment and
-run the same command again.
+Each model has one folder in --out, named by its content, and other recipes reuse it. Stop at any time; the same command continues.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from widen.disk.lock import hold
-
-if TYPE_CHECKING:
-    from widen.run.best_setting import MethodBest
-    from widen.run.table import Row
-
 
 STAGES = "train,sample,score"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument("recipe", nargs="?", help="MODULE:FUNCTION, MODULE:tiny:FUNCTION, or a config file (.json)")
-    parser.add_argument("--list", action="store_true", help="print every recipe and stop")
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument("--seeds", type=int, help="only the first N seeds of each setting", metavar="N")
-    parser.add_argument("--stages", default=STAGES, help="of train, sample, score (default: all)")
-    texts = parser.add_argument_group("recipes on texts")
-    texts.add_argument(
-        "--server",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="sample from servers; each model from those that serve it",
-    )
-    texts.add_argument("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
-    texts.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="models made at a time, each in its own process (default: 1)"
-    )
-    texts.add_argument(
-        "--drop-checkpoints", action="store_true", help="remove a model's weights once its samples are on disk"
-    )
-    texts.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used")
+    add = parser.add_argument
+    add("recipe", nargs="?", help="MODULE:FUNCTION, MODULE:tiny:FUNCTION, or a config file (.json, .yaml)")
+    add("--list", action="store_true", help="print every recipe and stop")
+    add("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
+    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add("--seeds", type=int, help="only the first N seeds of each setting", metavar="N")
+    add("--stages", default=STAGES, help="of train, sample, score (default: all)")
+    add = parser.add_argument_group("recipes on texts").add_argument
+    add("--server", action="append", default=[], metavar="URL", help="sample from this server (repeatable)")
+    add("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
+    add("--jobs", type=int, default=1, metavar="N", help="models at a time, each in its own process (default: 1)")
+    add("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling")
+    add("--skip-bad", action="store_true", help="leave out records that cannot be used")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Find, run, print. Progress is plain lines: the machine with the GPU need not have a terminal, nor rich."""
+    """Find, run, print. Progress is plain lines, so that a job's log file stays readable."""
     from widen.run import recipe
     from widen.run.experiment import load
     from widen.run.runner import best_path, best_settings, run, table_path
+    from widen.run.table import as_text
 
     if options.list:
         found = recipe.summaries("widen_recipes")
         width = max(map(len, found))
         print("\n".join(f"{name:{width}}  {text}" for name, text in found.items()))
         print(
-            "\nMODULE:tiny:FUNCTION is the small form of each but the demo: seconds on a CPU, numbers that mean nothing."
+            "\nMODULE:tiny:FUNCTION is the small form of each but the demo: seconds on a CPU, numbers without meaning."
         )
         return 0
     if options.recipe is None:
@@ -80,19 +65,22 @@ def main(options: argparse.Namespace) -> int:
         raise ValueError(f"--seeds {options.seeds}: at least 1")
     if options.jobs < 1:
         raise ValueError(f"--jobs {options.jobs}: at least 1")
-    if options.recipe.endswith(".json"):
+    if options.recipe.endswith((".json", ".yaml", ".yml")):
         name, experiments = Path(options.recipe).stem, [load(options.recipe)]
     else:
         name, experiments = options.recipe, recipe.find("widen_recipes", options.recipe)
     if ":tiny:" in options.recipe:
-        print("the small form of a recipe: its shape is real, its numbers mean nothing")
+        print("the small form of a recipe: its numbers have no meaning")
     stages = [stage.strip() for stage in options.stages.split(",") if stage.strip()]
+    command = f"widen run {options.recipe} --device {options.device}"
+    command += f" --seeds {options.seeds}" if options.seeds else ""
+    command += f" --stages {options.stages}" if options.stages != STAGES else ""
     with hold(options.out):
         rows = run(
             name,
             experiments,
             options.out,
-            command=_command(options),
+            command=command,
             device=options.device,
             stages=stages,
             seeds=options.seeds,
@@ -104,51 +92,25 @@ def main(options: argparse.Namespace) -> int:
             progress=_lines(),
             notice=lambda text: print(f"note: {text}", flush=True),
         )
-    if rows:
-        if best := best_settings(name, experiments, options.out, seeds=options.seeds):
-            _print_best(best, name)
-            print(f"best settings: {best_path(options.out, name)}")
-        else:
-            _print(rows, name)
-        print(f"table: {table_path(options.out, name)}")
-    else:
+    if not rows:
         print(f"{', '.join(stages)}: done, in {options.out}; next: widen run {name} --stages score --out {options.out}")
-    return 0
+        return 0
+    if best := best_settings(name, experiments, options.out, seeds=options.seeds):
+        from rich.console import Console
 
+        from widen.run.best_setting import LEVELS, what_helped
 
-def _command(options: argparse.Namespace) -> str:
-    """What made the table, for its first line."""
-    seeds = f" --seeds {options.seeds}" if options.seeds else ""
-    stages = f" --stages {options.stages}" if options.stages != STAGES else ""
-    return f"widen run {options.recipe} --device {options.device}{seeds}{stages}"
+        from .show import best_table
 
-
-def _print(rows: Sequence[Row], name: str) -> None:
-    """Exact scores have many temperatures: the table shows t = 1 and the best of the rest. Others are printed whole."""
-    from widen.run.table import as_text
-
-    if any(row.num_samples is None for row in rows):
+        console = Console()
+        console.print(best_table(best, title=f"{name}: the best recall at a required precision"))
+        for level in LEVELS if best[0].tried > best[0].tried_alone else ():
+            console.print(what_helped(best, level=level), highlight=False)
+        print(f"best settings: {best_path(options.out, name)}")
+    else:
         print(as_text(rows))
-        return
-    from rich.console import Console
-
-    from .show import frontier_table
-
-    Console().print(frontier_table(rows, title=f"{name} at t = 1, and the best recall at a precision of .9"))
-
-
-def _print_best(best: Sequence[MethodBest], name: str) -> None:
-    """The best setting of each method, and what came from the decoding and what from the loss."""
-    from rich.console import Console
-
-    from widen.run.best_setting import what_helped
-
-    from .show import best_table
-
-    console = Console()
-    console.print(best_table(best, title=f"{name}: the best recall at a required precision"))
-    for level in dict.fromkeys(row.level for row in best):
-        console.print(what_helped(best, level=level), highlight=False)
+    print(f"table: {table_path(options.out, name)}")
+    return 0
 
 
 def _lines(every: float = 5.0, clock: Callable[[], float] = time.monotonic) -> Callable[[str, int, int], None]:

@@ -1,15 +1,16 @@
-"""Draw samples of models: one file per model, temperature and method; a stopped run continues.
+"""Draw samples from models: one file per model, temperature and method; a stopped run continues.
 
   widen sample runs/NAME --num 20000 --temperatures 0.5 1 2            a run of the integer task; files go into its samples/
   widen sample ./my-model --prompts prompts.jsonl --num 100 --temperatures 0.7 1 --methods plain top_p=0.9 kl_sigma=3
-  widen sample runs/NAME --num 20000 --decodings t=1 t=2,min_p=0.1,order=temperature_last     whole specs in place of T x M
+  widen sample runs/NAME --num 20000 --decodings t=1 t=2,min_p=0.1,order=temperature_last     whole specs instead of T x M
   widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl        servers of one model (vLLM, transformers serve)
   widen sample vllm:./my-model --prompts prompts.jsonl                          vLLM in this process
-  widen sample runs/NAME --task mbpp --prompts test.jsonl --num 100             problems as widen train --task mbpp writes them
+  widen sample runs/NAME --task mbpp --prompts test.jsonl --num 100             problems as widen train --task mbpp formats them
 
 A method is a list of settings: top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field and
 order=temperature_first|temperature_last|vllm|a>b>c. Temperature 0 is greedy. Prompts: a .jsonl file with "prompt" (and, if you like,
-"id" and "without") in each line, or a text file with one prompt per line; with --task, records of that task.
+"id" and "without") in each line, or a text file with one prompt per line; with --task, records of that task. A folder of runs stands for
+their trained models.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from widen.disk.lock import hold
+
+from .show import bars, table_of
 
 if TYPE_CHECKING:
     from widen.sample import Engine, Prompt, SamplingProgress, Settings
@@ -31,48 +33,24 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument(
-        "models", nargs="+", metavar="MODEL", help="run folder, Hugging Face path, server URLs, or vllm:PATH"
-    )
-    parser.add_argument(
-        "--prompts", type=Path, metavar="FILE", help="what to continue (a run of the integer task needs none)"
-    )
-    parser.add_argument(
-        "--task", metavar="NAME", help="--prompts holds records of this task: continue their prompts as it writes them"
-    )
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
-    parser.add_argument(
-        "--num",
-        type=int,
-        default=100,
-        metavar="N",
-        help="samples per prompt (default 100); a larger number later adds to the files",
-    )
-    how = parser.add_argument_group("how")
-    how.add_argument("--temperatures", type=float, nargs="+", metavar="T", help="default 1; 0 is greedy")
-    how.add_argument(
-        "--methods", nargs="+", metavar="M", help="plain (the default), top_p=0.9, top_k=50,min_p=0.1, ..."
-    )
-    how.add_argument(
-        "--decodings",
-        nargs="+",
-        metavar="D",
-        help="whole specs in place of --temperatures and --methods; `grid` is the default grid (docs/sampling.md)",
-    )
-    how.add_argument(
-        "--max-tokens", type=int, default=256, metavar="N", help="at most so many tokens per sample (default 256)"
-    )
-    how.add_argument("--seed", type=int, default=0)
-    where = parser.add_argument_group("where")
-    where.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)"
-    )
-    where.add_argument("--batch", type=int, metavar="N", help="samples drawn at a time, or requests in flight")
-    where.add_argument("--device", help="of a local model (default: cuda if there is one)")
-    where.add_argument("--dtype", default="auto", help="of a local model (default: as it was saved)")
-    where.add_argument(
-        "--served-model", default="", metavar="NAME", help="the model to ask a server for (default: what it lists)"
-    )
+    add = parser.add_argument
+    add("models", nargs="+", metavar="MODEL", help="run folder, Hugging Face path, server URLs, or vllm:PATH")
+    add("--prompts", type=Path, metavar="FILE", help="what to continue (runs of the integer task need none)")
+    add("--task", metavar="NAME", help="--prompts holds records of this task; it formats their prompts")
+    add("--limit", type=int, metavar="N", help="only the first N prompts")
+    add("--num", type=int, default=100, metavar="N", help="samples per prompt (default 100); more can be added later")
+    add = parser.add_argument_group("how").add_argument
+    add("--temperatures", type=float, nargs="+", metavar="T", help="default 1; 0 is greedy")
+    add("--methods", nargs="+", metavar="M", help="plain (the default), top_p=0.9, top_k=50,min_p=0.1, ...")
+    add("--decodings", nargs="+", metavar="D", help="whole specs instead of T and M; `grid`: see docs/sampling.md")
+    add("--max-tokens", type=int, default=256, metavar="N", help="most tokens of a sample (default 256)")
+    add("--seed", type=int, default=0)
+    add = parser.add_argument_group("where").add_argument
+    add("--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)")
+    add("--batch", type=int, metavar="N", help="samples drawn at a time, or requests in flight")
+    add("--device", help="of a local model (default: cuda if there is one)")
+    add("--dtype", default="auto", help="of a local model (default: as it was saved)")
+    add("--served-model", default="", metavar="NAME", help="the model to ask a server for (default: what it lists)")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -81,39 +59,50 @@ def main(options: argparse.Namespace) -> int:
 
     from widen.sample import collect
 
-    settings = make_settings(options)
-    prompts = _prompts(options)
-    console = Console()
-    for model in options.models:
-        engine, folder, unprompted = open_model(model, options, notice=lambda text: console.print(f"[yellow]{text}[/]"))
+    settings, prompts, console = make_settings(options), _prompts(options), Console()
+    last: list[SamplingProgress] = []
+
+    def notice(text: str) -> None:
+        console.print(f"[yellow]{text}[/]")
+
+    def progress(now: SamplingProgress) -> None:
+        last[:] = [now]
+        shown(folder.parent.name, now.done, now.total)
+
+    for model in _expanded(options.models):
+        engine, folder, unprompted = open_model(model, options, notice=notice)
         if prompts is None and unprompted is None:
             raise ValueError(f"{model} needs --prompts FILE: what it is to continue")
-        files: list[Path] = []
-        last: list[SamplingProgress] = []
+        asked = prompts or unprompted or []
+        last.clear()
         try:
-            with hold(folder.parent), _bar(model, last, console) as progress:
+            with hold(folder.parent), bars() as shown:
                 files = collect(
-                    engine,
-                    prompts or unprompted or [],
-                    settings,
-                    num=options.num,
-                    folder=folder,
-                    progress=progress,
-                    notice=lambda text: console.print(f"[yellow]{text}[/]"),
+                    engine, asked, settings, num=options.num, folder=folder, progress=progress, notice=notice
                 )
         except (OSError, ValueError, KeyboardInterrupt):
             if last:
-                print(
-                    f"{last[-1].done} of {last[-1].total} samples are in {folder}; the same command goes on from there",
-                    file=sys.stderr,
-                )
+                done = f"{last[0].done} of {last[0].total} samples are in {folder}"
+                print(f"{done}; the same command continues from there", file=sys.stderr)
             raise
         console.print(_table(f"{model} -> {folder}", files))
     return 0
 
 
+def _expanded(models: list[str]) -> list[str]:
+    """A folder that holds runs stands for the trained models of these runs."""
+    from widen.report.load import find_runs, holds_runs
+
+    found = []
+    for model in models:
+        path = Path(model)
+        parent = path.is_dir() and not (path / "config.json").exists() and holds_runs(path)
+        found += [str(one) for one in find_runs([path]) if (one / "checkpoint").is_dir()] if parent else [model]
+    return found
+
+
 def _prompts(options: argparse.Namespace) -> list[Prompt] | None:
-    """What is continued: the lines of a file, or the problems of a task."""
+    """The lines of a file, or the problems of a task."""
     from widen.sample import read_prompts
 
     if options.limit is not None and (options.limit < 1 or options.prompts is None):
@@ -128,7 +117,7 @@ def _prompts(options: argparse.Namespace) -> list[Prompt] | None:
 
 
 def make_settings(options: argparse.Namespace) -> list[Settings]:
-    """The decodings asked for, or every temperature with every method; of the latter, two that draw alike are one."""
+    """--decodings, or every temperature with every method, without duplicates."""
     from widen.sample import Decoding, Settings, parse_decodings
 
     if options.decodings and (options.temperatures or options.methods):
@@ -145,17 +134,14 @@ def make_settings(options: argparse.Namespace) -> list[Settings]:
 def open_model(
     model: str, options: argparse.Namespace, *, notice: Callable[[str], None]
 ) -> tuple[Engine, Path, list[Prompt] | None]:
-    """The engine for what the user named, the folder for its files, and its prompt where it needs no file."""
+    """The engine, the folder for its files, and its prompts if it needs no file."""
     from widen import sample
 
     elsewhere = options.out / re.sub(r"[^A-Za-z0-9._-]+", "_", model.removeprefix("vllm:")).strip("_.") / "samples"
     if model.startswith(("http://", "https://")):
         flight = {} if options.batch is None else {"in_flight": options.batch}
-        return (
-            sample.ServerEngine(model.split(","), model=options.served_model, notice=notice, **flight),
-            elsewhere,
-            None,
-        )
+        server = sample.ServerEngine(model.split(","), model=options.served_model, notice=notice, **flight)
+        return server, elsewhere, None
     if model.startswith("vllm:"):
         rows = {} if options.batch is None else {"batch": options.batch}
         return sample.VllmEngine(model.removeprefix("vllm:"), dtype=options.dtype, **rows), elsewhere, None
@@ -165,7 +151,7 @@ def open_model(
 
 
 def _is_run(path: Path) -> bool:
-    """Whether a folder is one of ours: its config.json holds an experiment, where a Hugging Face model's names an architecture."""
+    """Whether config.json holds an experiment; that of a Hugging Face model names an architecture."""
     try:
         return "experiment" in json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -189,9 +175,7 @@ def _open_run(path: Path, options: argparse.Namespace) -> tuple[Engine, Path, li
     rows = {} if options.batch is None else {"batch": options.batch}
     task = getattr(load(folder.config).model, "data", None)
     if not isinstance(task, MulMod):
-        raise ValueError(
-            f"{path}: samples are drawn for the integer task alone; `widen score {path}` is exact without them"
-        )
+        raise ValueError(f"{path}: only the integer task can be sampled; `widen score {path}` is exact without samples")
     engine = sample.MulModEngine(model, task, name=path.name, **rows)
     return engine, folder.samples("").parent, [sample.UNPROMPTED]
 
@@ -213,49 +197,24 @@ def _open_local(model: str, options: argparse.Namespace) -> Engine:
         ) from None
 
 
-@contextmanager
-def _bar(model: str, last: list[SamplingProgress], console: object) -> Iterator[Callable[[SamplingProgress], None]]:
-    """A bar with samples, rate and time left; what was on disk before does not count towards the rate."""
-    import time
-
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
-    with Bar(*columns, TimeRemainingColumn(), console=console) as shown:  # type: ignore[arg-type]
-        task = shown.add_task(model, total=None, rate="")
-        start = time.monotonic()
-
-        def update(now: SamplingProgress) -> None:
-            last.append(now)
-            del last[:-1]
-            passed = max(1e-9, time.monotonic() - start)
-            rate = f"{now.drawn / passed:,.0f} samples/s, {now.tokens / passed:,.0f} tokens/s" if now.drawn else ""
-            shown.update(task, completed=now.done, total=now.total, rate=rate)
-
-        yield update
-
-
 def _table(title: str, files: list[Path]) -> object:
     """What is in the files now."""
-    from rich.table import Table
-
     from widen.sample import read_samples
 
-    table = Table(title=title, title_justify="left")
-    for header in ("file", "samples", "prompts", "ended", "tokens", "distinct", "log q"):
-        table.add_column(header, justify="left" if header == "file" else "right", overflow="fold")
+    rows = []
     for path in files:
         found = read_samples(path)
         count = len(found)
         known = [s.logq for s in found if s.logq is not None]
-        table.add_row(
-            path.name,
-            f"{count:,}",
-            f"{len(found.prompts):,}",
-            f"{sum(s.finish == 'stop' for s in found) / count:.1%}",
-            f"{sum(s.num_tokens or 0 for s in found) / count:.1f}",
-            f"{len({(s.prompt, s.text) for s in found}) / count:.1%}",
-            f"{sum(known) / len(known):.2f}" if known else "-",
+        rows.append(
+            [
+                path.name,
+                f"{count:,}",
+                f"{len(found.prompts):,}",
+                f"{sum(s.finish == 'stop' for s in found) / count:.1%}",
+                f"{sum(s.num_tokens or 0 for s in found) / count:.1f}",
+                f"{len({(s.prompt, s.text) for s in found}) / count:.1%}",
+                f"{sum(known) / len(known):.2f}" if known else "-",
+            ]
         )
-    return table
+    return table_of(title, ("file", "samples", "prompts", "ended", "tokens", "distinct", "log q"), rows)

@@ -1,34 +1,32 @@
 """Precision and recall: exact for a small model, from embeddings for texts, by running them for programs.
 
-  widen score runs/nll-seed0-...                                   run folders of small models (integer task, Countdown)
-  widen score runs/*/ --temperatures 0.5 1 2 --num-samples 20000
-  widen score runs/*/ --decodings grid                             77 decodings: temperatures, and truncation before or after heat
+  widen score runs/nll-seed0-...                                   runs of small models (integer task, Countdown)
+  widen score runs --temperatures 0.5 1 2 --num-samples 20000      every run in or below a folder
+  widen score runs --decodings grid                                77 decodings: temperatures, and truncation before or after heat
   widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv, files of widen sample)
   widen score reference.txt runs/NAME --embedder PATH              all samples of a run; widen report shows the scores
   widen score --checker own.py:check runs/NAME                     answers that a function of yours checks, run in a sandbox
   widen score --task mbpp test.jsonl runs/NAME                     programs drawn by widen sample --task mbpp --prompts test.jsonl
 
-For a run: exact under every decoding, without sampling; recall is the expected share of right answers seen in N samples.
-For texts: k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and the
-reference-against-itself ceiling. For programs: pass@k, every program run in a sandbox; what was judged before is not run again. Prints
-a table and writes JSON.
+Runs of small models are scored exactly under every decoding, without sampling; recall is the expected share of right answers in N samples.
+Texts get k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and the
+score of the reference against itself. Programs get pass@k; each runs in a sandbox, and verdicts are kept. Prints a table, writes JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from widen.disk.lock import hold
 
-from .show import bars
+from . import score_checker, score_samples
+from .show import bars, runs_in, table_of
 
 if TYPE_CHECKING:
     from widen.run.experiment import Experiment
@@ -37,104 +35,91 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument(
-        "paths", nargs="+", type=Path, help="run folders; or REFERENCE and what was generated: text files or runs"
-    )
-    runs = parser.add_argument_group("runs")
-    runs.add_argument("--temperatures", type=float, nargs="+", metavar="T", help="default: those of the run's config")
-    runs.add_argument(
-        "--decodings",
-        nargs="+",
-        metavar="D",
-        help="specs such as t=2,min_p=0.1,order=temperature_last; `grid` is the default grid of 77 (docs/sampling.md)",
-    )
-    runs.add_argument("--num-samples", type=int, metavar="N", help="N of the sampled recall (default: the config's)")
-    runs.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    from .score_checker import add_arguments as add_checker_arguments
-    from .score_programs import add_arguments as add_program_arguments
-    from .score_texts import add_arguments as add_text_arguments
-
-    add_text_arguments(parser.add_argument_group("texts"))
-    add_program_arguments(parser.add_argument_group("programs"))
-    add_checker_arguments(parser.add_argument_group("a checker of your own"))
+    add = parser.add_argument
+    add("paths", nargs="+", type=Path, help="runs; or a reference (--task: problems), then files or runs")
+    add = parser.add_argument_group("runs of small models").add_argument
+    add("--temperatures", type=float, nargs="+", metavar="T", help="default: those of the run's config")
+    add("--decodings", nargs="+", metavar="D", help="specs as in widen sample; `grid` is the default grid")
+    add("--num-samples", type=int, metavar="N", help="N of the expected recall (default: the config's)")
+    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    score_samples.add_arguments(parser)
+    score_checker.add_arguments(parser.add_argument_group("a checker of your own"))
 
 
 def main(options: argparse.Namespace) -> int:
-    """Programs where a task is named, else runs or texts, by what the paths are."""
-    missing = [str(path) for path in options.paths if not path.exists()]
-    if missing:
+    """Programs if a task is named, else runs or texts, by what the paths are."""
+    if missing := [str(path) for path in options.paths if not path.exists()]:
         raise FileNotFoundError(f"not there: {', '.join(missing)}")
-    with ExitStack() as held:
-        for path in options.paths:
-            # With --json, scores go to that file and not into the run.
-            if options.json is None and ((path / "config.json").exists() or (path / "samples").is_dir()):
-                held.enter_context(hold(path))
-        return _score(options)
-
-
-def _score(options: argparse.Namespace) -> int:
+    console = Console()
     if options.checker is not None:
-        if options.task is not None:
-            raise ValueError("--checker and --task: give one of them")
-        from .score_checker import main as checked
-
-        return checked(options)
+        return _checked(options, console)
     if options.checker_file:
         raise ValueError("--checker-file is for --checker FILE.py:FUNCTION")
-    if options.task is not None:
-        from .score_programs import main as programs
-
-        return programs(options)
+    exact = options.task is None and all(path.is_dir() for path in options.paths)
     for flag in ("ks", "fenced", "wall_seconds"):
-        if getattr(options, flag):
+        if options.task is None and getattr(options, flag):
             raise ValueError(f"--{flag.replace('_', '-')} is for programs (--task) and checkers (--checker)")
-    if all(path.is_dir() for path in options.paths):
-        return _runs(options)
-    if len(options.paths) < 2 or options.paths[0].is_dir():
-        files = ", ".join(str(path) for path in options.paths if not path.is_dir())
-        raise ValueError(
-            f"give run folders only, or two text files: REFERENCE and GENERATED (or runs with samples); not folders: {files}"
+    if not exact and (len(options.paths) < 2 or options.paths[0].is_dir()):
+        first = (
+            "two text files: REFERENCE and GENERATED (or runs with samples)"
+            if options.task is None
+            else "DATA and samples"
         )
-    from .score_texts import main as texts
+        raise ValueError(f"give runs only, or {first}; got {', '.join(map(str, options.paths))}")
+    if exact:
+        options.paths = runs_in(options.paths, console)
+    else:
+        options.paths[1:] = score_samples.files_or_runs(options.paths[1:], console)
+    with ExitStack() as held:
+        for path in options.paths:
+            if options.json is None and path.is_dir():  # with --json, scores do not go into the run
+                held.enter_context(hold(path))
+        if exact:
+            return _runs(options, console)
+        return (score_samples.texts if options.task is None else score_samples.programs)(options, console)
 
-    return texts(options)
+
+def _checked(options: argparse.Namespace, console: Console) -> int:
+    if options.task is not None:
+        raise ValueError("--checker and --task: give one of them")
+    options.paths = score_samples.files_or_runs(options.paths, console)
+    with ExitStack() as held:
+        for path in options.paths:
+            if options.json is None and path.is_dir():
+                held.enter_context(hold(path))
+        return score_checker.main(options)
 
 
-def _runs(options: argparse.Namespace) -> int:
+def _runs(options: argparse.Namespace, console: Console) -> int:
+    """Exact scores of small models, in one table."""
     from widen.run.experiment import load
     from widen.run.finetune.config import is_finetune
     from widen.run.folder import RunFolder
     from widen.run.runner import score_listed
     from widen.run.scoring.listed_answers import score_name
 
-    runs = [path for path in options.paths if (path / "config.json").exists()]
-    others = ", ".join(str(path) for path in options.paths if path not in runs)
-    if not runs:
-        raise ValueError(f"{others} is no run folder: it has no config.json")
-    if others:
-        Console().print(f"left out, no run folder: {others}", soft_wrap=True, highlight=False)
-    experiments = []
-    for path in runs:
-        if is_finetune(RunFolder(path).read(path / "config.json")):
-            raise ValueError(
-                f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts FILE`) and "
-                f"score them against texts (`widen score REFERENCE {path}`) or, for programs, by running them (`widen score --task TASK "
-                f"DATA {path}`); a recipe's samples are scored by `widen run RECIPE --stages score`"
-            )
-        experiments.append(_changed(load(path / "config.json"), options))
-    found = []
+    folders = [RunFolder(path) for path in options.paths]
+    tuned = [one for one in folders if not one.config.exists() or is_finetune(one.read(one.config))]
+    if len(tuned) == len(folders):
+        path = tuned[0].path
+        raise ValueError(
+            f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts FILE`) and "
+            f"score them against texts (`widen score REFERENCE {path}`) or, for programs, by running them (`widen score --task TASK "
+            f"DATA {path}`); a recipe's samples are scored by `widen run RECIPE --stages score`"
+        )
+    if tuned:
+        console.print(f"left out, fine-tuned models have no exact score: {', '.join(str(one.path) for one in tuned)}")
+    small = [(one, _changed(load(one.config), options)) for one in folders if one not in tuned]
+    found: list[tuple[str, list[Record]]] = []
     with bars() as progress:
-        for done, (path, experiment) in enumerate(zip(runs, experiments, strict=True)):
-            progress("score", done, len(runs))
-            found.append(score_listed(RunFolder(path), experiment, device=options.device))
-        progress("score", len(runs), len(runs))
-    console = Console()
-    for path, experiment, records in zip(runs, experiments, found, strict=True):
-        console.print(_exact_table(f"{experiment.name}  ({path.name})", records))
-        ceiling = next(record.detail["ceiling"] for record in records if record.metric == "recall")
-        console.print(f"the reference itself would get a recall of {ceiling:.3f}")
-        console.print(_separation_text(next(record for record in records if record.metric == "separation")))
-        console.print(f"scores: {RunFolder(path).scores(score_name(experiment))}", soft_wrap=True)
+        for done, (folder, experiment) in enumerate(small):
+            progress("score", done, len(small))
+            records = score_listed(folder, experiment, device=options.device)
+            found.append((f"{experiment.name}, seed {experiment.model_seed}", records))
+        progress("score", len(small), len(small))
+    _print(found, console)
+    for folder, experiment in small:
+        console.print(f"scores: {folder.scores(score_name(experiment))}", soft_wrap=True)
     return 0
 
 
@@ -149,23 +134,29 @@ def _changed(experiment: Experiment, options: argparse.Namespace) -> Experiment:
     return experiment
 
 
-def _separation_text(record: Record) -> str:
-    """What a threshold on q / max q can do for this model."""
-    return (
-        f"separation {record.value:.4f}: the chance that a right next token has a larger q / max q than a wrong one; best min-p "
-        f"{record.detail['threshold']:.3g}; {record.detail['valid_below_noise']:.1%} of the right mass is below a wrong token"
-    )
-
-
-def _exact_table(title: str, records: Sequence[Record]) -> Table:
-    """One line per decoding, one column per metric."""
+def _print(found: list[tuple[str, list[Record]]], console: Console) -> None:
+    """One row per model and decoding, one column per metric; then one line about each model."""
     from widen.run.record import by_decoding
 
-    points = [(decoding, point) for (_, decoding), point in by_decoding(records).items() if decoding is not None]
-    table = Table(title=title, title_justify="left")
-    names = {"recall": f"recall\nN = {points[0][1]['recall'].n:,}", "auc": "area"}
-    for metric in ("", *points[0][1]):
-        table.add_column(names.get(metric, metric.replace("@lam=", "\nλ = ")), justify="right", no_wrap=True)
-    for decoding, point in points:
-        table.add_row(decoding.spec, *(f"{record.value:.3f}" for record in point.values()))
-    return table
+    points = [
+        (name, decoding, point)
+        for name, records in found
+        for (_, decoding), point in by_decoding(records).items()
+        if decoding is not None
+    ]
+    metrics = list(dict.fromkeys(metric for _, _, point in points for metric in point))
+    names = {"recall": f"recall\nN = {points[0][2]['recall'].n:,}", "auc": "area"}
+    headers = ["model", "decoding", *(names.get(one, one.replace("@lam=", "\nλ = ")) for one in metrics)]
+    rows = [
+        [name, decoding.spec, *(f"{point[one].value:.3f}" if one in point else "" for one in metrics)]
+        for name, decoding, point in points
+    ]
+    console.print(table_of("exact scores", headers, rows, left=(0, 1)))
+    for name, records in found:
+        by_metric = {record.metric: record for record in records}
+        separation, detail = by_metric["separation"].value, by_metric["separation"].detail
+        console.print(
+            f"{name}: the reference itself has recall {by_metric['recall'].detail['ceiling']:.3f}; separation {separation:.4f} (chance "
+            f"that a right next token has a larger q / max q than a wrong one); best min-p {detail['threshold']:.3g}; "
+            f"{detail['valid_below_noise']:.1%} of the right mass is below a wrong token"
+        )

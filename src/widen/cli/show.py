@@ -1,22 +1,23 @@
-"""What several verbs print: progress bars with time left, the table of a frontier, and the best settings of every method."""
+"""What several verbs share: progress bars, plain tables, the best settings of every method, and run folders among paths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from widen.run.best_setting import BestSetting, MethodBest
 from widen.run.folder import StageProgress
-from widen.run.table import Row, best_recall
-from widen.sample.decoding import Decoding
 
 
 @contextmanager
 def bars() -> Iterator[StageProgress]:
-    """A callback that draws one progress bar for everything that is done."""
+    """A callback that draws one progress bar per thing that is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as shown:
         tasks: dict[str, TaskID] = {}
@@ -29,54 +30,56 @@ def bars() -> Iterator[StageProgress]:
         yield at
 
 
-def frontier_table(rows: Sequence[Row], *, title: str, precision: float = 0.9) -> Table:
-    """One line per setting: precision and recall at t = 1, and the best recall at the precision asked for."""
-    table = Table(title=title, title_justify="left")
-    for header in ("loss", "seeds", "precision", "recall", f"recall at\nprecision ≥ {precision:g}", "decoding"):
-        table.add_column(header, justify="left" if header == "loss" else "right")
-    best = best_recall(rows, precision=precision)
-    for name in dict.fromkeys(row.name for row in rows):
-        mine = [row for row in rows if row.name == name]
-        at_one = min(mine, key=lambda row: abs(row.temperature - 1))
-        top = best[name]
-        table.add_row(
-            name,
-            str(at_one.seeds),
-            _with(at_one.precision, at_one.precision_half_width),
-            _with(at_one.recall, at_one.recall_half_width),
-            _with(top.recall, top.recall_half_width) if top else "never",
-            Decoding.parse(top.decoding).in_words if top else "",
-        )
+def table_of(
+    title: str, headers: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,), **more: Any
+) -> Table:
+    """A table; the columns whose numbers are in ``left`` are aligned left, the others right."""
+    table = Table(title=title, title_justify="left", caption_justify="left", **more)
+    for number, header in enumerate(headers):
+        table.add_column(header, justify="left" if number in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def runs_in(paths: Sequence[Path], console: Console) -> list[Path]:
+    """The run folders at or below ``paths``. Paths without a run are named and left out; if none has one, that is an error."""
+    from widen.report.load import find_runs, holds_runs
+
+    others = [path for path in paths if not holds_runs(path)]
+    if others and len(others) < len(paths):
+        console.print(f"left out, no run in it: {', '.join(map(str, others))}", soft_wrap=True, highlight=False)
+    return find_runs([path for path in paths if path not in others] or paths)
 
 
 def best_table(rows: Sequence[MethodBest], *, title: str) -> Table:
     """One line per required precision and method: the best recall at temperature alone, and under any decoding."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("precision")
-    table.add_column("loss")
-    table.add_column(f"best of {rows[0].tried_alone}\ntemperatures", justify="right")
-    table.add_column(f"best of {rows[0].tried}\ndecodings", justify="right")
-    table.add_column("which")
+    first, seeds = rows[0], rows[0].seeds
+    caption = "Recall of one seed, under the decoding chosen on it."
+    if seeds > 1:
+        caption = (
+            f"Recall, {seeds} seeds: each under the decoding chosen on the others; ± is a 95 % interval over seeds."
+        )
+    headers = (
+        "precision",
+        "loss",
+        f"best of {first.tried_alone}\ntemperatures",
+        f"best of {first.tried}\ndecodings",
+        "which",
+    )
+    table = table_of(title, headers, (), left=(0, 1, 4), caption=caption)
     for number, row in enumerate(rows):
         level = f"≥ {row.level:g}" if number == 0 or rows[number - 1].level != row.level else ""
         last = number + 1 == len(rows) or rows[number + 1].level != row.level
-        best = row.any_decoding
-        which = best.decoding.in_words if best else ""
-        table.add_row(level, row.name, _recall(row.temperature_alone), _recall(best), which, end_section=last)
-    seeds = rows[0].seeds
-    table.caption = (
-        f"Recall, {seeds} seeds: each under the decoding chosen on the others; ± is a 95 % interval over seeds."
-        if seeds > 1
-        else "Recall of one seed, under the decoding chosen on it."
-    )
-    table.caption_justify = "left"
+        which = row.any_decoding.decoding.in_words if row.any_decoding else ""
+        table.add_row(
+            level, row.name, _recall(row.temperature_alone), _recall(row.any_decoding), which, end_section=last
+        )
     return table
 
 
 def _recall(best: BestSetting | None) -> str:
-    return _with(best.recall.value, best.recall.half_width) if best else "never"
-
-
-def _with(value: float, half_width: float | None) -> str:
-    return f"{value:.3f}" if half_width is None else f"{value:.3f} ± {half_width:.3f}"
+    if best is None:
+        return "never"
+    half_width = best.recall.half_width
+    return f"{best.recall.value:.3f}" + (f" ± {half_width:.3f}" if half_width is not None else "")

@@ -1,35 +1,34 @@
-"""Train one model into a run folder: a small model of the integer task, or a real one. From a config file and flags.
-
-the integer task (the paper's a x b mod 97):
-  widen train --loss cdiv:alpha=1.25 --steps 2000 --out runs
-  widen train config.json --set model.train.optimizer.lr=0.0005 --set model.seed=3
+"""Train one model into a run folder: a real model, or a small one on the integer task. Takes a config file, flags, or both.
 
 a real model, by --model (a folder, or a name on the hub):
   widen train --model allenai/OLMo-1B-hf --task mathqa_python --data train.jsonl --loss cdiv:alpha=1.4 --after-nll-epochs 1 --epochs 3
   widen train --model ./my-model --data mine.jsonl --loss truncr:drop=0.1 --lora 16 --batch-size 32 --micro-batch 8
   torchrun --nproc-per-node 4 -m widen.cli train --model meta-llama/Llama-3.1-8B --task alpaca --packing --gradient-checkpointing
-  torchrun --nproc-per-node 8 -m widen.cli train finetune.json --fsdp     a model too large for one GPU, spread over eight
+  torchrun --nproc-per-node 8 -m widen.cli train finetune.json --fsdp     a model too large for one GPU, sharded over eight
   accelerate launch -m widen.cli train finetune.json            DDP or FSDP, as `accelerate config` says
+
+the integer task (the paper's a x b mod 97):
+  widen train --loss cdiv:alpha=1.25 --steps 2000 --out runs
+  widen train config.json --set model.train.optimizer.lr=0.0005 --set model.seed=3
 
   widen train --print > config.json                  every key with its default, to edit; add --model NAME for a real model's
 
-A loss is a spec: nll, gold, dft, cdiv:alpha=1.4, tailr:gamma=1e-5, lambda_pr:lam=0.9,gamma=0.1, trunc:drop=0.1, truncr:drop=0.1; products
-with *, and `nll:steps=1000 then cdiv:alpha=1.4`. Other people's: gem:beta=0.7, tofu, focal, smooth, entropy, eaft, dco:n=16; with
---reference MODEL also asft:kl=0.1 and our anchor:kl=0.1. If the command is killed, the same command continues the run; on the integer
-task it ends with the same bits. Tasks: writing_prompts, mathqa_python, codecontests, alpaca, mbpp, each with its own prompt format, and
-jsonl: lines with "prompt" and "completion", or with "text". A record of any task may have "loss_weights", one number, or one per token of
-the completion with the end token last: they multiply any loss. The sum is divided by the number of target tokens, not by these weights.
+Losses: nll, gold, dft, cdiv:alpha=1.4, tailr:gamma=1e-5, lambda_pr:lam=0.9,gamma=0.1, trunc:drop=0.1, truncr:drop=0.1, module:Class(...)
+of your own; products with *, and `nll:steps=1000 then cdiv:alpha=1.4`. Other people's: gem:beta=0.7, tofu, focal, smooth, entropy, eaft,
+dco:n=16; with --reference MODEL also asft:kl=0.1 and our anchor:kl=0.1. If the command is killed, the same command continues the run.
+Tasks: writing_prompts, mathqa_python, codecontests, alpaca, mbpp, each with its own prompt format, and jsonl: lines with "prompt" and
+"completion", or with "text". A record of any task may have "loss_weights": one number, or one per token of the completion with the end
+token last. They multiply any loss. The sum is divided by the number of target tokens, not by these weights.
 
-defaults for a real model, and where they come from:
-  learning rate   1e-4 x sqrt(135M / parameters), at most 1e-3. 1e-4 is what trained SmolLM2-135M on MathQA-Python (docs/LOG.md); the square
-                  root gives 1.3e-5 for 8B and 4.4e-6 for 70B, near the rates in common use. With --lora ten times as much.
+defaults for a real model:
+  learning rate   1e-4 x sqrt(135M / parameters), at most 1e-3: 1.3e-5 for 8B, 4.4e-6 for 70B. With --lora ten times as much.
   warm-up         3% of the steps. A warm-up that does not end inside the run is refused.
-  gradient norm   clipped to 1 (--set max_grad_norm=0 turns it off). On the integer task this is what keeps c-Div above alpha = 1 stable.
+  gradient norm   clipped to 1 (--set max_grad_norm=0 turns it off). Without it c-Div above alpha = 1 is unstable on the integer task.
   cap of c-Div    no weight above 10 where alpha > 1; cap=inf is the paper's loss.
-  window          Trunc and TruncR compare with the last quarter of the run's sequences, at most 10,000 (window=N sets it). In short runs
-                  they start to drop after an eighth of the run at the latest.
+  window          Trunc and TruncR compare with the last quarter of the run's sequences, at most 10,000 (window=N sets it). They start to
+                  drop after an eighth of the run at the latest.
   --paper         the paper's 1e-6, 1,000 steps of warm-up, 3 epochs, batches of 8. On a few hundred examples this trains nothing.
-At the end the command prints how far the weights moved, as a share of their norm (it warns below 1e-4), and the NLL at first and at last.
+At the end the command prints how far the weights moved, relative to their norm (it warns below 1e-4), and the first and last NLL.
 
 No loss has beaten NLL on a real model here yet: compare with --loss nll at several temperatures before you keep another loss.
 """
@@ -48,7 +47,8 @@ from .show import bars
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument("config", nargs="?", type=Path, help="JSON of an experiment; missing keys take their defaults")
+    parser.set_defaults(show_help=parser.print_help)
+    parser.add_argument("config", nargs="?", type=Path, help="JSON or YAML; missing keys take their defaults")
     parser.add_argument("--loss", help="spec of the loss")
     parser.add_argument("--steps", type=int, help="optimizer steps")
     parser.add_argument("--seed", type=int, help="of the initial weights and of the order of the data")
@@ -56,12 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ema",
         type=float,
         metavar="DECAY",
-        help="also keep a running average of the weights, in RUN/checkpoint/average (0.999)",
+        help="also keep an average of the weights, in RUN/checkpoint/average (0.999)",
     )
-    parser.add_argument("--name", help="what the run is called in tables")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="any other key, dotted: model.train.ema=0.999"
-    )
+    parser.add_argument("--name", help="name of the run in tables")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the config, dotted")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
     parser.add_argument("--device", help="cpu or cuda (default: cpu; for a real model cuda if there is one)")
     parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: 500)")
@@ -74,6 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Build the experiment, train it, print where it is."""
+    if all(value in (None, False, []) for name, value in vars(options).items() if name not in ("out", "show_help")):
+        options.show_help()
+        return 2
     if train_model.is_asked_for(options):
         return train_model.main(options)
     train_model.refuse_flags(options)

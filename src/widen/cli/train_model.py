@@ -1,4 +1,4 @@
-"""The part of ``widen train`` that fine-tunes real models. Prints data counts, progress and the output path."""
+"""The part of ``widen train`` that fine-tunes real models."""
 
 from __future__ import annotations
 
@@ -14,111 +14,73 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from widen.run.finetune import FineTune
 
-KEYS = {
-    "model": "model",
-    "task": "train.task",
-    "data": "train.path",
-    "split": "train.split",
-    "limit": "train.limit",
-    "eval": "evaluate.path",
-    "lora": "lora.rank",
-    "precision": "precision",
-    "epochs": "epochs",
-    "batch_size": "batch_size",
-    "micro_batch": "micro_batch",
-    "lr": "lr",
-    "schedule": "schedule",
-    "warmup_steps": "warmup_steps",
-    "max_length": "max_length",
-    "packing": "packing",
-    "group_by_length": "group_by_length",
-    "gradient_checkpointing": "gradient_checkpointing",
-    "fsdp": "fsdp",
-    "reference": "reference",
-}
-"""Flags of real models alone, and the keys of a `FineTune` that they set; --paper, --after-nll-epochs and --skip-bad come on top."""
+FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
+    ("model", "model", str, "NAME", "folder or hub name of the model to fine-tune, or a run folder"),
+    ("task", "train.task", str, "NAME", "format of the records and their prompts (default: jsonl)"),
+    ("data", "train.path", str, "FILE", ".jsonl, .json, .csv, or a data set's folder or hub name"),
+    ("split", "train.split", str, "NAME", "of a data set (default: train)"),
+    ("limit", "train.limit", int, "N", "only the first N records"),
+    ("eval", "evaluate.path", str, "FILE", "held-out data; its NLL is printed and logged after every epoch"),
+    ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead"),
+    ("patience", "patience", int, "N", "stop after N evaluations without a lower NLL, and keep the best model"),
+    ("report-to", "report_to", str, "WHERE", "wandb, trackio or tensorboard (default: none)"),
+    (
+        "save-dtype",
+        "save_dtype",
+        str,
+        "D",
+        "auto (as the model had), trained, bfloat16, float16, float32 (default: auto)",
+    ),
+    ("lora", "lora.rank", int, "R", "train an adapter of this rank (default: all weights)"),
+    ("precision", "precision", str, "P", "bf16, fp16, fp32 or pure_bf16 (default: bf16)"),
+    ("epochs", "epochs", float, "N", "passes over the data (default: 1; --steps overrides it)"),
+    ("batch-size", "batch_size", int, "N", "sequences per step, over all devices (default: 8)"),
+    ("micro-batch", "micro_batch", int, "N", "sequences per device at once (default: 8 or less)"),
+    ("lr", "lr", float, "LR", "default: 1e-4 x sqrt(135M / parameters), at most 1e-3; ten times that with --lora"),
+    ("schedule", "schedule", str, "S", "constant_with_warmup (default), constant, linear, cosine, cosine_with_min_lr"),
+    ("warmup-steps", "warmup_steps", int, "N", "linear warm-up; must end inside the run (default: 3%% of the steps)"),
+    ("max-length", "max_length", int, "N", "most tokens of an example (default: 1024)"),
+    ("packing", "packing", bool, "", "join sequences without padding"),
+    ("group-by-length", "group_by_length", bool, "", "batch examples of similar length: less padding, another order"),
+    ("gradient-checkpointing", "gradient_checkpointing", bool, "", "less memory, a third more time"),
+    ("reference", "reference", str, "NAME", "folder or hub name of the model that asft and anchor compare with"),
+    ("fsdp", "fsdp", bool, "", "under torchrun: shard the model over all GPUs"),
+)
+"""Flags of real models: name, the key of `FineTune` that it sets, type, metavar, help."""
 SHARED = {"ema": "ema", "loss": "loss", "steps": "max_steps", "seed": "seed", "save_every": "save_steps"}
+OTHERS = ("skip_bad", "paper", "after_nll_epochs")
 
 
 def add_arguments(group: Any) -> None:
     """Flags of the verb for real models."""
-    group.add_argument("--model", metavar="NAME", help="folder or hub name of the model to fine-tune, or a run folder")
-    group.add_argument("--task", help="what a record is, and the format of its prompt (default: jsonl)")
-    group.add_argument(
-        "--data",
-        metavar="FILE",
-        help=".jsonl, .json, .csv, or a data set's folder or hub name (default: the task's own)",
-    )
-    group.add_argument("--split", help="of a data set (default: train)")
-    group.add_argument("--limit", type=int, metavar="N", help="only the first N records")
-    group.add_argument("--eval", metavar="FILE", help="held-out data, whose NLL is taken after every epoch")
-    group.add_argument(
-        "--reference",
-        metavar="NAME",
-        help="folder or hub name of the model that asft and anchor compare with; it reads the data once, before training",
-    )
+    for name, _, kind, metavar, text in FLAGS:
+        if kind is bool:
+            group.add_argument(f"--{name}", help=text, action="store_const", const=True)
+        else:
+            group.add_argument(f"--{name}", help=text, type=kind, metavar=metavar)
     group.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used, and count them")
-    group.add_argument("--lora", type=int, metavar="R", help="train an adapter of this rank (default: all weights)")
-    group.add_argument("--precision", help="bf16, fp16, fp32 or pure_bf16 (default: bf16)")
-    group.add_argument(
-        "--paper",
-        action="store_true",
-        help="the paper's training: 3 epochs, batches of 8, a constant learning rate of 1e-6 after 1,000 steps of warm-up; other flags "
-        "still count. Meant for runs of many thousand steps",
-    )
-    group.add_argument("--epochs", type=float, help="passes over the data (default: 1; --steps overrides it)")
-    group.add_argument(
-        "--after-nll-epochs",
-        type=float,
-        metavar="N",
-        help="N epochs of NLL first, trained once for all losses (paper: 1)",
-    )
-    group.add_argument("--batch-size", type=int, metavar="N", help="sequences per step, over all devices (default: 8)")
-    group.add_argument("--micro-batch", type=int, metavar="N", help="sequences per device at once (default: 8 or less)")
-    group.add_argument(
-        "--lr",
-        type=float,
-        help="learning rate (default: 1e-4 x sqrt(135M / number of parameters), at most 1e-3; ten times that with --lora)",
-    )
-    group.add_argument(
-        "--schedule",
-        help="of the learning rate: constant_with_warmup (default), constant, linear, cosine, cosine_with_min_lr",
-    )
-    group.add_argument(
-        "--warmup-steps",
-        type=int,
-        metavar="N",
-        help="of linear warm-up; must end inside the run (default: 3%% of the steps)",
-    )
-    group.add_argument("--max-length", type=int, metavar="N", help="tokens of an example at most (default: 1024)")
-    for flag, text in (
-        ("--packing", "sequences end to end without padding"),
-        ("--group-by-length", "batches of similar length: another order, less padding"),
-        ("--gradient-checkpointing", "less memory, a third more time"),
-        ("--fsdp", "under torchrun: the model spread over all GPUs"),
-    ):
-        group.add_argument(flag, action="store_const", const=True, help=text)
+    group.add_argument("--paper", action="store_true", help="the paper's settings (see above); other flags still count")
+    group.add_argument("--after-nll-epochs", type=float, metavar="N", help="N epochs of NLL first, for all losses")
 
 
 def is_asked_for(options: argparse.Namespace) -> bool:
     """Whether a real model is named, by the flag or by the config file."""
     from widen.run.finetune.config import is_finetune
+    from widen.run.value import read_config
 
     if options.model is not None:
         return True
     try:
-        return options.config is not None and is_finetune(json.loads(options.config.read_text(encoding="utf-8")))
+        return options.config is not None and is_finetune(read_config(options.config))
     except (OSError, ValueError):
-        return False  # whoever reads the file later says what is wrong with it
+        return False  # reading the config says what is wrong with it
 
 
 def refuse_flags(options: argparse.Namespace) -> None:
-    """Refuse a flag of real models when no model is named: it would be ignored."""
-    given = [name for name in (*KEYS, "after_nll_epochs") if getattr(options, name) is not None]
-    given += [name for name in ("skip_bad", "paper") if getattr(options, name)]
-    if given:
-        flag = "--" + given[0].replace("_", "-")
-        raise ValueError(f"{flag} is for real models: name one with --model")
+    """Refuse a flag of real models when no model is named."""
+    for name in (*(flag[0].replace("-", "_") for flag in FLAGS), *OTHERS):
+        if getattr(options, name) not in (None, False):
+            raise ValueError(f"--{name.replace('_', '-')} is for real models: name one with --model")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -127,7 +89,7 @@ def main(options: argparse.Namespace) -> int:
     from torch import OutOfMemoryError
 
     from widen.run.finetune import fine_tune
-    from widen.run.folder import folder_of
+    from widen.run.folder import folder_of, silent
     from widen.run.value import to_json
 
     from .show import bars
@@ -143,7 +105,7 @@ def main(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
-    with bars() if first else nullcontext(None) as progress:
+    with bars() if first else nullcontext(silent) as progress:
         try:
             folder = fine_tune(
                 config,
@@ -156,15 +118,19 @@ def main(options: argparse.Namespace) -> int:
                 about={"name": options.name} if options.name else None,
             )
         except (OutOfMemoryError, ArithmeticError) as error:
-            print(f"widen train: {_sentence(config, error)}", file=sys.stderr)
+            text = str(error)
+            if isinstance(error, OutOfMemoryError):
+                text = (
+                    f"out of GPU memory with micro_batch={config.micro_batch} and max_length={config.max_length}: take a smaller "
+                    f"--micro-batch (the step stays the same), --gradient-checkpointing, or --lora 16 ({text.split('. ')[0]})"
+                )
+            print(f"widen train: {text}", file=sys.stderr)
             return 1
     if before:
-        console.print("trained before: nothing is left to do")
-    console.print(f"run folder: {folder.path}", soft_wrap=True)
-    console.print(
-        f"next: widen sample {folder.path} --prompts FILE, widen score REFERENCE {folder.path}, widen report {folder.path}",
-        soft_wrap=True,
-    )
+        say("trained before: nothing is left to do")
+    path = folder.path
+    say(f"run folder: {path}")
+    say(f"next: widen sample {path} --prompts FILE, widen score REFERENCE {path}, widen report {path}")
     return 0
 
 
@@ -179,13 +145,21 @@ def make_config(options: argparse.Namespace) -> FineTune:
         if getattr(options, flag) is not None:
             hint = " (--model takes the folder to start from)" if flag == "start" else ""
             raise ValueError(f"--{flag} is for the integer task{hint}")
-    data = to_json(load_finetune(options.config)) if options.config else {"train": {}}
+    data: dict[str, Any] = {"train": {}, "save_dtype": "auto"}
+    if options.config:
+        data = to_json(load_finetune(options.config))
     data |= PAPER if options.paper else {}
-    flags = {key: getattr(options, name) for name, key in (KEYS | SHARED).items()}
-    changes = {key: json.dumps(value) for key, value in flags.items() if value is not None}
-    for key, text in (changes | pairs(options.set, example="lora.alpha=64")).items():
+    keys = {name.replace("-", "_"): key for name, key, *_ in FLAGS} | SHARED
+    flags = {
+        key: json.dumps(getattr(options, name)) for name, key in keys.items() if getattr(options, name) is not None
+    }
+    changes = flags | pairs(options.set, example="lora.alpha=64")
+    for key, text in changes.items():
         set_key(data, key, text)
-    _set_micro_batch(options, data)
+    size, most = data.get("batch_size", 8), data.get("micro_batch", 8)
+    if "micro_batch" not in changes and isinstance(size, int) and isinstance(most, int) and min(size, most) >= 1:
+        # the largest micro-batch up to the default that divides the batch
+        data["micro_batch"] = next(micro for micro in range(min(most, size), 0, -1) if size % micro == 0)
     if options.eval is not None:
         data["evaluate"] = {"task": data["train"].get("task", "jsonl"), "split": "validation", **data["evaluate"]}
     config = from_json(FineTune, data)
@@ -196,12 +170,9 @@ def make_config(options: argparse.Namespace) -> FineTune:
     if options.fsdp:
         config = _spread(config)
     if options.after_nll_epochs is not None:
-        # it does not depend on the loss, so the runs of all losses share it
-        before = replace(
-            config, loss="nll", epochs=options.after_nll_epochs, max_steps=-1, weight_scale="raw", after=config.after,
-            reference=None, ema=0.0,
-        )  # fmt: skip
-        config = replace(config, after=before)
+        nll = replace(config, loss="nll", epochs=options.after_nll_epochs, max_steps=-1, weight_scale="raw")
+        nll = replace(nll, eval_steps=None, patience=None, save_dtype="trained", reference=None, ema=0.0)
+        config = replace(config, after=nll)
     return config
 
 
@@ -210,33 +181,9 @@ def _spread(config: FineTune) -> FineTune:
     return replace(config, fsdp=True, after=_spread(config.after) if config.after else None)
 
 
-def _set_micro_batch(options: argparse.Namespace, data: dict[str, Any]) -> None:
-    """Unless a micro-batch is given, take the largest one up to the default that divides the batch size."""
-    given = options.micro_batch is not None or any(pair.startswith("micro_batch=") for pair in options.set)
-    size, most = data.get("batch_size", 8), data.get("micro_batch", 8)
-    if not given and isinstance(size, int) and isinstance(most, int) and size >= 1 and most >= 1:
-        data["micro_batch"] = next(micro for micro in range(min(most, size), 0, -1) if size % micro == 0)
-
-
 def pairs(given: list[str], *, example: str) -> dict[str, str]:
     """``KEY=VALUE`` of --set."""
-    found = {}
     for pair in given:
-        key, equals, value = pair.partition("=")
-        if not equals:
+        if "=" not in pair:
             raise ValueError(f"--set {pair}: write KEY=VALUE, as in --set {example}")
-        found[key] = value
-    return found
-
-
-def _sentence(config: FineTune, error: Exception) -> str:
-    """The error as a sentence; running out of memory gets a hint."""
-    if isinstance(error, ArithmeticError):
-        return str(error)
-    return (
-        f"out of GPU memory with micro_batch={config.micro_batch} and max_length={config.max_length}: take a smaller "
-        f"--micro-batch (the step stays the same), --gradient-checkpointing, or --lora 16 ({str(error).split('. ')[0]})"
-    )
-
-
-__all__ = ["add_arguments", "is_asked_for", "main", "make_config", "pairs", "refuse_flags"]
+    return {key: value for key, _, value in (pair.partition("=") for pair in given)}

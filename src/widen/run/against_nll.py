@@ -1,8 +1,8 @@
 r"""Means over seeds, and a model against NLL at the temperature where both have the same population optimum.
 
-On one context c-Div of order alpha converges to :math:`P^{1/\alpha}`: decoded at t it aims at the law of NLL decoded at alpha t (theorem
-``theorem:tsallis``), so a difference between those two is not one of temperature. It has two intervals, for two questions: over seeds
-(would another training say the same?) and in pairs over problems (would other problems?).
+On one context c-Div of order alpha converges to :math:`P^{1/\alpha}`, so at temperature t it targets the same distribution as NLL at
+alpha t (``theorem:tsallis``). A difference between the two is not an effect of temperature. It has two intervals: over seeds, and paired
+over problems.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ Point = Mapping[str, Record]
 
 @dataclass(frozen=True, kw_only=True)
 class Mean:
-    """A number over seeds.
+    """A mean over ``count`` seeds.
 
     Args:
-      value: the mean.
       half_width: of the 95 % Student interval over seeds; None with one seed.
-      low, high: ends of the interval over problems or texts, averaged over seeds; None where there is none.
-      count: seeds.
+      low, high: interval over problems or texts, averaged over seeds; None if there is none.
     """
 
     value: float
@@ -47,7 +45,7 @@ class Mean:
 
     @property
     def bar(self) -> float | None:
-        """Half the width of an error bar: over seeds, or for a single run half of its own interval."""
+        """Half the width of an error bar: over seeds, or for a single seed over problems or texts."""
         if self.half_width is not None or self.count > 1 or self.low is None or self.high is None:
             return self.half_width
         return (self.high - self.low) / 2
@@ -65,7 +63,7 @@ def mean_of(records: Sequence[Record]) -> Mean:
 
 
 def last_loss(loss: str) -> Weight | None:
-    """The loss that a spec ends with, warm-up aside; None for a model that was not trained, and for a loss of the user's own.
+    """The loss that a spec ends with, without its warm-up; None for an untrained model and for a user's own loss.
 
     >>> last_loss("nll:steps=10 then gold"), last_loss("")
     (CDiv(floor=0.0, cap=inf, alpha=0.5), None)
@@ -80,7 +78,7 @@ def last_loss(loss: str) -> Weight | None:
 
 
 def cdiv_order(loss: str) -> float | None:
-    """alpha of a loss that is c-Div, warm-up aside; None for every other loss.
+    """alpha of c-Div, also after a warm-up; None for every other loss.
 
     >>> cdiv_order("nll:steps=3000 then cdiv:alpha=1.4,cap=100.0"), cdiv_order("gold"), cdiv_order("nll")
     (1.4, 0.5, None)
@@ -96,24 +94,22 @@ def matched_temperature(loss: str, temperature: float) -> float:
 
 
 def training_key(model: Any) -> str:
-    """What two trainings share that differ in the loss and the seed alone. ``model`` is the JSON of an experiment's model.
+    """Key of an experiment's model (as JSON) that ignores loss, weight scale, seed and memory-only settings.
 
-    Settings that change memory and not the result are left out, and so is the scale of the weights, which goes with the loss: NLL's
-    weights are all 1. A gain over NLL is shown only against an NLL model with the same key.
+    A gain over NLL is shown only against an NLL model with the same key.
     """
     if not isinstance(model, Mapping):
         return content_hash(model)
-    aside = {"loss", "seed", "weight_scale", "micro_batch", "evaluate", "packing", "gradient_checkpointing"}
-    kept = {key: value for key, value in model.items() if key not in aside | {"save_steps", "fsdp"}}
-    if isinstance(kept.get("data"), Mapping):
-        kept["data"] = {key: value for key, value in kept["data"].items() if key != "seed"}
-    if isinstance(kept.get("after"), Mapping):
-        kept["after"] = {k: v for k, v in kept["after"].items() if k not in ("save_steps", "fsdp")}
+    memory = {"micro_batch", "evaluate", "packing", "gradient_checkpointing", "save_steps", "fsdp"}
+    kept = {key: value for key, value in model.items() if key not in memory | {"loss", "seed", "weight_scale"}}
+    for name, aside in (("data", ("seed",)), ("after", ("save_steps", "fsdp"))):
+        if isinstance(kept.get(name), Mapping):
+            kept[name] = {key: value for key, value in kept[name].items() if key not in aside}
     return content_hash(kept)
 
 
 def gains(mine: Sequence[Point], theirs: Sequence[Point]) -> dict[str, Mean]:
-    """Mine less theirs, for every metric that both have; each list holds the seeds of one setting at one decoding."""
+    """``mine`` minus ``theirs`` for every metric that both have. Each list holds the seeds of one setting at one decoding."""
     paired = _over_problems(mine, theirs)
     found = {}
     for name in mine[0]:
@@ -127,7 +123,7 @@ def gains(mine: Sequence[Point], theirs: Sequence[Point]) -> dict[str, Mean]:
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Half-width of the 95 % interval of a difference of means, with unequal variances; None where a side has one value.
+    """Half-width of the 95 % interval of a difference of means with unequal variances; None if a side has one value.
 
     >>> round(welch([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]), 3), welch([1.0], [1.0, 2.0])
     (2.267, None)
@@ -142,7 +138,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
 
 
 def _over_problems(mine: Sequence[Point], theirs: Sequence[Point]) -> dict[str, tuple[float, float]]:
-    """Bootstrap over problems of the difference, seeds averaged within each; empty without counts of the same problems."""
+    """Paired bootstrap over problems, seeds averaged; empty if the problems differ."""
     counts = [point["precision"].detail.get("counts", {}) if "precision" in point else {} for point in (*mine, *theirs)]
     problems, ks = sorted(counts[0]), sorted(next(iter(mine[0].values())).score.get("ks", ()))
     if not problems or any(sorted(of_seed) != problems for of_seed in counts):
@@ -160,11 +156,8 @@ def _over_problems(mine: Sequence[Point], theirs: Sequence[Point]) -> dict[str, 
         "recall_normalised": lambda side: normalised(side[first], side[last]),
         **{f"pass@{k}": lambda side, k=k: side[k] for k in ks},  # type: ignore[misc]
     }
-    found = {}
-    for name, score in scores.items():
-        low, high = np.quantile(score(sides[0]) - score(sides[1]), [0.025, 0.975])
-        found[name] = (float(low), float(high))
-    return found
+    ends = {name: np.quantile(score(sides[0]) - score(sides[1]), [0.025, 0.975]) for name, score in scores.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
 
 def _passes(counts: Sequence[Mapping[str, Sequence[int]]], problems: Sequence[str], k: int) -> Array:

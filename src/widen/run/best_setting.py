@@ -1,8 +1,7 @@
-"""The best decoding of each method at a required precision, and what came from the decoding and what from the loss.
+"""The best decoding of each method at a required precision, and how much of its recall comes from the decoding and from the loss.
 
-Every method must have been scored under the same decodings, so that none had more tries than another; the number of tries is part of
-every result. With several seeds the choice is held out: each seed is scored under the decoding that was chosen on the other seeds, so
-that the best of many decodings is not best by luck alone.
+All methods choose from the same decodings, so that none has more tries than another. With several seeds the choice is held out: each
+seed is scored under the decoding that the other seeds chose.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from widen.sample.decoding import Decoding
 
 from .against_nll import Mean, last_loss
 from .record import Record
+from .table import csv_text
 
-__all__ = ["LEVELS", "BestSetting", "MethodBest", "best_of_methods", "best_setting", "what_helped"]
+__all__ = ["LEVELS", "BestSetting", "MethodBest", "best_csv", "best_of_methods", "best_setting", "what_helped"]
 
 LEVELS = (0.9, 0.95, 0.98)
 """The precisions that tables ask for."""
@@ -34,9 +34,9 @@ class BestSetting:
 
     Args:
       decoding: chosen on the mean over all seeds.
-      precision, recall: over seeds, each seed under the decoding that was chosen on the others. With one seed, those of that seed under
-        `decoding`. A held-out precision may fall a little below the one that was asked for.
-      tried: how many decodings the choice was made from.
+      precision, recall: means over seeds, each seed under the decoding that the other seeds chose (with one seed: under `decoding`). A
+        held-out precision may fall slightly below the required one.
+      tried: number of decodings that were compared.
     """
 
     decoding: Decoding
@@ -48,13 +48,10 @@ class BestSetting:
 def best_setting(
     records: Sequence[Record], *, precision: float = 0.9, among: Callable[[Decoding], bool] | None = None
 ) -> BestSetting | None:
-    """The best decoding of one method; None if no decoding reaches the precision.
-
-    With several seeds it is also None if some choice of all seeds but one finds no such decoding.
+    """The best decoding of one method, or None if no decoding reaches the precision (on all seeds, or on all but one).
 
     Args:
-      records: of one method, of one or more seeds, each under the same decodings. Metrics other than precision and recall are ignored.
-      precision: required of the mean over the seeds that the choice is made on.
+      records: of one method; every seed under the same decodings. Metrics other than precision and recall are ignored.
       among: which decodings may be chosen, such as ``lambda decoding: decoding.temperature_alone``; None allows all.
 
     Examples:
@@ -75,15 +72,11 @@ def best_setting(
         raise ValueError(f"precision={precision}: must be between 0 and 1")
     seeds = _by_seed(records)
     allowed = [one for one in seeds[0] if among is None or among(one)]
-    chosen = _choice(seeds, allowed, precision)
-    if chosen is None:
+    folds = [seeds] if len(seeds) == 1 else [seeds[:i] + seeds[i + 1 :] for i in range(len(seeds))]
+    chosen, *held_out = (_choice(some, allowed, precision) for some in (seeds, *folds))
+    if chosen is None or None in held_out:
         return None
-    folds = (
-        [chosen] if len(seeds) == 1 else [_choice(_without(seeds, i), allowed, precision) for i in range(len(seeds))]
-    )
-    if None in folds:
-        return None
-    found = [points[one] for points, one in zip(seeds, folds, strict=True) if one is not None]
+    found = [points[one] for points, one in zip(seeds, held_out, strict=True) if one is not None]
     means = [
         Mean(value=value, half_width=width, count=len(seeds)) for value, width in map(student, zip(*found, strict=True))
     ]
@@ -91,7 +84,6 @@ def best_setting(
 
 
 def _by_seed(records: Sequence[Record]) -> list[Points]:
-    """One dictionary per seed; every seed must have the same decodings."""
     values: dict[Any, dict[Decoding, dict[str, float]]] = {}
     for record in records:
         if record.metric in ("precision", "recall") and record.decoding is not None:
@@ -112,12 +104,7 @@ def _by_seed(records: Sequence[Record]) -> list[Points]:
     return [{one: (points[one]["precision"], points[one]["recall"]) for one in first} for points in values.values()]
 
 
-def _without(seeds: Sequence[Points], left_out: int) -> list[Points]:
-    return [points for i, points in enumerate(seeds) if i != left_out]
-
-
 def _choice(seeds: Sequence[Points], allowed: Sequence[Decoding], precision: float) -> Decoding | None:
-    """The decoding of highest mean recall whose mean precision is enough; the first of several."""
     means = {one: np.mean([points[one] for points in seeds], axis=0) for one in allowed}
     enough = [one for one in allowed if means[one][0] >= precision]
     return max(enough, key=lambda one: float(means[one][1]), default=None)
@@ -125,14 +112,12 @@ def _choice(seeds: Sequence[Points], allowed: Sequence[Decoding], precision: flo
 
 @dataclass(frozen=True, kw_only=True)
 class MethodBest:
-    """One method at one required precision: its best temperature, and its best decoding of any kind.
+    """One method at one required precision.
 
     Args:
-      name, loss: of the method.
-      seeds: how many.
       level: the required precision.
-      temperature_alone, any_decoding: None where the precision is not reached.
-      tried_alone, tried: numbers of settings.
+      temperature_alone, any_decoding: the best setting of each family; None where the precision is not reached.
+      tried_alone, tried: how many decodings each family has.
     """
 
     name: str
@@ -144,13 +129,24 @@ class MethodBest:
     tried_alone: int
     tried: int
 
+    @property
+    def recall_alone(self) -> float:
+        """Best recall at temperature alone; -1 if the precision is not reached."""
+        return self.temperature_alone.recall.value if self.temperature_alone else -1.0
+
+    @property
+    def recall(self) -> float:
+        """Best recall under any decoding; -1 if the precision is not reached."""
+        return self.any_decoding.recall.value if self.any_decoding else -1.0
+
     def cells(self, recipe: str) -> list[dict[str, Any]]:
         """Two rows of a CSV table."""
         rows = []
-        for family, best, tried in (
-            ("temperature alone", self.temperature_alone, self.tried_alone),
-            ("any decoding", self.any_decoding, self.tried),
-        ):
+        families = {
+            "temperature alone": (self.temperature_alone, self.tried_alone),
+            "any decoding": (self.any_decoding, self.tried),
+        }
+        for family, (best, tried) in families.items():
             row = {"recipe": recipe, "name": self.name, "loss": self.loss, "seeds": self.seeds, "level": self.level}
             row |= {"family": family, "settings": tried}
             if best is not None:
@@ -162,66 +158,61 @@ class MethodBest:
 
 
 def best_of_methods(methods: Mapping[str, Sequence[Record]], *, levels: Sequence[float] = LEVELS) -> list[MethodBest]:
-    """The best settings of every method at every level. All methods must have been scored under the same decodings.
+    """The best settings of every method at every level, over the decodings that all methods have; empty if they share none.
 
     Args:
-      methods: the records of each method, all seeds together, by its name.
+      methods: the records of each method, all its seeds together, by name.
     """
-    grids = {
-        name: frozenset(r.decoding for r in records if r.decoding is not None) for name, records in methods.items()
-    }
-    if len(set(grids.values())) > 1:
-        counts = ", ".join(f"{name} {len(grid)}" for name, grid in grids.items())
-        raise ValueError(
-            f"methods: each must be scored under the same decodings for a fair comparison; they have {counts}"
-        )
-    return [
-        MethodBest(
-            name=name,
-            loss=records[0].loss,
-            seeds=len({record.seed for record in records}),
-            level=level,
-            temperature_alone=best_setting(records, precision=level, among=lambda one: one.temperature_alone),
-            any_decoding=best_setting(records, precision=level),
-            tried_alone=sum(one.temperature_alone for one in grids[name] if one is not None),
-            tried=len(grids[name]),
-        )
-        for level in levels
-        for name, records in methods.items()
-    ]
+    grids = [{r.decoding for r in records if r.decoding is not None} for records in methods.values()]
+    shared = set.intersection(*grids) if grids else set()
+    if not shared:
+        return []
+    rows = []
+    for level in levels:
+        for name, records in methods.items():
+            mine = [record for record in records if record.decoding in shared]
+            rows.append(
+                MethodBest(
+                    name=name,
+                    loss=mine[0].loss,
+                    seeds=len({record.seed for record in mine}),
+                    level=level,
+                    temperature_alone=best_setting(mine, precision=level, among=lambda one: one.temperature_alone),
+                    any_decoding=best_setting(mine, precision=level),
+                    tried_alone=sum(one.temperature_alone for one in shared),
+                    tried=len(shared),
+                )
+            )
+    return rows
+
+
+def best_csv(rows: Sequence[MethodBest], *, recipe: str, command: str, env: Mapping[str, object]) -> str:
+    """The best settings as CSV, after comment lines that say how they were chosen."""
+    about = (
+        f"# command: {command}\n# made with: {dict(env)}\n"
+        "# level: required precision; settings: number of decodings compared, the same for every method;\n"
+        "# decoding: chosen on the mean over all seeds; precision, recall: each seed under the decoding chosen on the other\n"
+        "# seeds (on itself if there is one seed); half_width: 95 % Student interval over seeds; no values: level not reached\n"
+    )
+    return about + csv_text([cells for row in rows for cells in row.cells(recipe)])
 
 
 def what_helped(rows: Sequence[MethodBest], *, level: float = 0.9) -> str:
-    """One sentence: NLL's recall at temperature alone, what the decoding adds to it, and what the best other loss adds to that."""
+    """One sentence: NLL's recall at temperature alone, what the decoding adds, and what the best other loss adds to that."""
     at = [row for row in rows if row.level == level]
-    nll = [row for row in at if _is_nll(row)]
-    others = [row for row in at if not _is_nll(row)]
-    cold = max((row for row in nll if row.temperature_alone), key=_recall_alone, default=None)
-    warm = max((row for row in nll if row.any_decoding), key=_recall, default=None)
-    if cold is None or warm is None:
+    is_nll = {row.name: last_loss(row.loss) == last_loss("nll") for row in at}
+    nll, others = ([row for row in at if is_nll[row.name] is wanted] for wanted in (True, False))
+    cold = max(nll, key=lambda row: row.recall_alone, default=None)
+    warm = max(nll, key=lambda row: row.recall, default=None)
+    if cold is None or warm is None or cold.temperature_alone is None or warm.any_decoding is None:
         return f"At precision >= {level:g}: no NLL model reaches it."
-    assert cold.temperature_alone is not None
-    assert warm.any_decoding is not None
-    start = f"At precision >= {level:g}: {cold.name} has recall {_recall_alone(cold):.3f} at temperature alone"
-    start += f" ({cold.temperature_alone.decoding.in_words}, best of {cold.tried_alone} settings)"
-    decoding = f"{_recall(warm) - _recall_alone(cold):+.3f} from the decoding"
-    decoding += f" ({warm.any_decoding.decoding.in_words}, best of {warm.tried})"
-    top = max((row for row in others if row.any_decoding), key=_recall, default=None)
-    if top is None:
-        return f"{start}; {decoding}; no other loss reaches that precision."
-    assert top.any_decoding is not None
-    loss = f"{_recall(top) - _recall(warm):+.3f} from the loss"
-    loss += f" ({top.name}, {top.any_decoding.decoding.in_words}, best of {len(others)} losses x {top.tried})"
-    return f"{start}; {decoding}; {loss}."
-
-
-def _is_nll(row: MethodBest) -> bool:
-    return last_loss(row.loss) == last_loss("nll")
-
-
-def _recall(row: MethodBest) -> float:
-    return row.any_decoding.recall.value if row.any_decoding else -1.0
-
-
-def _recall_alone(row: MethodBest) -> float:
-    return row.temperature_alone.recall.value if row.temperature_alone else -1.0
+    text = (
+        f"At precision >= {level:g}: {cold.name} has recall {cold.recall_alone:.3f} at temperature alone "
+        f"({cold.temperature_alone.decoding.in_words}, best of {cold.tried_alone} settings); "
+        f"{warm.recall - cold.recall_alone:+.3f} from the decoding ({warm.any_decoding.decoding.in_words}, best of {warm.tried}); "
+    )
+    top = max(others, key=lambda row: row.recall, default=None)
+    if top is None or top.any_decoding is None:
+        return text + "no other loss reaches that precision."
+    which = f"{top.name}, {top.any_decoding.decoding.in_words}, best of {len(others)} losses x {top.tried}"
+    return text + f"{top.recall - warm.recall:+.3f} from the loss ({which})."

@@ -1,4 +1,4 @@
-"""Versions and machine that a result was made with, kept in every run."""
+"""The versions and the machine that made a result; every run keeps them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,12 @@ import shutil
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-PACKAGES = (
-    "widen",
-    "torch",
-    "numpy",
-    "scipy",
-    "safetensors",
-    "triton",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "plotly",
-)
+PACKAGES: tuple[str, ...] = ("widen", "torch", "numpy", "scipy", "safetensors", "triton")
+PACKAGES += ("transformers", "trl", "peft", "accelerate", "plotly")
 
 
 def environment() -> dict[str, Any]:
-    """Versions, cores, devices and system parts; nothing that names a person, a host or a path.
+    """Versions, cores and devices; no user, host or path names.
 
     >>> environment()["python"].startswith("3.")
     True

@@ -1,7 +1,7 @@
-"""An experiment as a value: a model, how it is trained, how its samples are drawn, how it is scored, what the paper prints. JSON and back.
+"""An experiment as a value: the model and its training, the decoding, the score, and the paper's numbers.
 
-A recipe is a function that returns experiments; a config file is the JSON of one. Several seeds of one setting share a name. Experiments
-that need the same model share it: its folder is named by the content of what makes it.
+A recipe is a function that returns experiments; a config file is the JSON of one. Seeds of one setting share a name. Experiments that
+need the same model share its folder, which is named by a hash of what determines the model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .value import content_hash, file_name, from_json, read_config, set_key, to_
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What the paper prints for one decoding: shares of 1 by the name of the metric (precision, recall, mauve, ...)."""
+    """The paper's numbers for one decoding, between 0 and 1, by metric."""
 
     where: str
     decoding: str = "t=1"
@@ -38,26 +38,24 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One model, sampled or listed, and scored.
+    """One model, how it is sampled and how it is scored.
 
     Args:
-      name: what it is called in tables; seeds of one setting share it.
+      name: the name in tables; seeds of one setting share it.
       model: a `Configuration` (a small model trained from scratch on a task with listed answers), a `FineTune`, or the folder or hub
-        name of a model that is taken as it is.
-      start: folder of a checkpoint that a small model starts from; None starts from its seed.
+        name of a model to use as it is.
+      start: checkpoint folder that a small model starts from; None starts from random weights.
       prompts: examples whose prompts a real model continues, with what scoring needs: completions, answers, tests.
-      num_prompts: the first so many of them; None takes all.
-      num_samples: continuations of each prompt.
-      decoding: specs of `widen.sample.Decoding`; the word ``grid`` stands for `widen.sample.decoding_grid`. By default t = 1, or
-        `TEMPERATURES` where scores are exact.
-      max_tokens: of a continuation.
-      template: the text around each prompt, which goes where it says ``{prompt}``.
-      chat: put that through the model's chat template.
+      num_prompts: use the first N of them; None uses all.
+      num_samples: continuations per prompt.
+      decoding: specs of `widen.sample.Decoding`; ``grid`` stands for `widen.sample.decoding_grid`. Default: t = 1, or `TEMPERATURES` for
+        exact scores.
+      template: text around each prompt, with ``{prompt}`` in it.
+      chat: apply the model's chat template.
       dtype: of the weights while sampling.
       seed: of the samples.
-      score: what is measured; `ExactScore` for a small model, and by default `KnnScore` for a real one.
-      published: what the paper prints.
-      not_in_paper: choices the paper leaves open, each with our value and why.
+      score: `ExactScore` for a small model; default for a real one: `KnnScore`.
+      not_in_paper: choices that the paper leaves open, each with our value and the reason.
 
     Examples:
       >>> one = Experiment(name="c-Div 1.4", model=Configuration(data=MulMod(), loss="cdiv:alpha=1.4"))
@@ -91,7 +89,7 @@ class Experiment:
         specs = self.decoding or (tuple(f"t={t:g}" for t in TEMPERATURES) if small else ("t=1",))
         object.__setattr__(self, "decoding", tuple(one.spec for one in _parsed(tuple(specs))))
         if isinstance(self.model, Configuration):
-            # One spelling per loss, so that equal losses are equal values: "gold" is stored as the c-Div that it is.
+            # One spelling per loss, so that equal losses compare equal: "gold" is stored as c-Div.
             object.__setattr__(self, "model", replace(self.model, loss=spec(self.model.loss)))
             self._check_small(self.model)
         else:
@@ -145,24 +143,24 @@ class Experiment:
 
     @property
     def loss(self) -> str:
-        """The spec of the loss it was trained with; empty for a model taken as it is."""
+        """The spec of the training loss; empty for a model that is used as it is."""
         return "" if isinstance(self.model, str) else str(self.model.loss)
 
     @property
     def base(self) -> str:
-        """The name of the model that was trained or taken, without the folder or the owner before it."""
+        """The model's name without folder or owner."""
         if isinstance(self.model, Configuration):
             return f"llama-{self.model.model.layers}x{self.model.model.dim}"
         return Path(self.model.model if isinstance(self.model, FineTune) else self.model).name
 
     @property
     def model_seed(self) -> int:
-        """The seed of the training; of the samples for a model taken as it is."""
+        """The seed of the training, or of the samples for a model that is used as it is."""
         return self.seed if isinstance(self.model, str) else self.model.seed
 
     @property
     def key(self) -> str:
-        """The trained model, by the content of what determines it."""
+        """Hash of what determines the trained model."""
         if isinstance(self.model, FineTune):
             return self.model.key
         if isinstance(self.model, str):
@@ -171,7 +169,7 @@ class Experiment:
 
     @property
     def folder_name(self) -> str:
-        """Of its run folder: one per model."""
+        """Name of the run folder, one per model."""
         if isinstance(self.model, FineTune):
             return self.model.folder_name
         if isinstance(self.model, str):
@@ -180,7 +178,7 @@ class Experiment:
 
     @property
     def setting(self) -> str:
-        """What the seeds of one setting share: a hash of everything but the seeds."""
+        """Hash of everything except the seeds."""
         model = to_json(self.model)
         if isinstance(model, dict):
             model = {**model, "seed": 0} | ({"data": {**model["data"], "seed": 0}} if "data" in model else {})
@@ -189,12 +187,11 @@ class Experiment:
 
 @lru_cache(maxsize=1024)
 def _parsed(specs: tuple[str, ...]) -> tuple[Decoding, ...]:
-    """The decodings of an experiment; many experiments share them."""
     return parse_decodings(specs)
 
 
 def _content(start: str) -> str:
-    """The checkpoint that a small model starts from, by its bytes: moving the folder does not change the experiment."""
+    """Digest of the checkpoint that a small model starts from."""
     path = Path(start) / "model.safetensors"
     if not path.exists():
         raise FileNotFoundError(f"start={start}: there is no model.safetensors in that folder")
@@ -202,12 +199,11 @@ def _content(start: str) -> str:
 
 
 def experiment_from(data: Any) -> Experiment:
-    """An experiment out of JSON data; ``score.kind`` says which score it is, ``model.data.task`` which task."""
+    """An experiment from JSON data; ``score.kind`` selects the score, ``model.data.task`` the task."""
     return from_json(Experiment, data, readers={"model": _model_from, "score": _score_from})
 
 
 def _model_from(data: Any) -> Configuration | FineTune | str:
-    """A name, a fine-tuning (whose own model is a name), or a small model."""
     if isinstance(data, str):
         return data
     if is_finetune(data):
@@ -235,16 +231,14 @@ def _score_from(data: Any) -> Score:
 def load(path: str | Path) -> Experiment:
     """The experiment of a config file, or of the config.json of a run folder."""
     data = read_config(path)
-    if isinstance(data, dict) and "experiment" in data:
-        data = data["experiment"]
     try:
-        return experiment_from(data)
+        return experiment_from(data.get("experiment", data) if isinstance(data, dict) else data)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 def with_changes(experiment: Experiment, changes: Mapping[str, str]) -> Experiment:
-    """``{"model.train.steps": "100"}`` applied: how flags change a config. Values are JSON, or plain words.
+    """The experiment with dotted keys changed, as in ``{"model.train.steps": "100"}``. Values are JSON or plain words.
 
     >>> with_changes(Experiment(name="x"), {"model.seed": "3"}).model.seed
     3

@@ -2,8 +2,8 @@
 
     config.json env.json log.jsonl checkpoint/ samples/<decoding>.jsonl scores/<name>.json
 
-A link that leads out of the folder is refused, for the folder may come from a stranger. Every JSON file carries ``schema`` and the
-checksum of its content. Writes are atomic: neither a reader nor a killed run leaves or sees half a file.
+Links that lead out of the folder are refused: the folder may come from a stranger. Every JSON file carries ``schema`` and a checksum.
+Writes are atomic.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from widen.disk.inside import inside, tree_inside
 from widen.disk.json_file import read_json, write_sealed
 
 SCHEMA = 1
-"""Version of the files written here; raised when their meaning changes. Scores have their own (`widen.run.record`)."""
+"""Version of the files written here. Scores have their own (`widen.run.record`)."""
 
 StageProgress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with (what, done, total)."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Report nothing."""
 
 
 class RunFolder:
-    """Paths and files of one run. It holds no state of its own: the files are the state."""
+    """Paths and files of one run."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -45,7 +49,7 @@ class RunFolder:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the finished model is there; its config.json is written last."""
+        """Whether the model is finished; its config.json is written last."""
         return (self.path / "checkpoint" / "config.json").exists()
 
     def samples(self, name: str) -> Path:
@@ -57,11 +61,7 @@ class RunFolder:
         return inside(self.path, self.path / "scores" / f"{name}.json")
 
     def claim(self, config: dict[str, Any], env: dict[str, Any], *, decides: tuple[str, ...]) -> None:
-        """Make the folder this experiment's. A folder that belongs to another experiment is refused and left as it is.
-
-        Args:
-          decides: the keys of ``config`` that must agree; others, such as a name, may differ between recipes that share a model.
-        """
+        """Write config.json and env.json; refuse a folder whose config differs in one of the keys ``decides``."""
         if self.config.exists():
             theirs = self.read(self.config)["experiment"]
             differs = [key for key in decides if config.get(key) != theirs.get(key)]
@@ -74,7 +74,7 @@ class RunFolder:
         self.write(self.path / "env.json", env)
 
     def write(self, path: Path, content: dict[str, Any], *, schema: int = SCHEMA) -> None:
-        """Write one JSON file, with its checksum, in one move."""
+        """Write one JSON file with its checksum, atomically."""
         write_sealed(inside(self.path, path), {"schema": schema, **content})
 
     def read(self, path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
@@ -92,5 +92,5 @@ class RunFolder:
 
 
 def folder_of(root: str | Path, owner: Any) -> RunFolder:
-    """The run folder of an experiment or a fine-tuning, by its ``folder_name``: one per trained model, whoever asks for it."""
+    """The run folder of an experiment or a fine-tuning, by its ``folder_name``."""
     return RunFolder(Path(root) / owner.folder_name)

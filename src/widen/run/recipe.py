@@ -1,4 +1,4 @@
-"""Recipes by name: a function of a package that takes nothing and returns experiments is a recipe, ``module:function``."""
+"""Recipes by name, ``module:function``: functions of a package that take no arguments and return experiments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .experiment import Experiment
 
 
 def find(package: str, spec: str) -> list[Experiment]:
-    """The experiments of ``module:function`` in a package of recipes; ``module:tiny:function`` is its small form."""
+    """The experiments of ``module:function``, or of its small form ``module:tiny:function``."""
     module_name, _, rest = spec.partition(":")
     try:
         module = importlib.import_module(f"{package}.{module_name}")
@@ -48,10 +48,9 @@ def summaries(package: str) -> dict[str, str]:
 
 
 def _functions(module: ModuleType) -> list[str]:
-    """Public functions of a module that return a list of experiments and take nothing."""
-    found = []
-    for name, value in vars(module).items():
-        hints = getattr(value, "__annotations__", {})
-        if not name.startswith("_") and "Experiment]" in str(hints.get("return")) and set(hints) == {"return"}:
-            found.append(name)
-    return found
+    hints = {name: getattr(value, "__annotations__", {}) for name, value in vars(module).items()}
+    return [
+        name
+        for name, of_name in hints.items()
+        if not name.startswith("_") and "Experiment]" in str(of_name.get("return")) and set(of_name) == {"return"}
+    ]

@@ -1,7 +1,6 @@
-"""A record is one result: which task, model, loss, decoding and seed, which metric, and its value with an interval.
+"""A record is one result: task, model, loss, decoding, seed and metric, and the value with its interval.
 
-Every score of a run is written as records and read as records: ``scores/<name>.json`` holds a list of them. Tables, pages and
-comparisons read nothing else.
+Every score of a run is a list of records in ``scores/<name>.json``. Tables and pages read nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .folder import RunFolder
 from .value import from_json, to_json
 
 SCHEMA = 2
-"""Version of a score file; raised when the meaning of a record changes."""
+"""Version of a score file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +24,12 @@ class Record:
     """One number.
 
     Args:
-      task: what the model is scored on.
-      model: its name.
-      loss: the spec of the loss it was trained with; empty for a model taken as it is.
-      decoding: how its samples are drawn; None where nothing is drawn.
-      seed: of the training, or of the samples for a model that was not trained here.
+      loss: the spec of the training loss; empty for a model that widen did not train.
+      decoding: None if nothing is drawn.
+      seed: of the training, or of the samples for a model that widen did not train.
       metric: precision, recall, pass@10, mauve, ...
-      value: the number.
-      low, high: its own 95 % interval over texts, problems or random draws; None where it has none.
-      n: how many samples, texts or problems it is over.
+      low, high: 95 % interval over texts, problems or random draws; None if there is none.
+      n: number of samples, texts or problems.
       detail: more about it, as JSON. ``score`` holds the settings of the score, ``score.kind`` its name.
 
     Examples:
@@ -74,11 +70,8 @@ def record_json(record: Record) -> dict[str, Any]:
 
 def record_from(data: Any) -> Record:
     """A record out of JSON."""
-    return from_json(Record, data, where="record", readers={"decoding": _decoding, "detail": dict})
-
-
-def _decoding(spec: str | None) -> Decoding | None:
-    return None if spec is None else Decoding.parse(spec)
+    readers: dict[str, Any] = {"decoding": lambda spec: None if spec is None else Decoding.parse(spec), "detail": dict}
+    return from_json(Record, data, where="record", readers=readers)
 
 
 def write_records(folder: RunFolder, name: str, records: Sequence[Record]) -> Path:
@@ -89,7 +82,7 @@ def write_records(folder: RunFolder, name: str, records: Sequence[Record]) -> Pa
 
 
 def read_records(folder: RunFolder, name: str) -> list[Record] | None:
-    """The records of one score file, or None where it is not there."""
+    """The records of one score file, or None if it does not exist."""
     return _read(folder, folder.scores(name)) if folder.scores(name).exists() else None
 
 

@@ -1,8 +1,4 @@
-"""The sample stage: every prompt, sample and decoding of one model into its run folder; the model is loaded once for all of them.
-
-Complete files are left alone, and if all are complete the model is not opened. Large models are sampled from servers: each experiment
-goes to the servers that serve its model.
-"""
+"""The sample stage: all prompts, samples and decodings of one model. The model is loaded once, and not at all if its files are complete."""
 
 from __future__ import annotations
 
@@ -16,9 +12,7 @@ from widen.disk.inside import tree_inside
 from widen.sample import (
     Engine,
     LocalEngine,
-    Prompt,
     Samples,
-    SamplingProgress,
     ServerEngine,
     Settings,
     collect,
@@ -28,42 +22,37 @@ from widen.sample.engines.completions import listed_models
 from widen.sample.engines.http import Client, Refusal
 
 from .experiment import Experiment
-from .folder import RunFolder, StageProgress
+from .folder import RunFolder, StageProgress, silent
 from .questions import Question, prompts_for
 
-Notice = Callable[[str], None]
 ROWS = {"cuda": 16_384, "cpu": 256}
-"""The most rows drawn at a time. On a GPU a step costs the same Python at any number of rows, so many rows are cheap."""
+"""The most rows drawn at a time."""
 
 
 def missing(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> list[Settings]:
-    """The settings whose samples are not all on disk yet."""
-    return [setting for setting in experiment.settings if not _holds(folder, setting, experiment, questions)]
+    """The settings whose samples are not all on disk."""
+    wanted = {(one.id, index) for one in questions for index in range(experiment.num_samples)}
 
+    def holds(path: Path) -> bool:
+        return path.exists() and wanted <= {(sample.prompt, sample.index) for sample in read_samples(path)}
 
-def _holds(folder: RunFolder, setting: Settings, experiment: Experiment, questions: Sequence[Question]) -> bool:
-    path = folder.samples(setting.name)
-    if not path.exists():
-        return False
-    have = {(sample.prompt, sample.index) for sample in read_samples(path)}
-    return all((one.id, index) in have for one in questions for index in range(experiment.num_samples))
+    return [setting for setting in experiment.settings if not holds(folder.samples(setting.name))]
 
 
 def texts_of(
     folder: RunFolder, setting: Settings, experiment: Experiment, questions: Sequence[Question]
 ) -> list[tuple[str, str]]:
-    """(prompt id, text) of the experiment's own samples in one file, in the order of the prompts."""
+    """(prompt id, text) of the experiment's samples in one file, in the order of the prompts."""
     found: Samples = read_samples(folder.samples(setting.name))
     have = {(sample.prompt, sample.index): sample.text for sample in found}
     return [(one.id, have[one.id, index]) for one in questions for index in range(experiment.num_samples)]
 
 
 class Models:
-    """Opens the engine of an experiment and keeps the last one, since experiments of one model follow each other.
+    """Opens the engine of an experiment and keeps the last local one.
 
     Args:
-      device: of local models.
-      servers: base URLs; if there are any, only the models that they serve are sampled.
+      servers: base URLs; if given, only models that they serve are sampled.
       rows: drawn at a time; by default as many as fit into memory, up to `ROWS`.
     """
 
@@ -81,7 +70,7 @@ class Models:
             logging.disable_progress_bar()
             self.close()
             self._engine = LocalEngine.load(path, device=self.device, dtype=experiment.dtype)
-            self._engine.name = experiment.folder_name  # what the samples files say, wherever they were drawn
+            self._engine.name = experiment.folder_name  # samples files hold this name wherever they were drawn
             self._path = path
         return self._engine
 
@@ -92,13 +81,11 @@ class Models:
         urls: dict[str, list[str]] = {}
         for url in self.servers:
             listed = served(url)
-            # A server that lists nothing (`transformers serve` without a network) opens whatever it is questions for.
+            # A server that lists nothing (`transformers serve` without a network) opens any model by its path.
             name = path if listed is None else next((name for name in known if name in listed), None)
             if name is not None:
                 urls.setdefault(name, []).append(url)
-        for name, found in urls.items():
-            return ServerEngine(found, model=name)
-        return None
+        return next((ServerEngine(found, model=name) for name, found in urls.items()), None)
 
     def close(self) -> None:
         """Free the model's memory."""
@@ -108,10 +95,10 @@ class Models:
 
 
 def weights_of(experiment: Experiment, folder: RunFolder) -> Path | str:
-    """Where the weights are: the run's checkpoint, or the model as it was named."""
+    """The run's checkpoint, or the model as it was named; a run folder stands for its checkpoint."""
     if not isinstance(experiment.model, str):
         return folder.checkpoint
-    checkpoint = Path(experiment.model) / "checkpoint"  # a run folder stands for its checkpoint
+    checkpoint = Path(experiment.model) / "checkpoint"
     return tree_inside(experiment.model, checkpoint) if (checkpoint / "config.json").exists() else experiment.model
 
 
@@ -130,71 +117,55 @@ def sample(
     experiment: Experiment,
     questions: Sequence[Question],
     *,
-    progress: StageProgress | None = None,
-    notice: Notice | None = None,
-) -> bool:
-    """Draw what is missing; False if no server serves the model."""
+    progress: StageProgress = silent,
+    notice: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Draw the missing samples. If no server serves the model, it is skipped with a notice."""
     left = missing(folder, experiment, questions)
     if not left:
-        return True
+        return
+    engine = models.server(experiment, folder) if models.servers else models.local(experiment, folder)
+    if engine is None:
+        notice(f"{experiment.name}: none of the servers serves {experiment.base} ({folder.path}); it is skipped")
+        return
+    tokenizer = engine.tokenizer if isinstance(engine, LocalEngine) else None
+    if tokenizer is None and experiment.chat:
+        from transformers import AutoTokenizer
 
-    def at(now: SamplingProgress) -> None:
-        if progress is not None:
-            progress(f"sample {experiment.name}, seed {experiment.seed}", now.done, now.total)
-
-    def draw(engine: Engine, prompts: list[Prompt]) -> None:
-        where = folder.samples("").parent
-        collect(engine, prompts, left, num=experiment.num_samples, folder=where, progress=at, notice=notice)
-
-    if not models.servers:
-        _draw_locally(models, folder, experiment, questions, left, draw, notice or (lambda text: None))
-        return True
-    engine = models.server(experiment, folder)
-    if engine is not None:
-        draw(engine, prompts_for(questions, _tokenizer(experiment, folder) if experiment.chat else None))
-    return engine is not None
-
-
-def _draw_locally(
-    models: Models,
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question],
-    left: Sequence[Settings],
-    draw: Callable[[Engine, list[Prompt]], None],
-    tell: Notice,
-) -> None:
-    """Draw as many rows at a time as fit. Halves them when memory runs out; what is on disk stays."""
-    engine = models.local(experiment, folder)
-    prompts = prompts_for(questions, engine.tokenizer if experiment.chat else None)
-    longest = max(len(ids) for ids in engine.tokenizer([prompt.text for prompt in prompts]).input_ids)
-    guided = any(setting.decoding.kl_sigma is not None for setting in left)
-    rows = models.rows or rows_that_fit(engine.model, longest + experiment.max_tokens, guided=guided)
+        tokenizer = AutoTokenizer.from_pretrained(str(weights_of(experiment, folder)), trust_remote_code=False)
+    prompts = prompts_for(questions, tokenizer if experiment.chat else None)
+    rows = 0
+    if isinstance(engine, LocalEngine):
+        longest = max(len(ids) for ids in engine.tokenizer([prompt.text for prompt in prompts]).input_ids)
+        guided = any(setting.decoding.kl_sigma is not None for setting in left)
+        rows = models.rows or rows_that_fit(engine.model, longest + experiment.max_tokens, guided=guided)
+    what, where = f"sample {experiment.name}, seed {experiment.seed}", folder.samples("").parent
     while True:
-        engine.batch = rows
+        if isinstance(engine, LocalEngine):
+            engine.batch = rows
         try:
-            return draw(engine, prompts)
+            collect(
+                engine,
+                prompts,
+                left,
+                num=experiment.num_samples,
+                folder=where,
+                progress=lambda now: progress(what, now.done, now.total),
+                notice=notice,
+            )
+            return
         except torch.OutOfMemoryError:
-            if rows == 1:
+            if rows <= 1:
                 raise
-            rows = max(1, rows // 2)
-        tell(f"{experiment.name}: out of memory at {2 * rows} rows; continuing with {rows} at a time")
+        rows //= 2  # the samples drawn so far are on disk
+        notice(f"{experiment.name}: out of memory at {2 * rows} rows; continuing with {rows} at a time")
         torch.cuda.empty_cache()
 
 
-def _tokenizer(experiment: Experiment, folder: RunFolder) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(str(weights_of(experiment, folder)), trust_remote_code=False)
-
-
 def rows_that_fit(model: Any, positions: int, *, guided: bool = False) -> int:
-    """How many rows of ``positions`` tokens fit into seven tenths of the free memory, with their keys, values and logits.
+    """How many rows of ``positions`` tokens (prompt and continuation) fit into 70 % of the free memory of the model's device.
 
-    Args:
-      model: on its device.
-      positions: prompt and continuation.
-      guided: KL guidance needs a second stream.
+    A row needs its keys, values and logits; KL guidance (``guided``) needs them twice.
     """
     device = model.device
     most = ROWS.get(device.type, 256)
@@ -204,7 +175,7 @@ def rows_that_fit(model: Any, positions: int, *, guided: bool = False) -> int:
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     a_token = 2 * config.num_hidden_layers * heads * width * torch.finfo(model.dtype).bits // 8
-    logits = 4 * 4 * config.vocab_size  # float32, with the copies that tempering and drawing make
+    logits = 4 * 4 * config.vocab_size  # float32, and three copies for tempering and drawing
     torch.cuda.empty_cache()  # so that the driver counts torch's reserve as free
     free = torch.cuda.mem_get_info(device)[0]
     row = (a_token * positions + logits) * (2 if guided else 1)

@@ -1,4 +1,4 @@
-"""How a model is scored, as values: exactly, by neighbours, by running programs, or by the width of its next-token law."""
+"""Settings of each kind of score: exact, nearest neighbours, programs, support size."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["SCORES", "ExactScore", "KnnScore", "ProgramScore", "Score", "Support
 
 @dataclass(frozen=True, kw_only=True)
 class ExactScore:
-    """Exact precision and recall over the listed right answers of each problem, averaged over problems. Nothing is drawn.
+    """Exact precision and recall over the listed right answers, averaged over problems. Nothing is sampled.
 
     Args:
       lams: points of the PR curve to report besides its ends.
-      num_samples: n of the expected recall, the share of right answers seen in n samples of a problem. The paper does not state its
-        n; it decides which point of the curve the number is near (lambda = number of right answers / n).
+      num_samples: n of the expected recall, the share of right answers seen in n samples. The paper does not state its n; the number is
+        near the point lambda = (number of right answers) / n of the curve.
     """
 
     kind: str = "exact"
@@ -31,15 +31,13 @@ class ExactScore:
 
 @dataclass(frozen=True, kw_only=True)
 class KnnScore:
-    """k-NN precision and recall of texts, as in the paper (App., "Precision and Recall for the WritingPrompts Task").
-
-    The references are the completions of the examples whose prompts were continued.
+    """k-NN precision and recall of texts against the examples' completions (paper, App., "... for the WritingPrompts Task").
 
     Args:
-      embedder: turns texts into features: mean over tokens, scaled to length 1, joint PCA to 90 % of the variance, open balls.
-      samples: texts taken from each set; None takes all.
+      embedder: model whose features are averaged over tokens, scaled to length 1 and reduced by joint PCA to 90 % of the variance.
+      samples: texts of each set; None takes all.
       k: neighbours.
-      mauve: MAUVE as well, in the same space.
+      mauve: also MAUVE in the same space.
     """
 
     kind: str = "knn"
@@ -51,12 +49,12 @@ class KnnScore:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramScore:
-    """pass@k of programs that are run in a sandbox. Precision is pass@1, recall is what the largest k adds to it.
+    """pass@k of programs that run in a sandbox. Precision is pass@1; recall is what the largest k adds to it.
 
     Args:
       ks: numbers of tries; every problem needs as many samples as the largest.
-      fenced: the program is the first block between ``` marks, if there is one: how chat models answer.
-      wall_seconds, cpu_seconds, memory_mib: limits of one program, all its tests together.
+      fenced: the program is the first block between ``` marks, if there is one.
+      wall_seconds, cpu_seconds, memory_mib: limits for one program with all its tests.
     """
 
     kind: str = "programs"
@@ -69,12 +67,11 @@ class ProgramScore:
 
 @dataclass(frozen=True, kw_only=True)
 class SupportScore:
-    """How few tokens hold the mass of the model's next-token law, along the completions of the examples. Nothing is drawn.
+    """How many tokens hold a share of the model's next-token distribution, along the examples' completions. Nothing is sampled.
 
     Args:
-      masses: shares of the next-token law.
-      quantiles: over all positions of all samples: the lines of figure ``histo``.
-      max_length: tokens of an example at most.
+      masses: shares of the distribution.
+      quantiles: over all positions of all examples: the lines of figure ``histo``.
     """
 
     kind: str = "support"

@@ -1,4 +1,4 @@
-"""The train stage of small models: each into its own run folder; finished models are not trained again."""
+"""The train stage of small models. Each model has its run folder; finished models are not trained again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from widen.train.small import train_models
 
 from .environment import environment
 from .experiment import Experiment
-from .folder import StageProgress, folder_of
+from .folder import StageProgress, folder_of, silent
 from .value import to_json
 
 
@@ -23,10 +23,10 @@ def train_small(
     root: str | Path,
     *,
     device: str = "cpu",
-    progress: StageProgress | None = None,
+    progress: StageProgress = silent,
     save_every: int = 1000,
 ) -> None:
-    """Train the models that are not trained yet; a killed run continues from the checkpoint in each folder."""
+    """Train the models that are not finished; a killed run continues from its checkpoint."""
     for experiment in experiments:
         _refuse_endless_warmup(experiment)
     waiting: dict[str, Experiment] = {}
@@ -48,12 +48,12 @@ def train_small(
             starts=[load_pretrained(one.start) if one.start else None for one in mine],
             device=device,
             save_every=save_every,
-            progress=None if progress is None else lambda now: progress(what, now.step, now.steps),
+            progress=lambda now: progress(what, now.step, now.steps),
         )
 
 
 def _refuse_endless_warmup(experiment: Experiment) -> None:
-    """Refuse a warm-up, of the loss or of the learning rate, that does not end inside the run."""
+    """Refuse a warm-up of loss or learning rate that does not end inside the run."""
     assert isinstance(experiment.model, Configuration)
     train = experiment.model.train
     refuse_late_start(parse(experiment.loss), steps=train.steps)

@@ -1,7 +1,4 @@
-"""Frozen dataclasses as JSON and back; unknown keys are refused with the nearest name.
-
-JSON has no infinity: it is written as the string "inf". A tuple becomes a list in JSON and a tuple again when it is read.
-"""
+"""Frozen dataclasses to JSON and back. Infinity is written as the string "inf", tuples as lists."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -20,7 +18,7 @@ Reader = Callable[[Any], Any]
 
 
 def to_json(value: Any) -> Any:
-    """Plain JSON data of a value made of dataclasses, tuples, dicts, numbers, strings, None.
+    """JSON data of a value made of dataclasses, tuples, dicts, numbers, strings and None.
 
     >>> from widen.data import MulMod
     >>> to_json(MulMod(seed=3))["seed"]
@@ -40,9 +38,9 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], data: Any, *, where: str = "", readers: Mapping[str, Reader] | None = None) -> T:
-    """The dataclass ``kind`` out of JSON data; missing keys take their defaults, unknown ones are refused.
+    """The dataclass ``kind`` from JSON data; missing keys take their defaults, unknown keys are refused.
 
-    ``readers`` read the fields whose type alone does not say how, such as a union of dataclasses.
+    ``readers`` read fields whose type is not enough, such as a union of dataclasses.
 
     >>> from widen.data import MulMod
     >>> from_json(MulMod, {"sed": 3})
@@ -52,7 +50,7 @@ def from_json(kind: type[T], data: Any, *, where: str = "", readers: Mapping[str
     """
     if not isinstance(data, dict):
         raise ValueError(f"{where or kind.__name__}: expected an object with the keys of {kind.__name__}, got {data!r}")
-    hints, known = get_type_hints(kind), {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    hints, known, special = get_type_hints(kind), {f.name: f for f in fields(kind)}, readers or {}  # type: ignore[arg-type]
     for key in data:
         if key not in known:
             close = get_close_matches(key, known, n=1)
@@ -61,22 +59,18 @@ def from_json(kind: type[T], data: Any, *, where: str = "", readers: Mapping[str
     for name, f in known.items():
         if name not in data and f.default is MISSING and f.default_factory is MISSING:
             raise ValueError(f"missing key {_at(where, name)!r} of {kind.__name__}")
-    special = readers or {}
-    return kind(
-        **{
-            key: special[key](item) if key in special else _build(hints[key], item, _at(where, key))
-            for key, item in data.items()
-        }
-    )
+    read = {key: special.get(key) or partial(_build, hints[key], where=_at(where, key)) for key in data}
+    return kind(**{key: read[key](item) for key, item in data.items()})
 
 
 def _build(hint: Any, data: Any, where: str) -> Any:
-    """One field's value: ``data`` read as ``hint`` says."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         if data is None and type(None) in args:
             return None
-        return _build(next(arg for arg in args if arg is not type(None)), data, where)
+        kinds = [arg for arg in args if arg is not type(None)]
+        lists = [arg for arg in kinds if get_origin(arg) is tuple] if isinstance(data, list) else []
+        return _build((lists or kinds)[0], data, where)
     if is_dataclass(hint):
         return from_json(hint, data, where=where)  # type: ignore[arg-type]
     if origin is tuple:
@@ -84,16 +78,10 @@ def _build(hint: Any, data: Any, where: str) -> Any:
     if origin is dict:
         return {key: _build(args[1], item, _at(where, key)) for key, item in _expect(dict, data, where).items()}
     if hint is float:
-        return _number(data, where)
-    return _expect(hint, data, where) if isinstance(hint, type) else data
-
-
-def _number(data: Any, where: str) -> float:
-    if isinstance(data, str) and data in ("inf", "-inf", "nan"):
+        if isinstance(data, bool) or (not isinstance(data, (int, float)) and data not in ("inf", "-inf", "nan")):
+            raise ValueError(f"{where}: expected a number, got {data!r}")
         return float(data)
-    if isinstance(data, bool) or not isinstance(data, (int, float)):
-        raise ValueError(f"{where}: expected a number, got {data!r}")
-    return float(data)
+    return _expect(hint, data, where) if isinstance(hint, type) else data
 
 
 def _expect(kind: type, data: Any, where: str) -> Any:
@@ -107,23 +95,34 @@ def _at(where: str, key: str) -> str:
 
 
 def read_config(path: str | Path) -> Any:
-    """The JSON of a config file. Errors name the file."""
+    """The content of a config file, JSON or (.yaml, .yml) YAML."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise FileNotFoundError(f"config file {path} is not there") from None
+    if Path(path).suffix in (".yaml", ".yml"):
+        try:
+            import yaml  # type: ignore[import-untyped]
+        except ImportError:
+            raise ImportError("YAML configs need PyYAML: pip install pyyaml") from None
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
 
 
 def content_hash(*parts: Any) -> str:
-    """Sixteen hex digits that change when any part of the values changes."""
+    """Sixteen hex digits of the values' content."""
     text = json.dumps([to_json(part) for part in parts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def set_key(data: dict[str, Any], dotted: str, text: str) -> None:
-    """Set one dotted key of a config's JSON. The value is JSON, or a plain word; an object that is null on the way starts empty.
+    """Set one dotted key of a config's JSON. The value is JSON or a plain word; a null on the way becomes an object.
 
     >>> data = {"lora": None}
     >>> set_key(data, "lora.rank", "8")
@@ -145,5 +144,5 @@ def set_key(data: dict[str, Any], dotted: str, text: str) -> None:
 
 
 def file_name(text: str) -> str:
-    """A text as part of a file name: letters, digits, dots, dashes and equals signs stay, the rest becomes underscores."""
+    """Text as part of a file name: everything but letters, digits, dots, dashes and equals signs becomes an underscore."""
     return "".join(c if c.isalnum() or c in ".=-" else "_" for c in text)

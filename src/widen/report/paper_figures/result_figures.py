@@ -165,7 +165,10 @@ def _line(ax: Axes, line: Sequence[Row], name: str, index: int) -> None:
         return
     style = look(index)
     x, y = [row.recall for row in line], [row.precision for row in line]
-    xerr, yerr = [row.recall_half_width or 0.0 for row in line], [row.precision_half_width or 0.0 for row in line]
+    xerr, yerr = (
+        [row.values["recall"].half_width or 0.0 for row in line],
+        [row.values["precision"].half_width or 0.0 for row in line],
+    )
     if any(xerr) or any(yerr):
         ax.errorbar(x, y, xerr=xerr, yerr=yerr, fmt="none", ecolor=style["color"], elinewidth=0.6)
     ax.plot(x, y, color=style["color"], linestyle=style["linestyle"], linewidth=1.3)

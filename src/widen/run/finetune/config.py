@@ -1,8 +1,7 @@
-"""Fine-tuning a real model, as a value: which model, which data, which loss, how. JSON and back.
+"""Fine-tuning a real model, as a value: model, data, loss and settings.
 
-Learning rate and warm-up default to None: they are chosen from the size of the model and the number of steps. `defaults.py` has the rules,
-and the paper's values. `FineTune.after` is the paper's "checkpoint obtained after one epoch of NLL training": a fine-tuning of its own,
-trained once and shared by every run that names it.
+Learning rate and warm-up default to None: `defaults.py` chooses them from the size of the model and the number of steps.
+`FineTune.after` is the paper's "checkpoint obtained after one epoch of NLL training": trained once, shared by every run that names it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from widen.data.rows import needs_of
 from widen.losses import REF_LOGQ, Weight, parse, spec
 
-from ..value import content_hash, file_name, from_json, read_config, set_key, to_json
+from ..value import content_hash, file_name, from_json, read_config, to_json
 
 PRECISIONS = {
     "bf16": "bfloat16 autocast, float32 weights and optimizer",
@@ -24,8 +23,10 @@ PRECISIONS = {
     "pure_bf16": "bfloat16 weights and optimizer: half the memory; steps smaller than 1/256 of a weight are lost",
 }
 SCHEDULES = ("constant_with_warmup", "constant", "linear", "cosine", "cosine_with_min_lr")
-"""Learning-rate schedules; ``cosine_with_min_lr`` falls to a tenth. All but ``constant`` start with a linear warm-up."""
+"""Learning-rate schedules. ``cosine_with_min_lr`` falls to a tenth; all but ``constant`` start with a linear warm-up."""
 WEIGHT_SCALES = ("raw", "mean_one")
+SAVE_DTYPES = ("trained", "auto", "bfloat16", "float16", "float32")
+REPORTS = ("none", "wandb", "trackio", "tensorboard")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +34,10 @@ class Source:
     """Where examples come from.
 
     Args:
-      task: what a record is, a name of `widen.data.tasks.TASKS`.
-      path: a file (.jsonl, .json, .csv), or a data set of the hub; "" is the task's own on the hub.
+      task: the format of a record, a name of `widen.data.tasks.TASKS`.
+      path: a file (.jsonl, .json, .csv) or a data set of the hub; "" is the task's own data set.
       split: of a data set of the hub; a file has none.
-      limit: the first so many records; None takes all.
+      limit: use the first N records; None uses all.
     """
 
     task: str = "jsonl"
@@ -60,25 +61,26 @@ class Lora:
     """A low-rank adapter, trained instead of all weights.
 
     Args:
-      rank: of each adapter.
       alpha: the adapter's output is scaled by alpha / rank.
       dropout: on the adapter's input.
-      targets: "all-linear" (every linear layer but the head), or names of layers with commas: "q_proj,v_proj".
+      targets: "all-linear" (every linear layer but the head), or names of layers as a list or with commas: "q_proj,v_proj".
     """
 
     rank: int = 16
     alpha: float = 32.0
     dropout: float = 0.0
-    targets: str = "all-linear"
+    targets: str | tuple[str, ...] = "all-linear"
 
     def __post_init__(self) -> None:
         _as_floats(self, "alpha", "dropout")
+        if not isinstance(self.targets, str):
+            object.__setattr__(self, "targets", ",".join(self.targets))
         _at_least("rank", self.rank, 1)
         if not self.alpha > 0:
             raise ValueError(f"alpha={self.alpha}: must be above 0")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout}: must be at least 0 and below 1")
-        if not all(name.strip() for name in self.targets.split(",")):
+        if not all(name.strip() for name in str(self.targets).split(",")):
             raise ValueError(f"targets={self.targets!r}: write all-linear, or names with commas as in q_proj,v_proj")
 
 
@@ -87,31 +89,32 @@ class FineTune:
     """One fine-tuned model.
 
     Args:
-      model: a folder, or a name on the hub; the folder of another run stands for its checkpoint.
-      train: the examples.
-      evaluate: held-out examples, whose NLL is taken after every epoch, whatever the loss.
-      loss: a spec or a loss object; stored as its one spec, so that equal losses are equal values.
-      after: trained first; this run starts from its model. It is shared by all that name it.
-      lora: train an adapter of this kind; None trains all weights.
-      precision: bf16 | fp16 | fp32 | pure_bf16, see `PRECISIONS`.
-      max_length: tokens of an example at most; `widen.data.tasks.encode` says what happens to longer ones.
-      packing: sequences of a micro-batch laid end to end without padding, each attending to itself alone.
-      group_by_length: batches of examples of similar length: less padding, another order.
-      gradient_checkpointing: keep less for the backward pass and compute it again.
-      epochs, max_steps: how long; max_steps decides alone unless it is -1.
+      model: a folder or a name on the hub; the folder of another run stands for its checkpoint.
+      evaluate: held-out examples; their NLL is logged every ``eval_steps`` steps (default: after every epoch).
+      patience: stop after this many evaluations without a lower NLL, and keep the best model.
+      save_dtype: of the finished weights: "trained" (as `precision` says), "auto" (as the model had at the start), or a dtype.
+      report_to: one of `REPORTS`. Not part of `key`.
+      loss: a spec or a loss object, stored as its spec.
+      after: trained first; this run starts from its model.
+      lora: train an adapter; None trains all weights.
+      precision: see `PRECISIONS`.
+      max_length: most tokens of an example; `widen.data.tasks.encode` cuts longer ones.
+      packing: join the sequences of a micro-batch without padding; each attends to itself only.
+      group_by_length: batch examples of similar length: less padding, another order.
+      gradient_checkpointing: recompute activations in the backward pass to save memory.
+      epochs, max_steps: length of the run; max_steps overrides epochs unless it is -1.
       batch_size: sequences per optimizer step, over all devices and micro-batches.
-      micro_batch: sequences that a device takes at once; accumulation follows from both and the number of devices.
-      lr: learning rate; None chooses it from the number of parameters (`defaults.learning_rate`).
-      schedule: one of `SCHEDULES`.
+      micro_batch: sequences per device at once.
+      lr: None chooses it by the number of parameters (`defaults.learning_rate`).
+      schedule: see `SCHEDULES`.
       warmup_steps: steps of linear warm-up; None takes 3 % of the steps.
-      weight_decay: decoupled.
-      max_grad_norm: gradients are clipped to this norm; 0 leaves them alone. Keep 1 for c-Div above alpha = 1.
+      max_grad_norm: clip gradients to this norm; 0 turns clipping off. Keep 1 for c-Div above alpha = 1.
       reference: folder or hub name of a reference model, for a loss that compares with one (`asft`, `anchor`).
       ema: decay of a running average of the weights, which goes to ``checkpoint/average``; 0 keeps none.
-      weight_scale: "raw", or "mean_one": weights divided by their mean, which takes the scale of the loss out of the comparison.
+      weight_scale: "raw", or "mean_one" to divide the weights by their mean.
       seed: of the order of the data, of dropout and of the adapter's first values.
-      save_steps: optimizer steps between checkpoints to resume from; it changes no number, so it is not part of `key`.
-      fsdp: spread weights, gradients and optimizer over the GPUs of all processes (FSDP2); it changes no number either, rounding aside.
+      save_steps: steps between checkpoints to resume from. Not part of `key`.
+      fsdp: shard weights, gradients and optimizer over the GPUs of all processes (FSDP2). Not part of `key`.
 
     Examples:
       >>> config = FineTune(model="allenai/OLMo-1B-hf", train=Source(task="mathqa_python", path="train.jsonl"), loss="gold")
@@ -147,16 +150,26 @@ class FineTune:
     fsdp: bool = False
     reference: str | None = None
     ema: float = 0.0
+    eval_steps: int | None = None
+    patience: int | None = None
+    save_dtype: str = "trained"
+    report_to: str = "none"
 
     def __post_init__(self) -> None:
         if not self.model:
             raise ValueError("model is empty: give a folder, or a name on the hub")
-        # One spelling per value, so that equal settings have one key: "gold" is the c-Div that it is, and 3 epochs are 3.0.
+        # One spelling per value, so that equal settings have one key: "gold" becomes c-Div, 3 epochs become 3.0.
         object.__setattr__(self, "loss", spec(self.loss))
         _as_floats(self, "epochs", "weight_decay", "max_grad_norm", "ema", *(["lr"] if self.lr is not None else []))
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("weight_scale", self.weight_scale, WEIGHT_SCALES)
+        _one_of("save_dtype", self.save_dtype, SAVE_DTYPES)
+        _one_of("report_to", self.report_to, REPORTS)
+        for name in ("eval_steps", "patience"):
+            _at_least(name, getattr(self, name), 1)
+            if getattr(self, name) is not None and self.evaluate is None:
+                raise ValueError(f"{name}={getattr(self, name)} needs held-out data (evaluate, --eval)")
         for name in ("max_length", "batch_size", "micro_batch", "save_steps"):
             _at_least(name, getattr(self, name), 2 if name == "max_length" else 1)
         for name in ("warmup_steps", "weight_decay", "max_grad_norm"):
@@ -193,7 +206,7 @@ class FineTune:
 
     @property
     def key(self) -> str:
-        """The trained model, by the content of what determines it. Data and weights count by name; `fine_tune` checks their content.
+        """Hash of what determines the trained model. Data and weights count by name; `fine_tune` checks their content.
 
         >>> from dataclasses import replace
         >>> config = FineTune(model="m", train=Source(path="train.jsonl"))
@@ -208,11 +221,22 @@ class FineTune:
         model = file_name(Path(self.model).name)[-40:].strip("_.-") or "model"
         return f"{model}-{file_name(str(self.loss))[:60]}-seed{self.seed}-{self.key}"
 
+    @property
+    def chain(self) -> list[FineTune]:
+        """The trainings in order: first the one that this one starts from."""
+        return [*(self.after.chain if self.after else []), self]
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The data, by the name of its field."""
+        return {"train": self.train} | ({"evaluate": self.evaluate} if self.evaluate else {})
+
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's JSON without the settings that change no number."""
-    kept = {key: value for key, value in config.items() if key not in ("save_steps", "fsdp")}
-    kept = {key: value for key, value in kept.items() if value or key not in ("reference", "ema")}
+    """A config's JSON without settings that change no number, and without newer settings at their defaults, to keep old keys."""
+    newer = {"eval_steps": None, "patience": None, "save_dtype": "trained", "reference": None, "ema": 0.0}
+    aside = {"save_steps", "fsdp", "report_to", *(key for key, value in newer.items() if config.get(key) == value)}
+    kept = {key: value for key, value in config.items() if key not in aside}
     return {**kept, "after": decisive(kept["after"])} if kept.get("after") else kept
 
 
@@ -226,33 +250,20 @@ def load_finetune(path: str | Path) -> FineTune:
 
 
 def unwrapped(data: Any) -> Any:
-    """A fine-tuning's JSON out of the config.json of a run folder, where it is the experiment's model; other data as it is."""
+    """The model of a run folder's config.json; other data unchanged."""
     if isinstance(data, dict) and isinstance(data.get("experiment"), dict):
         return data["experiment"].get("model")
     return data
 
 
 def is_finetune(data: Any) -> bool:
-    """Whether a config's JSON is a fine-tuning: its model is a name, where a small model describes its shape.
+    """Whether a config's JSON is a fine-tuning: its model is a name, while a small model's is an object.
 
     >>> is_finetune({"model": "gpt2"}), is_finetune({"model": {"seed": 1}}), is_finetune({"experiment": {"model": {"model": "gpt2"}}})
     (True, False, True)
     """
     inner = unwrapped(data)
     return isinstance(inner, dict) and isinstance(inner.get("model"), str)
-
-
-def with_changes(config: FineTune, changes: Mapping[str, str]) -> FineTune:
-    """``{"train.limit": "100", "lora.rank": "8"}`` applied: how flags change a config. Values are JSON, or plain words.
-
-    >>> config = FineTune(model="m", train=Source(path="train.jsonl"))
-    >>> with_changes(config, {"lora.rank": "8", "lr": "1e-4"}).lora
-    Lora(rank=8, alpha=32.0, dropout=0.0, targets='all-linear')
-    """
-    data = to_json(config)
-    for dotted, text in changes.items():
-        set_key(data, dotted, text)
-    return from_json(FineTune, data)
 
 
 def _as_floats(value: Any, *names: str) -> None:

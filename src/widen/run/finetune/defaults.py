@@ -1,7 +1,6 @@
-"""Defaults of a fine-tuning that depend on the model and on the length of the run: learning rate and warm-up.
+"""Defaults that depend on the model and on the length of the run: learning rate and warm-up.
 
-The paper's own settings (`PAPER`) suit its runs of tens of thousands of steps. On 60 examples their warm-up of 1,000 steps never ends
-and nothing is learnt, so they are not the defaults.
+The paper's settings (`PAPER`) suit runs of tens of thousands of steps; in a short run their warm-up of 1,000 steps never ends.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from .config import FineTune
 __all__ = ["PAPER", "Chosen", "choose", "learning_rate", "refuse_warmups", "steps_of"]
 
 PAPER = {"lr": 1e-6, "schedule": "constant_with_warmup", "warmup_steps": 1000, "batch_size": 8, "epochs": 3.0}
-"""The paper's training (appendix, "Models and training details"), by the keys of `FineTune`: what ``widen train --paper`` sets."""
+"""The paper's training (appendix, "Models and training details"), set by ``widen train --paper``."""
 
 REFERENCE = (135e6, 1e-4)
-"""Number of parameters, and a learning rate that fine-tunes a model of that size (SmolLM2-135M on MathQA-Python, docs/LOG.md)."""
+"""Parameters and learning rate of a run that worked (SmolLM2-135M on MathQA-Python, docs/LOG.md)."""
 LARGEST = 1e-3
-"""No model is trained faster, however small it is."""
+"""The largest learning rate for any model."""
 LORA = 10.0
-"""An adapter's learning rate, relative to that of all weights."""
+"""Learning rate of an adapter relative to full fine-tuning."""
 WARMUP_SHARE = 0.03
 """Share of the steps that warm up by default."""
 
@@ -31,8 +30,8 @@ WARMUP_SHARE = 0.03
 def learning_rate(parameters: int, *, lora: bool = False) -> float:
     """Learning rate for a model of this size: 1e-4 at 135 million parameters, falling with the square root of the size.
 
-    This is a rule of thumb. It agrees with rates that are in use: about 1e-5 for full fine-tuning of 8B models, 5e-6 for 70B, and ten times
-    as much for adapters. It is rounded to two digits.
+    A rule of thumb, rounded to two digits. It agrees with common rates: about 1e-5 for 8B models, 5e-6 for 70B, ten times as much for
+    adapters.
 
     >>> [learning_rate(n) for n in (260_000, 135_000_000, 1_200_000_000, 8_000_000_000, 70_000_000_000)]
     [0.001, 0.0001, 3.4e-05, 1.3e-05, 4.4e-06]
@@ -61,14 +60,7 @@ def steps_of(config: FineTune, *, examples: int, processes: int = 1) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The settings that a run uses where its config leaves them open.
-
-    Args:
-      parameters: of the whole model.
-      steps: of the optimizer.
-      lr: the learning rate after the warm-up.
-      warmup_steps: over which the rate rises from 0.
-    """
+    """The settings of a run after the defaults are filled in."""
 
     parameters: int
     steps: int
@@ -87,7 +79,7 @@ class Chosen:
 
 
 def choose(config: FineTune, *, parameters: int, steps: int) -> Chosen:
-    """Learning rate and warm-up of a run: those of the config, or by the rules here.
+    """Learning rate and warm-up of a run: those of the config, or the defaults.
 
     >>> from widen.run.finetune import Source
     >>> choose(FineTune(model="m", train=Source(path="a.jsonl")), parameters=135_000_000, steps=1000)
@@ -101,7 +93,7 @@ def choose(config: FineTune, *, parameters: int, steps: int) -> Chosen:
 
 
 def refuse_warmups(config: FineTune, *, steps: int) -> None:
-    """Refuse a warm-up that does not end inside the run, of the learning rate or of the loss."""
+    """Refuse a warm-up of the learning rate or of the loss that does not end inside the run."""
     refuse_late_start(parse(config.loss), steps=steps)
     warmup = config.warmup_steps or 0
     if config.schedule != "constant" and warmup and warmup >= steps:

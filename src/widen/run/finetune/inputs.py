@@ -1,4 +1,4 @@
-"""Detects that data or weights have changed under the same name: digests are written when a run begins and checked later.
+"""Detects that data or weights have changed under the same name. Digests are written when a run begins and checked later.
 
 inputs.json     {"weights": digest, "train": counts and digest of tokens, "evaluate": ..., "sources": digests of the files}
 """
@@ -13,10 +13,9 @@ from widen.disk.digest import source_digest
 from ..folder import RunFolder, folder_of
 from ..value import from_json, to_json
 from .config import FineTune, Source
-from .model_files import first_token, load_tokenizer, settings_of
-from .prepare import Prepared, chain
+from .model_files import load_tokenizer
 from .reference import reference_key
-from .token_data import DataFacts, read_all, tokenise
+from .token_data import DataFacts, TokenData, load_data
 
 __all__ = ["inputs", "same_data", "same_inputs"]
 
@@ -29,22 +28,18 @@ NAMES = {
 
 
 def inputs(folder: RunFolder) -> DataFacts:
-    """The counts of what a run was trained on."""
+    """The counts of a run's training data."""
     return from_json(DataFacts, folder.read(folder.path / "inputs.json")["train"])
 
 
-def same_inputs(folder: RunFolder, one: Prepared, weights: str) -> None:
-    """Write down what the run is made from, or refuse to continue with other content under the same names."""
-    found: dict[str, Any] = {
-        "weights": weights,
-        "train": to_json(one.train.facts),
-        "evaluate": to_json(one.evaluate.facts) if one.evaluate else None,
-    }
-    if one.config.reference is not None:
-        found["reference"] = reference_key(one.config, one.train)
+def same_inputs(folder: RunFolder, config: FineTune, data: dict[str, TokenData], weights: str) -> None:
+    """Write inputs.json, or refuse to continue a run with other content under the same names."""
+    found = {"weights": weights, "evaluate": None, **{key: to_json(one.facts) for key, one in data.items()}}
+    if config.reference is not None:
+        found["reference"] = reference_key(config, data["train"])
     path = folder.path / "inputs.json"
     if not path.exists():
-        read = {key: source_digest(source.path) for key, source in _sources(one.config).items()}
+        read = {key: source_digest(source.path) for key, source in config.sources.items()}
         folder.write(path, {**found, "sources": read})
         return
     before = folder.read(path)
@@ -55,19 +50,15 @@ def same_inputs(folder: RunFolder, one: Prepared, weights: str) -> None:
         )
 
 
-def same_data(config: FineTune, root: str | Path, cache: dict[Any, Any]) -> None:
-    """Refuse a model, or the model it starts from, if its data is here and differs from what it was trained on.
-
-    Args:
-      cache: shared by several calls, so that common data is read once.
-    """
-    for one in chain(config):
+def same_data(config: FineTune, root: str | Path, cache: dict[Any, TokenData]) -> None:
+    """Refuse a model, or one that it starts from, whose data is on this machine and has changed since the training."""
+    for one in config.chain:
         folder = folder_of(root, one)
         path = folder.path / "inputs.json"
         if not path.exists():
             continue
         before = folder.read(path)
-        for key, source in _sources(one).items():
+        for key, source in one.sources.items():
             if _changed(one, source, before.get(key), (before.get("sources") or {}).get(key), cache):
                 raise ValueError(
                     f"{folder.path} was trained with other content of {source.path or source.task}: {NAMES[key]} changed since; "
@@ -75,26 +66,16 @@ def same_data(config: FineTune, root: str | Path, cache: dict[Any, Any]) -> None
                 )
 
 
-def _sources(config: FineTune) -> dict[str, Source]:
-    return {"train": config.train} | ({"evaluate": config.evaluate} if config.evaluate else {})
-
-
-def _changed(config: FineTune, source: Source, facts: Any, digest: str | None, cache: dict[Any, Any]) -> bool:
+def _changed(config: FineTune, source: Source, facts: Any, digest: str | None, cache: dict[Any, TokenData]) -> bool:
     """Whether a source now gives other tokens. Its examples are read only if its bytes have changed."""
     now = source_digest(source.path)
     if now is None or now == digest:
         return False
-    key = ("again", source, config.model, config.max_length)
-    if key not in cache:
-        try:
-            examples, left_out = read_all(source, skip_bad=True)
-        except (ValueError, OSError):
-            return True  # it could be read before
-        try:
-            tokenizer, first = load_tokenizer(config.model), first_token(settings_of(config.model))
-        except (ValueError, OSError, ImportError):
-            return digest is not None  # without the tokenizer only the bytes can be compared
-        cache[key] = tokenise(
-            examples, tokenizer, max_length=config.max_length, first_token=first, left_out=left_out
-        ).facts
-    return bool(to_json(cache[key]) != facts)
+    try:
+        load_tokenizer(config.model)
+    except (ValueError, OSError, ImportError):
+        return digest is not None  # without the tokenizer only the bytes can be compared
+    try:
+        return bool(to_json(load_data(config, source, cache, skip_bad=True).facts) != facts)
+    except (ValueError, OSError):
+        return True  # it could be read before

@@ -1,4 +1,4 @@
-"""The model of a fine-tuning: loaded by transformers, adapted by peft, written as safetensors."""
+"""Loads, adapts and writes the model of a fine-tuning."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from safetensors import SafetensorError
 from widen.disk.checksums import check_files
 from widen.disk.inside import tree_inside
 
-from .config import Lora
+from .config import FineTune, Lora
 
 
 def resolved(model: str) -> str:
-    """A model's folder or hub name; the folder of a run stands for the checkpoint in it."""
+    """A model's folder or hub name; a run folder stands for its checkpoint."""
     try:
         of_run = "experiment" in json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -32,28 +32,18 @@ def load_tokenizer(model: str) -> Any:
         from transformers import AutoTokenizer
     except ImportError:
         raise ImportError("fine-tuning needs transformers and accelerate: pip install 'widen[hf]'") from None
-    return _loaded(
-        lambda: AutoTokenizer.from_pretrained(resolved(model), trust_remote_code=False), what="tokenizer", model=model
-    )
+    return _loaded(lambda name: AutoTokenizer.from_pretrained(name, trust_remote_code=False), "tokenizer", model)
 
 
 def settings_of(model: str) -> Any:
-    """The model's config: its sizes, without loading its weights."""
+    """The model's config, without its weights."""
     from transformers import AutoConfig
 
-    return _loaded(
-        lambda: AutoConfig.from_pretrained(resolved(model), trust_remote_code=False), what="settings", model=model
-    )
-
-
-def first_token(settings: Any) -> int | None:
-    """The token that a text begins with, by the model's config."""
-    found = getattr(settings, "bos_token_id", None)
-    return found if isinstance(found, int) else None
+    return _loaded(lambda name: AutoConfig.from_pretrained(name, trust_remote_code=False), "settings", model)
 
 
 def load_model(model: str, *, precision: str) -> Any:
-    """The model to train, with float32 weights, or bfloat16 ones for pure_bf16."""
+    """The model to train, with float32 weights (bfloat16 for pure_bf16)."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -62,16 +52,14 @@ def load_model(model: str, *, precision: str) -> Any:
     check_files(resolved(model))
     dtype = torch.bfloat16 if precision == "pure_bf16" else torch.float32
     loaded = _loaded(
-        lambda: AutoModelForCausalLM.from_pretrained(resolved(model), dtype=dtype, trust_remote_code=False),
-        what="weights",
-        model=model,
+        lambda name: AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=False), "weights", model
     )
     _can_be_saved(loaded, model)
     return loaded
 
 
 def _can_be_saved(loaded: Any, model: str) -> None:
-    """Some models have sampling off and a temperature set: transformers loads such settings and refuses to save them. Mend them now."""
+    """Mend a generation_config with a temperature and do_sample=False, which transformers loads but refuses to save."""
     settings = getattr(loaded, "generation_config", None)
     if settings is None:
         return
@@ -86,10 +74,10 @@ def _can_be_saved(loaded: Any, model: str) -> None:
             raise ValueError(f"the generation_config of {model!r} could not be saved again: {lines[:300]}") from None
 
 
-def _loaded(load: Callable[[], Any], *, what: str, model: str) -> Any:
+def _loaded(load: Callable[[str], Any], what: str, model: str) -> Any:
     """Load, and turn the long errors of transformers into one sentence."""
     try:
-        return load()
+        return load(resolved(model))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         folder = Path(resolved(model))
@@ -105,7 +93,7 @@ def adapted(model: Any, lora: Lora) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError:
         raise ImportError("lora needs peft: pip install 'widen[hf]'") from None
-    names = [name.strip() for name in lora.targets.split(",")]
+    names = [name.strip() for name in str(lora.targets).split(",")]
     settings = LoraConfig(
         task_type="CAUSAL_LM",
         r=lora.rank,
@@ -120,16 +108,32 @@ def adapted(model: Any, lora: Lora) -> Any:
 
 
 def merged(start: str, adapter: str | Path, *, precision: str) -> Any:
-    """The start with the adapter merged in. It is loaded again, since training may have sharded it."""
+    """The start with the adapter merged in. It is loaded again because training may have sharded it."""
     from peft import PeftModel
 
     return PeftModel.from_pretrained(load_model(start, precision=precision), str(adapter)).merge_and_unload()
 
 
-def write_model(model: Any, tokenizer: Any, state: dict[str, Any] | None = None) -> Callable[[Path], None]:
-    """A function that saves model and tokenizer. The tokenizer's end token is added to those that end a sample."""
+def saved_dtype(config: FineTune) -> Any:
+    """The dtype of the finished weights; None leaves them as they were trained."""
+    import torch
+
+    if config.save_dtype == "trained":
+        return None
+    name = getattr(settings_of(config.model), "dtype", None) if config.save_dtype == "auto" else config.save_dtype
+    return getattr(torch, name) if isinstance(name, str) else name
+
+
+def write_model(
+    model: Any, tokenizer: Any, state: dict[str, Any] | None = None, *, dtype: Any = None
+) -> Callable[[Path], None]:
+    """A function that saves model and tokenizer, with the tokenizer's end token in the generation config."""
 
     def write(folder: Path) -> None:
+        nonlocal state
+        if dtype is not None:
+            model.to(dtype)
+            state = state and {name: one.to(dtype) if one.is_floating_point() else one for name, one in state.items()}
         model.config.use_cache = True
         settings = getattr(model, "generation_config", None)
         if settings is not None:
@@ -144,6 +148,6 @@ def write_model(model: Any, tokenizer: Any, state: dict[str, Any] | None = None)
 
 
 def _once(model: Any, state: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A state without the second name of tied weights. Gathered from several devices, both copies would be saved."""
+    """The state without the second name of tied weights: gathered from several devices, both copies would be saved."""
     tied = getattr(model, "all_tied_weights_keys", None) or {}
     return None if state is None else {k: v for k, v in state.items() if not (k in tied and tied[k] in state)}

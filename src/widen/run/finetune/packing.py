@@ -1,7 +1,7 @@
 """Tests whether a model keeps packed sequences apart, before it is trained on them.
 
-Many architectures take restarting positions as the start of a new sequence. Others (ALiBi, positions counted from the mask, recurrent and
-convolutional layers) ignore them and mix the sequences, and nothing in the loss would show it.
+Many architectures start a new sequence where positions restart. Others (ALiBi, positions counted from the mask, recurrent and
+convolutional layers) mix the sequences, and the loss does not show it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ LENGTH = 24
 """Tokens of each of the two sequences."""
 BOUNDS = {"bfloat16": 0.05, "float16": 0.05}
 OTHERWISE = 0.01
-"""The largest legal `leak`, by the dtype of the weights. Of 26 architectures, those that keep sequences apart had at most 4e-7 in float32
-and 4e-3 in bfloat16 (.013 for a random Llama of 24 layers). Those that mix had .8 to 1,
-except a hybrid (.2) and an untrained OPT (.14)."""
+"""The largest legal `leak`, by dtype. Of 26 architectures, those that keep sequences apart had at most 4e-7 in float32 and .013 in
+bfloat16; those that mix had at least .14."""
 
 
 def refuse_mixing(model: Any, rows: Sequence[Sequence[int]]) -> None:
     """Raise ValueError if the second of two packed sequences sees the first.
 
-    Args:
-      model: of transformers, on the device where it will be trained.
-      rows: token ids of examples; only the ends of the first two are used, since many texts begin alike.
+    ``rows`` holds token ids of examples; only the ends of the first two are used, since many texts begin alike.
     """
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2 * LENGTH
-    length = max(1, min(LENGTH, positions // 2))  # the two as one running text must fit as well
+    length = max(1, min(LENGTH, positions // 2))  # both in one running text must fit too
     ends = [list(row[-length:]) for row in rows[:2]]
     name = model.config.model_type
     try:
@@ -37,18 +34,16 @@ def refuse_mixing(model: Any, rows: Sequence[Sequence[int]]) -> None:
         raise ValueError(f"packing: {name} does not take position_ids ({error}); leave --packing out") from None
     if not share <= BOUNDS.get(str(model.dtype).removeprefix("torch."), OTHERWISE):
         raise ValueError(
-            f"packing: {name} does not keep packed sequences apart: each would be learnt as if the one before it were part of its "
-            "text, since this architecture does not begin anew where positions do; leave --packing out "
+            f"packing: {name} does not keep packed sequences apart: each would attend to the one before it; leave --packing out "
             "(--group-by-length saves padding too)"
         )
 
 
 def leak(model: Any, first: list[int], second: list[int]) -> float:
-    """The influence of ``first`` on ``second`` when the two are packed, relative to its influence in one continuous text.
+    """The influence of ``first`` on ``second`` when packed, relative to its influence in one continuous text.
 
-    The root mean square over positions and vocabulary of log q(second packed) - log q(second alone), divided by that of log q(second
-    continued) - log q(second alone): 0 if they are kept apart, about 1 if packing changes nothing. A ratio works for untrained and trained
-    models alike.
+    RMS of log q(second packed) - log q(second alone) over RMS of log q(second continued) - log q(second alone): 0 if they are kept apart,
+    about 1 if they are not. A ratio works for untrained and trained models alike.
     """
     import torch
 

@@ -22,7 +22,7 @@ from .model_files import load_model, resolved
 
 if TYPE_CHECKING:
     from .config import FineTune
-    from .prepare import Process
+    from .host_trainer import Process
     from .token_data import TokenData
 
 __all__ = ["reference_key", "with_reference"]

@@ -1,7 +1,4 @@
-"""What a fine-tuning did, in a few numbers: how far the weights moved and how the NLL of the training data fell.
-
-summary.json    the settings that were used, `weight_change`, `nll_first`, `nll_last`, `left_out`, `ess`
-"""
+"""The result of a fine-tuning in a few numbers (summary.json): how far the weights moved and how the training NLL fell."""
 
 from __future__ import annotations
 
@@ -21,18 +18,18 @@ __all__ = ["HARDLY", "Summary", "sampled", "summarise", "weight_change"]
 HARDLY = 1e-4
 """Warn if the weights moved by less than this share of their norm."""
 VALUES = 1 << 16
-"""Values of each tensor that `sampled` keeps: a quarter of a megabyte, where a copy of all weights could fill the memory."""
+"""Values of each tensor that `sampled` keeps; a copy of all weights could fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a finished run did.
+    """The result of a finished run.
 
     Args:
-      chosen: the settings that were used.
       loss: with the window that was chosen.
       weight_change: ||w_end - w_start|| / ||w_start||.
       nll_first, nll_last: NLL per target token, mean over the first and the last tenth of the steps.
+      eval_nll: the last NLL of the held-out data; None without such data. With early stopping the lowest.
       left_out: share of the target tokens with weight 0, mean over the steps.
       ess: effective sample size of the weights as a share of the tokens, mean over the steps.
     """
@@ -42,6 +39,7 @@ class Summary:
     weight_change: float
     nll_first: float
     nll_last: float
+    eval_nll: float | None
     left_out: float
     ess: float
 
@@ -50,17 +48,17 @@ class Summary:
             f"{self.loss}: the weights moved by {self.weight_change:.1e} of their norm; NLL per token of the training data "
             f"{self.nll_first:.3f} at first, {self.nll_last:.3f} at last"
         )
+        text += f"; evaluation NLL {self.eval_nll:.3f}" if self.eval_nll is not None else ""
         return text + (f"; {self.left_out:.1%} of the target tokens left out" if self.left_out else "")
 
     @property
     def warning(self) -> str | None:
-        """A sentence when the run has hardly changed the model."""
+        """A sentence if the run hardly changed the model."""
         if self.weight_change >= HARDLY:
             return None
         return (
-            f"the weights hardly moved: by {self.weight_change:.1e} of their norm (the limit of this warning is {HARDLY:g}). The result is "
-            f"nearly the model that the run started from. Raise the learning rate ({self.chosen.lr:g}), or train for more than "
-            f"{self.chosen.steps:,} steps"
+            f"the weights hardly moved: by {self.weight_change:.1e} of their norm (the limit of this warning is {HARDLY:g}). Raise the "
+            f"learning rate ({self.chosen.lr:g}), or train for more than {self.chosen.steps:,} steps"
         )
 
 
@@ -74,7 +72,7 @@ def sampled(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weight_change(start: Mapping[str, Any], end: Mapping[str, Any]) -> float:
-    """||w_end - w_start|| / ||w_start||, from the `sampled` values of both; exact where no tensor has more values than are kept.
+    """||w_end - w_start|| / ||w_start||, estimated from the `sampled` values; exact for tensors that are kept whole.
 
     >>> import torch
     >>> weight_change(sampled({"w": torch.tensor([3.0, 4.0])}), sampled({"w": torch.tensor([3.0, 4.5])}))
@@ -88,21 +86,23 @@ def weight_change(start: Mapping[str, Any], end: Mapping[str, Any]) -> float:
     return math.sqrt(moved / length) if length else 0.0
 
 
-def summarise(folder: RunFolder, chosen: Chosen, loss: str, change: float) -> Summary:
-    """Write summary.json, and `weight_change` into the log's line of the last step."""
+def summarise(folder: RunFolder, chosen: Chosen, loss: str, change: float, *, lowest: bool) -> Summary:
+    """Write summary.json, and add `weight_change` to the last step's line of the log."""
     lines = read_log(folder.log)
     steps = [line for line in lines if "nll" in line]
     tenth = max(1, len(steps) // 10)
+    evals = [float(line["eval_nll"]) for line in lines if "eval_nll" in line]
     summary = Summary(
         chosen=chosen,
         loss=loss,
         weight_change=change,
         nll_first=_mean(steps[:tenth], "nll"),
         nll_last=_mean(steps[-tenth:], "nll"),
+        eval_nll=(min(evals) if lowest else evals[-1]) if evals else None,
         left_out=_mean(steps, "zero_share"),
         ess=_mean(steps, "ess"),
     )
-    last = chosen.steps - 1
+    last = int(lines[-1]["step"])
     log = Log(folder.log, step=last)  # drops the lines of the last step, which are written again
     for line in lines:
         if line["step"] == last:

@@ -1,6 +1,6 @@
 """The data of a fine-tuning: read, checked, tokenised and counted before any weight is loaded.
 
-A token takes four bytes here; a Python list would take nine times that, and WritingPrompts has 10^8 tokens.
+Token ids are stored as int32: four bytes per token instead of 36 in a Python list.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from widen.data.tasks import IGNORED, Encoded, Example, encode, listed, read
+from widen.data.tasks import IGNORED, Encoded, encode, listed, read
 from widen.data.tasks.definition import LOSS_WEIGHTS
 
-from .config import Source
+from .config import FineTune, Source
+from .model_files import load_tokenizer, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFacts:
-    """Counts of the examples that a run learns from, and a digest of all tokens and masks."""
+    """Counts of the examples, and a digest of all tokens and masks."""
 
     examples: int
     left_out: int
@@ -40,13 +41,16 @@ class DataFacts:
         >>> print(facts)
         3 examples, 9 target tokens of 30, the longest 12; 1 bad record left out; 2 completions cut at max_length
         """
-        parts = [
-            f"{_count(self.examples, 'example')}, {self.targets:,} target tokens of {self.tokens:,}, the longest {self.longest:,}"
-        ]
-        parts += [f"{_count(self.left_out, 'bad record')} left out"] if self.left_out else []
-        parts += [f"{_count(self.prompts_cut, 'prompt')} cut to leave room"] if self.prompts_cut else []
-        parts += [f"{_count(self.completions_cut, 'completion')} cut at max_length"] if self.completions_cut else []
-        return "; ".join(parts)
+        text = f"{_count(self.examples, 'example')}, {self.targets:,} target tokens of {self.tokens:,}, the longest {self.longest:,}"
+        text += f"; {_count(self.left_out, 'bad record')} left out" if self.left_out else ""
+        text += f"; {_count(self.prompts_cut, 'prompt')} cut to leave room" if self.prompts_cut else ""
+        return text + (
+            f"; {_count(self.completions_cut, 'completion')} cut at max_length" if self.completions_cut else ""
+        )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 class TokenData:
@@ -67,7 +71,13 @@ class TokenData:
                     f"example {given.index(None) + 1} has no 'loss_weights', and others have: give them to every record"
                 )
             self.columns[LOSS_WEIGHTS] = [np.asarray(weights, np.float32) for weights in given]
+        self.largest = max((int(ids.max()) for ids in self.ids), default=0)
         lengths = [len(ids) for ids in self.ids]
+        digest = hashlib.sha256(np.asarray(self.starts, np.int64).tobytes())
+        for ids in self.ids:
+            digest.update(len(ids).to_bytes(8, "little") + ids.tobytes())
+        for weights in self.columns.get(LOSS_WEIGHTS, ()):
+            digest.update(weights.tobytes())
         self.facts = DataFacts(
             examples=len(self.ids),
             left_out=left_out,
@@ -76,21 +86,8 @@ class TokenData:
             longest=max(lengths, default=0),
             prompts_cut=sum(one.prompt_cut > 0 for one in encoded),
             completions_cut=sum(one.completion_cut > 0 for one in encoded),
-            digest=self._digest(),
+            digest=digest.hexdigest()[:16],
         )
-
-    def _digest(self) -> str:
-        total = hashlib.sha256(np.asarray(self.starts, np.int64).tobytes())
-        for ids in self.ids:
-            total.update(len(ids).to_bytes(8, "little") + ids.tobytes())
-        for weights in self.columns.get(LOSS_WEIGHTS, ()):
-            total.update(weights.tobytes())
-        return total.hexdigest()[:16]
-
-    @property
-    def largest(self) -> int:
-        """The largest token id."""
-        return max((int(ids.max()) for ids in self.ids), default=0)
 
     def with_column(self, name: str, values: list[NDArray[np.float32]]) -> TokenData:
         """The same examples with one more column."""
@@ -102,37 +99,58 @@ class TokenData:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        ids = self.ids[index].tolist()
-        start = self.starts[index]
+        ids, start = self.ids[index].tolist(), self.starts[index]
         columns = {name: values[index].tolist() for name, values in self.columns.items()}
         return {"input_ids": ids, "labels": [IGNORED] * start + ids[start:], **columns}
 
 
-def read_all(source: Source, *, skip_bad: bool) -> tuple[list[Example], int]:
-    """The examples of a source and how many bad records were left out; bad records are an error unless ``skip_bad``."""
+def load_data(config: FineTune, source: Source, cache: dict[Any, TokenData], *, skip_bad: bool) -> TokenData:
+    """The tokens of a source for the model of a config; ``cache`` holds what was loaded before.
+
+    Bad records are an error unless ``skip_bad``.
+    """
+    key = (source, config.model, config.max_length, skip_bad)
+    if key in cache:
+        return cache[key]
     found = read(source.task, source.path, split=source.split, limit=source.limit, answered=True, facts=False)
-    if found.bad and not skip_bad:
-        total = len(found.bad) + len(found.examples)
+    bad = len(found.bad)
+    if bad and not skip_bad:
         raise ValueError(
-            f"{len(found.bad)} of {total} records cannot be learnt from (--skip-bad leaves them out):\n{listed(found.bad)}"
+            f"{bad} of {bad + len(found.examples)} records cannot be learnt from (--skip-bad leaves them out):\n{listed(found.bad)}"
         )
     if not found.examples:
-        raise ValueError(f"{source.path or source.task} holds no example to learn from" + _first(found.bad))
-    return found.examples, len(found.bad)
-
-
-def tokenise(
-    examples: Sequence[Example], tokenizer: Any, *, max_length: int, first_token: int | None = None, left_out: int = 0
-) -> TokenData:
-    """Every example as tokens."""
+        first = f"; the first of {_count(bad, 'bad record')}: {found.bad[0]}" if bad else ""
+        raise ValueError(f"{source.path or source.task} holds no example to learn from{first}")
+    tokenizer, settings = load_tokenizer(config.model), settings_of(config.model)
+    bos = getattr(settings, "bos_token_id", None)
+    bos = bos if isinstance(bos, int) else None
     encoded = []
-    for number, one in enumerate(examples, start=1):
+    for number, one in enumerate(found.examples, start=1):
         try:
-            encoded.append(encode(one, tokenizer, max_length=max_length, first_token=first_token))
+            encoded.append(encode(one, tokenizer, max_length=config.max_length, first_token=bos))
         except ValueError as error:
             where = "" if one.loss_weights is None else f"example {number} ({one.prompt[:40]!r}): "
             raise ValueError(f"{where}{error}") from None
-    return TokenData(encoded, left_out=left_out)
+    cache[key] = TokenData(encoded, left_out=bad)
+    return cache[key]
+
+
+def refuse_misfit(config: FineTune, tokenizer: Any, data: TokenData) -> None:
+    """Refuse examples longer than the model's positions, and tokens without an embedding."""
+    settings = settings_of(config.model).get_text_config()
+    positions, size = (getattr(settings, name, None) for name in ("max_position_embeddings", "vocab_size"))
+    if isinstance(positions, int) and 0 < positions < data.facts.longest:
+        raise ValueError(
+            f"max_length={config.max_length}: the longest example has {data.facts.longest} tokens, and {config.model} has "
+            f"{positions} positions; take --max-length {positions}, which cuts longer examples"
+        )
+    largest = max(data.largest, tokenizer.pad_token_id or 0)
+    if isinstance(size, int) and largest >= size:
+        token = tokenizer.convert_ids_to_tokens(largest)
+        raise ValueError(
+            f"the tokenizer of {config.model} has the token {token!r} with number {largest}, and the model an embedding of {size}: "
+            "use the model's own tokenizer, or resize its embedding (resize_token_embeddings) and save it"
+        )
 
 
 def padded(features: Sequence[dict[str, list[int]]], *, pad: int) -> dict[str, Any]:
@@ -150,9 +168,9 @@ def padded(features: Sequence[dict[str, list[int]]], *, pad: int) -> dict[str, A
 
 
 def packed(features: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
-    """A batch end to end in one row. Positions restart with each sequence; that is how attention keeps sequences apart.
+    """A batch as one row. Positions restart with each sequence, which keeps attention apart.
 
-    The first token of a sequence is never a target, since `encode` puts at least one token before the completion.
+    The first token of a sequence is never a target: `encode` puts at least one token before the completion.
     """
     import torch
 
@@ -161,11 +179,3 @@ def packed(features: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
         "labels": torch.tensor([[i for one in features for i in one["labels"]]]),
         "position_ids": torch.tensor([[i for one in features for i in range(len(one["input_ids"]))]]),
     }
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
-
-
-def _first(bad: Sequence[str]) -> str:
-    return f"; the first of {_count(len(bad), 'bad record')}: {bad[0]}" if bad else ""

@@ -38,17 +38,18 @@ from widen.theory import valid_continuations
 from widen.train.settings import Configuration
 
 from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress
+from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question, prompts_for, prompts_path
 from ..record import Record
 from ..sampling import weights_of
 from ..score_settings import ExactScore
-from ..value import content_hash, to_json
+from ..value import content_hash
+from .score_files import Measured, records_for
 
 CONTEXT_LOGITS = 1 << 25
-"""The separation takes the contexts of the first problems, until it has so many logits: 256 MB."""
+"""The separation uses the contexts of the first problems, up to this many logits (256 MB)."""
 MAX_LENGTH = 4096
-"""Tokens of a prompt and an answer at most."""
+"""Most tokens of a prompt with an answer."""
 
 
 def score_name(experiment: Experiment) -> str:
@@ -63,7 +64,7 @@ def score_exactly(
     questions: Sequence[Question] = (),
     *,
     device: str,
-    progress: StageProgress | None = None,
+    progress: StageProgress = silent,
 ) -> list[Record]:
     """Records at every decoding, and one of the separation.
 
@@ -79,8 +80,7 @@ def score_exactly(
     decodings = [setting.decoding for setting in experiment.settings]
     points, contexts, room = [], [], CONTEXT_LOGITS
     for done, answers in enumerate(problems):
-        if progress is not None:
-            progress(f"score {experiment.name}, seed {experiment.model_seed}", done, len(problems))
+        progress(f"score {experiment.name}, seed {experiment.model_seed}", done, len(problems))
         logits_SLV = logits(answers)
         points.append(_points(logits_SLV, answers, decodings, experiment.score))
         if room > 0:
@@ -88,10 +88,10 @@ def score_exactly(
             room -= contexts[-1][1].size
     records = [
         record
-        for number, of_problem in enumerate(zip(*points, strict=True))
-        for record in _records(experiment, number, of_problem)
+        for decoding, of_problems in zip(decodings, zip(*points, strict=True), strict=True)
+        for record in _records(experiment, decoding, of_problems)
     ]
-    return [*records, _separation(experiment, contexts)]
+    return [*records, *_separation(experiment, contexts)]
 
 
 Logits = Callable[[Batch], Tensor]
@@ -120,7 +120,7 @@ def _real(
 
     @torch.no_grad()
     def logits(answers: Batch) -> Tensor:
-        # Padding is on the right, where a causal model does not look back from.
+        # Padding is on the right, so a causal model does not see it.
         return model(answers.inputs.to(device), use_cache=False).logits  # type: ignore[no-any-return]
 
     return logits, problems
@@ -167,28 +167,18 @@ def _contexts(logits_SLV: Tensor, answers: Batch) -> tuple[NDArray[np.float64], 
     return found.dense(logits_NV.shape[1]), logits_NV, found.mass
 
 
-def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.float64], ...]]) -> Record:
-    """The record of the separation, over the contexts of all problems together."""
+def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.float64], ...]]) -> list[Record]:
+    """The record of the separation, over the contexts of all problems."""
     reference, logits, weights = (np.concatenate(parts) for parts in zip(*contexts, strict=True))
     found = separation.separation_scores(reference, logits, weights=weights)
     bins = separation.ratio_histogram(reference, logits, weights=weights)
     detail = {
-        "score": to_json(experiment.score),
         "threshold": found.threshold,
         "valid_below_noise": found.below_noise,
         "histogram": {"edges": list(bins.edges), "valid": list(bins.right), "invalid": list(bins.wrong)},
     }
-    return Record(
-        task=experiment.task,
-        model=experiment.base,
-        loss=experiment.loss,
-        decoding=None,
-        seed=experiment.model_seed,
-        metric="separation",
-        value=found.auc,
-        n=found.contexts,
-        detail=detail,
-    )
+    values = {"separation": Measured(found.auc, n=found.contexts)}
+    return records_for(experiment, None, values, detail={"separation": detail})
 
 
 def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
@@ -205,31 +195,21 @@ def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
     return ExactPoint(**{**rows[0], **means})
 
 
-def _records(experiment: Experiment, number: int, points: Sequence[ExactPoint]) -> list[Record]:
+def _records(experiment: Experiment, decoding: Decoding, points: Sequence[ExactPoint]) -> list[Record]:
     """Records of one decoding; with several problems, precision and recall of each are kept for paired comparisons."""
     point, problems = _mean(points), len(points)
-    about: dict[str, Any] = {
-        "task": experiment.task,
-        "model": experiment.base,
-        "loss": experiment.loss,
-        "decoding": experiment.settings[number].decoding,
-        "seed": experiment.model_seed,
+    values = {
+        "precision": Measured(point.precision, n=problems),
+        "recall": Measured(point.recall, n=point.num_samples),
+        "auc": Measured(point.auc, n=problems),
+        **{f"recall@lam={lam:g}": Measured(r, n=problems) for lam, r in zip(point.lams, point.recall_at, strict=True)},
     }
-    score = {"score": to_json(experiment.score)}
-    curve = {"curve_precision": list(point.curve_precision), "curve_recall": list(point.curve_recall)}
-    each = {
-        name: {"by_problem": [round(getattr(one, name), 6) for one in points]} if problems > 1 else {}
-        for name in ("precision", "recall")
+    detail: dict[str, dict[str, Any]] = {
+        "precision": {},
+        "recall": {"ceiling": point.recall_ceiling},
+        "auc": {"curve_precision": list(point.curve_precision), "curve_recall": list(point.curve_recall)},
     }
-    named: dict[str, tuple[float, int, dict[str, Any]]] = {
-        "precision": (point.precision, problems, each["precision"]),
-        "recall": (point.recall, point.num_samples, {"ceiling": point.recall_ceiling, **each["recall"]}),
-        "auc": (point.auc, problems, curve),
-        **{
-            f"recall@lam={lam:g}": (value, problems, {}) for lam, value in zip(point.lams, point.recall_at, strict=True)
-        },
-    }
-    return [
-        Record(**about, metric=metric, value=value, n=n, detail={**score, **more})
-        for metric, (value, n, more) in named.items()
-    ]
+    if problems > 1:
+        for name in ("precision", "recall"):
+            detail[name]["by_problem"] = [round(getattr(one, name), 6) for one in points]
+    return records_for(experiment, decoding, values, detail=detail)

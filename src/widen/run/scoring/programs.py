@@ -1,7 +1,7 @@
-"""Scores of programs: which judge fits a question, where the program is in an answer, and pass@k as precision and recall.
+"""Scores of programs: find the program in an answer, run it against the problem's tests, report pass@k as precision and recall.
 
-Verdicts are kept in one file for all models as they are reached: a program that two models write for a problem runs once, and a judge
-that was killed continues where it stopped.
+Verdicts are appended to one file per task as they are reached. The same program for the same problem runs once, and a killed judge
+continues where it stopped.
 """
 
 from __future__ import annotations
@@ -13,26 +13,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from os import sched_getaffinity
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from widen.judge import (
-    Assertions,
-    Count,
-    Judge,
-    Limits,
-    MathQAPython,
-    Program,
-    Sandbox,
-    StdinStdout,
-    counts,
-    judge_programs,
-)
+from widen.judge import Assertions, Judge, Limits, MathQAPython, Program, Sandbox, StdinStdout, counts, judge_programs
 from widen.judge.records import contest, mbpp
-from widen.judge.verdict import Verdict
 from widen.metrics.passes import PassScores, pass_scores
 
 from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress
+from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question
 from ..record import Record
 from ..sampling import texts_of
@@ -43,7 +31,7 @@ FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def program_in(text: str, *, fenced: bool) -> str:
-    """The program of an answer: the first block between ``` marks if ``fenced`` and there is one, else all of it.
+    """The program of an answer: with ``fenced`` the first block between ``` marks if there is one, else the whole answer.
 
     >>> program_in("Sure:\\n```python\\nprint(1)\\n```\\nDone.", fenced=True)
     'print(1)\\n'
@@ -70,7 +58,7 @@ def judged(one: Question, source: str) -> Program:
 
 
 def judge_of(questions: Sequence[Question]) -> Judge:
-    """The judge that the questions need: the value of ``answer`` within 1 %, assertions, or the output for an input."""
+    """The judge for the questions: compares ``answer`` within 1 %, runs assertions, or compares output with input."""
     kinds: dict[str, Judge] = {"answer": MathQAPython(), "tests": Assertions(), "inputs": StdinStdout()}
     found = {next((key for key in kinds if key in one.example.facts), "") for one in questions}
     if len(found) != 1 or "" in found:
@@ -78,18 +66,8 @@ def judge_of(questions: Sequence[Question]) -> Judge:
     return kinds[found.pop()]
 
 
-def limits_of(score: ProgramScore) -> Limits:
-    """What one program may take."""
-    return Limits(wall_seconds=score.wall_seconds, cpu_seconds=score.cpu_seconds, memory_bytes=score.memory_mib << 20)
-
-
-def sandbox_for(score: ProgramScore) -> Sandbox:
-    """A sandbox with the limits of the score and a worker for each core; a context manager."""
-    return Sandbox(limits=limits_of(score), workers=len(sched_getaffinity(0)))
-
-
 class Judges:
-    """One open sandbox for each set of limits, and the file of verdicts; a context manager."""
+    """One open sandbox per set of limits; a context manager. Verdicts go to ``root/verdicts/``."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
@@ -103,50 +81,67 @@ class Judges:
         self._stack.close()
 
     def sandbox(self, score: ProgramScore) -> Sandbox:
-        """The sandbox for these limits."""
-        limits = limits_of(score)
+        """The sandbox for the limits of a score, with one worker per core."""
+        limits = Limits(
+            wall_seconds=score.wall_seconds, cpu_seconds=score.cpu_seconds, memory_bytes=score.memory_mib << 20
+        )
         if limits not in self._open:
-            self._open[limits] = self._stack.enter_context(sandbox_for(score))
+            sandbox = Sandbox(limits=limits, workers=len(sched_getaffinity(0)))
+            self._open[limits] = self._stack.enter_context(sandbox)
         return self._open[limits]
 
     def judge(
         self,
-        experiment: Experiment,
-        questions: Sequence[Question],
-        programs: list[Program],
-        progress: StageProgress | None,
-    ) -> list[Verdict]:
-        """Verdicts, those reached before included."""
-        assert isinstance(experiment.score, ProgramScore)
-        path = self.root / "verdicts" / f"{experiment.task}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        answers: Sequence[tuple[Question, str]],
+        score: ProgramScore,
+        *,
+        verdicts: Path,
+        what: str,
+        progress: StageProgress = silent,
+    ) -> Judged:
+        """Run the program of every answer; programs whose verdict is in the file ``verdicts`` are not run again."""
+        programs = [judged(one, program_in(text, fenced=score.fenced)) for one, text in answers]
+        verdicts.parent.mkdir(parents=True, exist_ok=True)
+        reached = judge_programs(
+            judge_of(list({one.id: one for one, _ in answers}.values())),
+            programs,
+            sandbox=self.sandbox(score),
+            verdicts_path=verdicts,
+            progress=lambda done, total: progress(what, done, total),
+        )
+        found = counts(programs, reached)
+        return Judged(
+            passes=pass_scores([c.n for c in found], [c.c for c in found], score.ks),
+            counts={count.problem: (count.n, count.c) for count in found},
+            statuses=dict(Counter(verdict.status for verdict in reached).most_common()),
+        )
 
-        def at(done: int, total: int) -> None:
-            if progress is not None:
-                progress(f"judge {experiment.name}, seed {experiment.seed}", done, total)
 
-        sandbox = self.sandbox(experiment.score)
-        return judge_programs(judge_of(questions), programs, sandbox=sandbox, verdicts_path=path, progress=at)
+class Judged(NamedTuple):
+    """Judged programs: pass@k, (n, c) of each problem, and how many programs ended in which way."""
+
+    passes: PassScores
+    counts: dict[str, tuple[int, int]]
+    statuses: dict[str, int]
+
+    @property
+    def detail(self) -> dict[str, dict[str, Any]]:
+        """What is stored with precision."""
+        return {"precision": {"counts": self.counts, "statuses": self.statuses}}
+
+    def measured(self) -> dict[str, Measured]:
+        """The scores, with intervals."""
+        return measured(self.passes)
 
 
 def measured(passes: PassScores) -> dict[str, Measured]:
-    """pass@k, and precision and recall as the paper defines them from it; pass@1 alone says nothing about recall."""
-    recall = {
-        "recall": (passes.recall, passes.recall_interval),
-        "recall_normalised": (passes.recall_normalised, passes.recall_normalised_interval),
-    }
-    named = {
-        "precision": (passes.precision, passes.precision_interval),
-        **(recall if len(passes.ks) > 1 else {}),
-        **{f"pass@{k}": (v, i) for k, v, i in zip(passes.ks, passes.values, passes.intervals, strict=True)},
-    }
+    """pass@k, and the paper's precision and recall; pass@1 alone gives no recall."""
+    named = {"precision": (passes.precision, passes.precision_interval)}
+    if len(passes.ks) > 1:
+        named["recall"] = (passes.recall, passes.recall_interval)
+        named["recall_normalised"] = (passes.recall_normalised, passes.recall_normalised_interval)
+    named |= {f"pass@{k}": (v, i) for k, v, i in zip(passes.ks, passes.values, passes.intervals, strict=True)}
     return {name: Measured(value, found.low, found.high, passes.problems) for name, (value, found) in named.items()}
-
-
-def judged_detail(found: Sequence[Count], verdicts: Sequence[Verdict]) -> dict[str, dict[str, Any]]:
-    """What is kept beside precision: programs judged and passed of each problem, and how many ended in which way."""
-    statuses = dict(Counter(verdict.status for verdict in verdicts).most_common())
-    return {"precision": {"counts": {c.problem: [c.n, c.c] for c in found}, "statuses": statuses}}
 
 
 def score_programs(
@@ -155,24 +150,17 @@ def score_programs(
     questions: Sequence[Question],
     *,
     judges: Judges,
-    progress: StageProgress | None = None,
+    progress: StageProgress = silent,
 ) -> list[Record]:
-    """pass@k at every decoding of one experiment; counts by problem are kept with it, for comparisons in pairs."""
+    """pass@k at every decoding of one experiment, with the counts of each problem for paired comparisons."""
     score = experiment.score
     assert isinstance(score, ProgramScore)
     by_id = {one.id: one for one in questions}
-    programs = [
-        [
-            judged(by_id[name], program_in(text, fenced=score.fenced))
-            for name, text in texts_of(folder, setting, experiment, questions)
-        ]
-        for setting in experiment.settings
-    ]
-    verdicts = judges.judge(experiment, questions, [program for some in programs for program in some], progress)
-    sampled, records = Sampled(experiment), []
-    for number, (setting, some) in enumerate(zip(experiment.settings, programs, strict=True)):
-        mine = verdicts[number * len(some) : (number + 1) * len(some)]
-        found = counts(some, mine)
-        passes = pass_scores([c.n for c in found], [c.c for c in found], score.ks)
-        records += sampled.keep(folder, setting, measured(passes), judged_detail(found, mine))
+    verdicts = judges.root / "verdicts" / f"{experiment.task}.jsonl"
+    records = []
+    for setting in experiment.settings:
+        answers = [(by_id[name], text) for name, text in texts_of(folder, setting, experiment, questions)]
+        what = f"judge {experiment.name}, seed {experiment.seed}, {setting.decoding.spec}"
+        found = judges.judge(answers, score, verdicts=verdicts, what=what, progress=progress)
+        records += Sampled(experiment).keep(folder, setting, found.measured(), found.detail)
     return records

@@ -1,4 +1,4 @@
-"""Scores that come from samples: one file of records per decoding, so that a stopped run repeats nothing."""
+"""Score files of experiments on texts: one file of records per decoding, so that a stopped run repeats nothing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..score_settings import SupportScore
 from ..value import content_hash, to_json
 
 VERSION = 2
-"""Of what is measured; raised when a number changes its meaning, and then everything is measured again."""
+"""Version of the measurements; raising it measures everything again."""
 
 
 class Measured(NamedTuple):
-    """A number, its interval over problems or texts, and how many of these it is over."""
+    """A number, its interval over problems or texts, and how many of these there are."""
 
     value: float
     low: float | None = None
@@ -39,21 +39,34 @@ def records_of(
     score: Mapping[str, Any],
     detail: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Record]:
-    """Records of numbers that were measured together; ``detail`` is what to keep beside some of them, by metric."""
+    """Records of numbers that were measured together; ``detail`` adds to the detail of some metrics."""
+    about: dict[str, Any] = {"task": task, "model": model, "loss": loss, "decoding": decoding, "seed": seed}
     more = detail or {}
     return [
-        Record(
-            task=task,
-            model=model,
-            loss=loss,
-            decoding=decoding,
-            seed=seed,
-            metric=metric,
-            **one._asdict(),
-            detail={"score": dict(score), **more.get(metric, {})},
-        )
+        Record(**about, metric=metric, **one._asdict(), detail={"score": dict(score), **more.get(metric, {})})
         for metric, one in values.items()
     ]
+
+
+def records_for(
+    experiment: Experiment,
+    decoding: Decoding | None,
+    values: Mapping[str, Measured],
+    *,
+    score: Mapping[str, Any] | None = None,
+    detail: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Record]:
+    """Records of an experiment's model at one decoding; ``score`` adds to the settings of the score."""
+    return records_of(
+        values,
+        task=experiment.task,
+        model=experiment.base,
+        loss=experiment.loss,
+        decoding=decoding,
+        seed=experiment.model_seed,
+        score={**to_json(experiment.score), **(score or {})},
+        detail=detail,
+    )
 
 
 @dataclass(frozen=True)
@@ -61,11 +74,6 @@ class Sampled:
     """The score files of one experiment on texts."""
 
     experiment: Experiment
-
-    @property
-    def drawn(self) -> tuple[Settings | None, ...]:
-        """One per score file: the decodings, or None for a score that draws nothing."""
-        return (None,) if isinstance(self.experiment.score, SupportScore) else self.experiment.settings
 
     def name(self, setting: Settings | None) -> str:
         """The name of a score file: task, decoding, and a hash of everything that defines the numbers."""
@@ -75,7 +83,8 @@ class Sampled:
 
     def read(self, folder: RunFolder) -> list[Record] | None:
         """The records on disk, or None if a decoding has none."""
-        found = [read_records(folder, self.name(setting)) for setting in self.drawn]
+        drawn = (None,) if isinstance(self.experiment.score, SupportScore) else self.experiment.settings
+        found = [read_records(folder, self.name(setting)) for setting in drawn]
         return None if any(records is None for records in found) else [r for records in found for r in records or ()]
 
     def keep(
@@ -85,19 +94,9 @@ class Sampled:
         values: Mapping[str, Measured],
         detail: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> list[Record]:
-        """Write the records of one decoding."""
+        """Write the records of one decoding (None for a score that draws nothing)."""
         one = self.experiment
         asked = {"prompts": prompts_path(one, "").stem, "num_samples": one.num_samples, "max_tokens": one.max_tokens}
-        score = {**to_json(one.score), **asked}
-        records = records_of(
-            values,
-            task=one.task,
-            model=one.base,
-            loss=one.loss,
-            decoding=setting.decoding if setting else None,
-            seed=one.model_seed,
-            score=score,
-            detail=detail,
-        )
+        records = records_for(one, setting.decoding if setting else None, values, score=asked, detail=detail)
         write_records(folder, self.name(setting), records)
         return records

@@ -1,12 +1,13 @@
-"""Support sizes: how many tokens hold a share of the model's next-token law, along the completions of the examples.
+"""Support sizes: how many tokens hold a share of the model's next-token distribution, along the examples' completions.
 
-The sample stage runs the model and leaves the size at every position; the score is arithmetic on these and needs no model.
+The sample stage runs the model and stores the size at every position; scoring needs no model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from widen.data.tasks import IGNORED, encode
 from widen.metrics.support_size import sparsity_of_model, summarise
 
 from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress
+from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question, prompts_for, prompts_path
 from ..record import Record
 from ..sampling import Models
@@ -25,7 +26,7 @@ from .score_files import Measured, Sampled
 
 
 def sizes_path(folder: RunFolder, experiment: Experiment) -> Path:
-    """Where the sizes are kept."""
+    """The file of the sizes."""
     assert isinstance(experiment.score, SupportScore)
     prompts = prompts_path(experiment, "").stem
     key = content_hash(experiment.score.masses, experiment.score.max_length, prompts)
@@ -38,16 +39,14 @@ def measure_support(
     experiment: Experiment,
     questions: Sequence[Question],
     *,
-    progress: StageProgress | None = None,
+    progress: StageProgress = silent,
 ) -> None:
-    """One teacher-forced pass over every example; sizes of all positions go to disk."""
+    """Measure the sizes at all positions of every example and write them to disk."""
     score, path = experiment.score, sizes_path(folder, experiment)
     assert isinstance(score, SupportScore)
-    if path.exists():
-        return
     if models.servers:
         raise ValueError(
-            f"{experiment.name}: support sizes need the whole next-token law, which no server gives; run it without --server"
+            f"{experiment.name}: support sizes need the whole next-token distribution, which servers do not give; run it without --server"
         )
     engine = models.local(experiment, folder)
     answered = [one for one in questions if one.example.completion.strip()]
@@ -59,13 +58,12 @@ def measure_support(
         for one, prompt in zip(answered, prompts, strict=True)
     ]
     starts = [next(i for i, label in enumerate(e.labels) if label != IGNORED) for e in encoded]
-
-    def at(stage: str, done: int, total: int) -> None:
-        if progress is not None:
-            progress(f"support of {experiment.name}", done, total)
-
     found = sparsity_of_model(
-        engine.model, [e.input_ids for e in encoded], prompt_lengths=starts, masses=score.masses, progress=at
+        engine.model,
+        [e.input_ids for e in encoded],
+        prompt_lengths=starts,
+        masses=score.masses,
+        progress=lambda _, done, total: progress(f"support of {experiment.name}", done, total),
     )
     sizes = [of_sample.tolist() for of_sample in found.sizes]
     left_out = len(questions) - len(answered)
@@ -73,7 +71,7 @@ def measure_support(
 
 
 def score_support(folder: RunFolder, experiment: Experiment) -> list[Record]:
-    """Share of the vocabulary for each mass: the largest over positions, the geometric mean over samples."""
+    """Share of the vocabulary for each mass: the maximum over positions, the geometric mean over examples."""
     content = folder.read(sizes_path(folder, experiment))
     sizes = [np.asarray(of_sample, np.int64) for of_sample in content["sizes"]]
     found = summarise(sizes, tuple(content["masses"]), int(content["vocabulary"]), level=0.95, seed=0)
@@ -85,14 +83,14 @@ def score_support(folder: RunFolder, experiment: Experiment) -> list[Record]:
     return Sampled(experiment).keep(folder, None, values, detail)
 
 
-def size_quantiles(folder: RunFolder, experiment: Experiment) -> list[tuple[float, float, float]]:
-    """(mass, quantile, tokens) over all positions of all samples: the lines of figure ``histo``."""
+def size_quantiles(folder: RunFolder, experiment: Experiment) -> list[dict[str, Any]]:
+    """Mass, quantile and tokens over all positions of all examples: the lines of figure ``histo``."""
     score = experiment.score
     assert isinstance(score, SupportScore)
     content = folder.read(sizes_path(folder, experiment))
     together: NDArray[np.int64] = np.concatenate([np.asarray(s, np.int64) for s in content["sizes"]], axis=1)
     return [
-        (mass, quantile, float(np.quantile(together[row], quantile)))
+        {"mass": mass, "quantile": quantile, "tokens": float(np.quantile(together[row], quantile))}
         for row, mass in enumerate(content["masses"])
         for quantile in score.quantiles
     ]

@@ -1,8 +1,8 @@
 """Two minutes on two CPU cores: what the loss and the decoding each do for coverage.
 
-Takes a small model that was trained with NLL to write products modulo 97; half of them were rare in its training data. Fine-tunes copies of
-it under NLL and under recall-side losses. Scores each exactly under the same grid of decodings: temperatures, and truncation before or
-after heat. Prints a table and one sentence, and leaves a page with the frontiers. A second call computes nothing again.
+Takes a small NLL model of products modulo 97, half of which were rare in its training data. Fine-tunes copies of it under NLL and under
+recall-side losses, and scores each exactly under the same decodings: temperatures, and truncation before or after heat. Prints a table and
+one sentence, and writes a page with the frontiers. A second call computes nothing again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from .show import bars, best_table
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/demo"), help="where models, scores and the page go (default: runs/demo)"
-    )
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="output folder (default: runs/demo)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
 
 
@@ -34,30 +32,21 @@ def main(options: argparse.Namespace) -> int:
     from widen.run.runner import best_settings, run
     from widen_recipes.demo import STEPS, fine_tune
 
-    console, begun = Console(), time.monotonic()
+    console, begun, name = Console(), time.monotonic(), "demo:fine_tune"
     experiments = fine_tune()
-    there = all(folder_of(options.out, experiment).is_trained for experiment in experiments)
-    console.print(
-        "Everything is trained already; scores are read, the page is made again."
-        if there
-        else f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each."
-    )
+    if all(folder_of(options.out, one).is_trained for one in experiments):
+        console.print("Everything is trained already: reading the scores, writing the page again.")
+    else:
+        console.print(f"Fine-tuning {len(experiments)} copies of one NLL model for {STEPS} steps each.")
     with hold(options.out), bars() as progress:
-        run(
-            "demo:fine_tune",
-            experiments,
-            options.out,
-            command="widen demo",
-            device=options.device,
-            progress=progress,
-        )
-    best = best_settings("demo:fine_tune", experiments, options.out)
+        run(name, experiments, options.out, command="widen demo", device=options.device, progress=progress)
+    best = best_settings(name, experiments, options.out)
     console.print(best_table(best, title="The best recall at a required precision"))
     console.print(what_helped(best), highlight=False)
     console.print(
         f"One seed, {STEPS} steps: it shows the mechanism and proves little. The recipe mulmod:joint has five seeds."
     )
-    folders = [folder_of(options.out, experiment).path for experiment in experiments]
+    folders = [folder_of(options.out, one).path for one in experiments]
     title = f"Train for coverage, then choose precision: {len(experiments)} losses, one seed, {STEPS} steps"
     path, *_ = write_report(folders, options.out / "report.html", title=title, figures=False)
     console.print(f"page: {path}   ({time.monotonic() - begun:.0f} s)", soft_wrap=True)

@@ -1,0 +1,139 @@
+"""The exact PR curve of two distributions, or of the paper's artificial case at several temperatures.
+
+  widen curve                                            the artificial case of the paper's figure, t = .2 ... 5
+  widen curve --vocab 100 --support 50 --temperatures 0.1 1 10
+  widen curve --p reference.json --q model.json          two JSON lists of probabilities over the same atoms
+  widen curve --json curves.json                         the numbers, at many more lambdas than the table has
+
+Precision at lambda is sum min(lambda P, Q); recall is precision / lambda. A low lambda asks whether Q covers P, a high one whether Q stays
+within P. Prints a table; --html writes a page with the curves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+
+from widen.disk.atomic import write_json
+
+from .show import table_of
+
+if TYPE_CHECKING:
+    from widen.report.page import Page
+    from widen.theory import PRCurve
+
+LAMBDAS = (0.1, 0.5, 1.0, 2.0, np.inf)
+CASE = {"vocab": 100, "support": 20, "rho": 0.5, "a": 0.725, "epsilon": 0.15}
+"""The artificial case of the paper's main figure; rho is not printed there."""
+HELP = {
+    "vocab": "size of the vocabulary",
+    "support": "acceptable tokens",
+    "rho": "share of acceptable tokens that are over-represented",
+    "a": "mass on the over-represented tokens",
+    "epsilon": "mass on unacceptable tokens",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the verb."""
+    case = parser.add_argument_group("the artificial case (defaults: the paper's main figure, rho assumed 1/2)")
+    for name, default in CASE.items():
+        case.add_argument(f"--{name}", type=type(default), default=default, help=f"{HELP[name]} (default {default:g})")
+    case.add_argument("--temperatures", type=float, nargs="+", default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0], metavar="T")
+    two = parser.add_argument_group("two distributions, as JSON lists over the same atoms")
+    two.add_argument("--p", type=Path, metavar="FILE", help="probabilities of the reference")
+    two.add_argument(
+        "--q", type=Path, metavar="FILE", help="probabilities of the model; what is missing to 1 is outside P"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write precision and recall along the curves")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the curves")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Compute, print, draw."""
+    from widen.theory import ArtificialCase, pr_curve
+
+    if (options.p is None) != (options.q is None):
+        raise ValueError("--p and --q go together: the reference and the model")
+    console, values = Console(), {name: getattr(options, name) for name in CASE}
+    if options.p is not None:
+        if given := [name for name, default in CASE.items() if values[name] != default]:
+            raise ValueError(f"--{given[0]} is of the artificial case; --p and --q are two distributions of your own")
+        p, q = _read(options.p), _read(options.q)
+        curves, notes = {"Q on P": pr_curve(p, q)}, []
+        title = f"{options.q.name} against {options.p.name}"
+        if q.sum() < 1 - 1e-9:
+            notes = [f"{options.q.name} sums to {q.sum():.6g}: the rest counts as mass outside P."]
+    else:
+        case = ArtificialCase(**values)
+        curves = {f"t = {t:g}": case.curve(t) for t in options.temperatures}
+        title = f"Artificial case: V = {case.vocab}, K = {case.support}, rho = {case.rho:g}, a = {case.a:g}, epsilon = {case.epsilon:g}"
+        peak = f"recall has such a peak because epsilon = {case.epsilon:g} is below it."
+        if case.epsilon >= case.epsilon_0:
+            peak = "epsilon is above it, so the plateau only grows with temperature."
+        notes = [
+            f"Full coverage (recall 1) reaches furthest at t_0 = {case.t_0:.4g}; higher temperatures lose recall.",
+            f"epsilon_0 = {case.epsilon_0:.4g}: {peak}",
+        ]
+    # Kept within 80 columns, so that no number is cut.
+    headers = ["", *(f"prec.\n{lam:g}" for lam in LAMBDAS), *(f"rec.\n{lam:g}" for lam in LAMBDAS[:-1]), "area"]
+    rows = [
+        [name, *(f"{x:.3f}" for x in (*c.precision(np.array(LAMBDAS)), *c.recall(np.array(LAMBDAS[:-1])), c.auc))]
+        for name, c in curves.items()
+    ]
+    caption = "the number above a column is its lambda"
+    console.print(table_of(title, headers, rows, box=None, padding=(0, 2, 0, 0), caption=caption))
+    for note in notes:
+        console.print(note)
+    if options.json is not None:
+        _write(options.json, curves)
+        console.print(f"numbers: {options.json}")
+    if options.html is not None:
+        _page(title, notes, curves).write(options.html)
+        console.print(f"page: {options.html}")
+    return 0
+
+
+def _read(path: Path) -> np.ndarray:
+    try:
+        return np.asarray(json.loads(path.read_text()), dtype=np.float64)
+    except (json.JSONDecodeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: not a JSON list of probabilities ({error})") from None
+
+
+def _write(path: Path, curves: dict[str, PRCurve]) -> None:
+    """JSON has no infinity, so the last lambda is a string."""
+    content = {}
+    for name, curve in curves.items():
+        points = curve.points()
+        content[name] = {
+            "lambda": [*points.lam[:-1].tolist(), "inf"],
+            "precision": points.precision.tolist(),
+            "recall": points.recall.tolist(),
+            "area": float(curve.auc),
+        }
+    write_json(path, content)
+
+
+def _page(title: str, notes: list[str], curves: dict[str, PRCurve]) -> Page:
+    from widen.report import pr_curve_plots as draw
+    from widen.report.page import Figure, Page, Section, Table
+
+    headers = ["curve", *(f"precision at lambda {lam:g}" for lam in LAMBDAS), "recall at lambda 1", "area"]
+    rows: list[list[str | float | int | None]] = [
+        [name, *map(float, curve.precision(np.array(LAMBDAS))), float(curve.recall(1.0)), float(curve.auc)]
+        for name, curve in curves.items()
+    ]
+    caption = "Each line is one distribution; lambda runs from 0 (bottom right) to infinity (top left)."
+    figure = Figure(figure=draw.pr_curves(curves, title=title), caption=caption)
+    table = Table(headers=headers, rows=rows, caption="Exact, from the closed form or the sorted ratios.")
+    lead = "How much of P a model covers, and how much of the model lies within P."
+    if len(curves) > 1:
+        lead = "Lowering the temperature raises precision; raising it often lowers recall as well."
+    section = Section(title="PR curves", text=notes, parts=[figure, table])
+    return Page(title=title, lead=lead, sections=[section], made_by="made by `widen curve`")
