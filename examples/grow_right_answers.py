@@ -21,7 +21,9 @@ def save_model(folder: str) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokens, **names).save_pretrained(folder)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(ids), max_position_embeddings=32, **sizes, **ends)).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(ids), max_position_embeddings=32, **sizes, **ends)).save_pretrained(
+        folder
+    )
 
 
 words = ["".join(letters) for letters in product("abcdef", repeat=3)]
@@ -32,8 +34,16 @@ for name, rows in {"tasks": tasks, "first": first}.items():
 
 save_model("model")
 training = {"batch_size": 6, "micro_batch": 6, "lr": 3e-3, "precision": "fp32", "max_length": 16}
-start = fine_tune(FineTune(model="model", train=Source(path="first.jsonl"), epochs=15, **training), "runs", device="cpu")
+start = fine_tune(
+    FineTune(model="model", train=Source(path="first.jsonl"), epochs=15, **training), "runs", device="cpu"
+)
 problems, data = Source(task="answers", path="tasks.jsonl"), Source(path="first.jsonl")
-about = {"num": 32, "max_tokens": 8, "decoding": "min_p=0.05,t=1.5,order=temperature_last", "weights": "uniform", "training": {**training, "epochs": 3.0}}
+about = {
+    "num": 32,
+    "max_tokens": 8,
+    "decoding": "min_p=0.05,t=1.5,order=temperature_last",
+    "weights": "uniform",
+    "training": {**training, "epochs": 3.0},
+}
 rounds = grow(Growth(model=str(start.path), prompts=problems, data=data, **about), "grown", say=print)
 print(f"{len(first)} answers have become {rounds[-1].rows}, of {sum(len(one['answers']) for one in tasks)} right ones")

@@ -75,7 +75,10 @@ def distinct_questions(source: Source) -> list[Question]:
     """The questions of a source, each once, though its rows may hold several answers to one prompt."""
     found = read(source.task, source.path, split=source.split, limit=source.limit)
     _check(found, source.path or source.task, skip_bad=False)
-    return named(list({json.dumps([one.prompt, one.facts]): one for one in reversed(found.examples)}.values())[::-1])
+    first: dict[str, Example] = {}
+    for one in found.examples:
+        first.setdefault(json.dumps([one.prompt, one.facts]), one)
+    return named(list(first.values()))
 
 
 def _check(found: Read, source: str, *, skip_bad: bool, hint: str = "") -> None:
