@@ -41,7 +41,7 @@ class RightAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundAnswers:
     """One problem: samples drawn, how many are right, how many max_tokens cut off, and the distinct right answers."""
 
     id: str
@@ -61,14 +61,14 @@ def judge_samples_once(
     verifier: Verifier,
     what: str,
     progress: StageProgress = silent,
-) -> list[Found]:
+) -> list[FoundAnswers]:
     """Judge the first ``num`` samples of every question and write ``path``; if it exists, it is only read.
 
     An answer that max_tokens cut off is wrong and is not judged.
     """
     if path.exists():
         lines = (json.loads(line) for line in path.read_bytes().splitlines())
-        return [Found(**{**one, "answers": tuple(RightAnswer(**a) for a in one["answers"])}) for one in lines]
+        return [FoundAnswers(**{**one, "answers": tuple(RightAnswer(**a) for a in one["answers"])}) for one in lines]
     own: dict[str, list[Sample]] = {one.id: [] for one in questions}
     for sample in sorted(read_samples(samples), key=lambda sample: sample.index):
         if sample.prompt in own and sample.index < num:
@@ -83,7 +83,7 @@ def judge_samples_once(
     for one in questions:
         drawn, answers = own[one.id], right.get(one.id, {})
         found.append(
-            Found(
+            FoundAnswers(
                 id=one.id,
                 prompt=one.example.prompt,
                 drawn=len(drawn),
@@ -105,7 +105,7 @@ def _answer(key: str, same: Sequence[Sample], drawn: int) -> RightAnswer:
     return RightAnswer(key=key, completion=best.text, found=len(same), q=q, logq=best.logq)
 
 
-def scores(found: Sequence[Found]) -> dict[str, Measured]:
+def scores(found: Sequence[FoundAnswers]) -> dict[str, Measured]:
     """Precision, pass@k, and coverage: the number of distinct right answers per problem; intervals are over problems."""
     least = min(one.drawn for one in found)
     ks = sorted({1, *(k for k in (10, 100) if k < least), least})

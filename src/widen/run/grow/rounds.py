@@ -26,8 +26,8 @@ from ..record import Record, record_from, record_json
 from ..sampling import Models
 from ..value import to_json
 from .config import Growth
-from .rows import Judgement, data_rows, rows_to_train, write_lines
 from .stages import Stages
+from .training_rows import Judgement, data_rows, rows_to_train, write_lines
 from .verify import Verifier
 
 Say = Callable[[str], None]

@@ -16,8 +16,8 @@ from ..record import Record, write_records
 from ..sampling import Models, missing, sample
 from ..scoring.score_files import Measured, records_of
 from .config import Growth
-from .found import Found, judge_samples_once, scores, share_measured
-from .rows import DataRow, Judgement, prompts_with_several
+from .found import FoundAnswers, judge_samples_once, scores, share_measured
+from .training_rows import DataRow, Judgement, prompts_with_several
 from .verify import Verifier
 
 
@@ -38,7 +38,7 @@ class Stages:
         self.config, self.out, self.questions, self.held_out = config, out, questions, held_out
         self.verifier, self.models, self.progress, self.say = verifier, models, progress, say
 
-    def judged(self, number: int, model: str) -> list[Found]:
+    def judged(self, number: int, model: str) -> list[FoundAnswers]:
         """Sample the problems from ``model`` and judge the answers."""
         config, place = self.config, self.out / f"round-{number}"
         one = self._experiment(model, config.prompts, config.num, config.decoding, seed=config.seed + number)
@@ -92,7 +92,7 @@ class Stages:
 
     def _found(
         self, folder: RunFolder, one: Experiment, questions: list[Question], path: Path, what: str
-    ) -> list[Found]:
+    ) -> list[FoundAnswers]:
         """The right answers among the samples of an experiment, from ``path`` if they were judged before."""
         if not path.exists():
             at: StageProgress = lambda _, done, total: self.progress(f"sample, {what}", done, total)  # noqa: E731

@@ -17,7 +17,7 @@ from widen.data.tasks import listed, read
 from widen.disk.atomic import write_text
 
 from ..finetune.config import Source
-from .found import Found, RightAnswer
+from .found import FoundAnswers, RightAnswer
 from .verify import Verifier
 from .weights import Seen, answer_weights
 
@@ -55,7 +55,7 @@ class Judgement(NamedTuple):
     round: int
     model: str
     decoding: str
-    found: Sequence[Found]
+    found: Sequence[FoundAnswers]
 
 
 @dataclass
