@@ -10,7 +10,7 @@ from .guard import NonFiniteLossError
 from .loop import Loop, Progress
 from .objective import Objective
 from .settings import AdamW, Configuration, Schedule, Train
-from .small import train_models, train_one
+from .small_models import train_models, train_one
 from .step import StepFigures, train_step
 
 __all__ = [
