@@ -114,7 +114,15 @@ def rivals() -> list[Experiment]:
 
     Not in the paper.
     """
-    specs = ["gem:beta=0.7", "tofu:gamma=3,beta=0.8", "focal:gamma=2", "smooth:eps=0.1", "entropy:bonus=0.01", "eaft", "dco:n=16"]
+    specs = [
+        "gem:beta=0.7",
+        "tofu:gamma=3,beta=0.8",
+        "focal:gamma=2",
+        "smooth:eps=0.1",
+        "entropy:bonus=0.01",
+        "eaft",
+        "dco:n=16",
+    ]
     grid = {"NLL": "nll", "c-Div 2": cdiv(2.0)} | {spec.partition(":")[0]: WARM_UP + spec for spec in specs}
     clipped = AdamW(lr=1e-3, max_grad_norm=1.0)
     found = (_trained(run, f"{run.name}, norm 1", clipped) for run in _seeds(grid))
