@@ -97,7 +97,22 @@ def test_each_round_has_a_sentence_records_and_an_entry_in_grow_json(whole):
     assert found[1].value("coverage", held_out=False) == pytest.approx(distinct / 4)
 
 
-KILLS = [("draw", 0), ("draw", 5), ("judge", 0), ("judge", 2), ("train", 0), ("train", 1), ("write_records", 0)]
+def test_no_answer_is_judged_twice(whole):
+    _, out, counts, _ = whole
+    keys = [row["key"] for row in lines(out / "verdicts" / "own.jsonl")]
+    assert len(keys) == len(set(keys)) == counts["judge"]
+
+
+KILLS = [
+    ("draw", 0),
+    ("draw", 5),
+    ("judge", 0),
+    ("judge", 1),
+    ("judge", 4),
+    ("train", 0),
+    ("train", 1),
+    ("write_records", 0),
+]
 KILLS += [("write_lines", 0), ("write_lines", 1), ("write_lines", 3), ("_keep", 1), ("_keep", 3)]
 
 
