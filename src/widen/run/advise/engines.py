@@ -13,11 +13,15 @@ VLLM = ("temperature", "min_p", "top_k", "top_p")
 def how_to_decode(decoding: Decoding, model: str) -> dict[str, str]:
     """How to ask each engine for a decoding, or why it cannot do it.
 
-    >>> for name, text in how_to_decode(Decoding.truncate_then_heat(min_p=0.1, temperature=2), "MODEL").items():
-    ...     print(f"{name}: {text}")
-    transformers: model.generate(..., do_sample=True, top_k=0, logits_processor=logits_processors(Decoding.parse("t=2,min_p=0.1,order=temperature_last")))
-    vLLM: vllm serve MODEL --logits-processors widen.sample.vllm_plugin:MinPFirst, and requests with "temperature": 2, "vllm_xargs": {"min_p_first": 0.1}
-    llama.cpp: llama-cli -m MODEL.gguf --samplers "min_p;temperature" --min-p 0.1 --temp 2
+    >>> found = how_to_decode(Decoding.truncate_then_heat(min_p=0.1, temperature=2), "MODEL")
+    >>> print(found["transformers"])
+    model.generate(..., do_sample=True, top_k=0,
+      logits_processor=logits_processors(Decoding.parse("t=2,min_p=0.1,order=temperature_last")))
+    >>> print(found["vLLM"])
+    vllm serve MODEL --logits-processors widen.sample.vllm_plugin:MinPFirst
+      "temperature": 2, "vllm_xargs": {"min_p_first": 0.1}
+    >>> print(found["llama.cpp"])
+    llama-cli -m MODEL.gguf --samplers "min_p;temperature" --min-p 0.1 --temp 2
     >>> how_to_decode(Decoding(temperature=0.7), "MODEL")["transformers"]
     'model.generate(..., do_sample=True, top_k=0, temperature=0.7)'
     """
@@ -36,7 +40,7 @@ def _transformers(decoding: Decoding) -> str:
     if not names or (names[0] == "temperature" and len(names) <= 2) or len(names) == 1:
         no_filter = "" if "top_k" in names else ", top_k=0"  # its default is 50
         return f"{start}{no_filter}{''.join(f', {name}={value:g}' for name, value in decoding.steps)})"
-    return f'{start}, top_k=0, logits_processor=logits_processors(Decoding.parse("{decoding.spec}")))'
+    return f'{start}, top_k=0,\n  logits_processor=logits_processors(Decoding.parse("{decoding.spec}")))'
 
 
 def _vllm(decoding: Decoding, model: str) -> str:
@@ -44,10 +48,10 @@ def _vllm(decoding: Decoding, model: str) -> str:
     temperature = f'"temperature": {decoding.temperature:g}'
     if decoding.greedy or (all(name in VLLM for name in names) and names == sorted(names, key=VLLM.index)):
         filters = "".join(f', "{name}": {value:g}' for name, value in decoding.steps if name != "temperature")
-        return f"vllm serve {model}, and requests with {temperature}{filters}"
+        return f"vllm serve {model}\n  {temperature}{filters}"
     if names == ["min_p", "temperature"]:
         plugin = f"vllm serve {model} --logits-processors widen.sample.vllm_plugin:MinPFirst"
-        return f'{plugin}, and requests with {temperature}, "vllm_xargs": {{"min_p_first": {decoding.min_p:g}}}'
+        return f'{plugin}\n  {temperature}, "vllm_xargs": {{"min_p_first": {decoding.min_p:g}}}'
     return f"cannot express this order ({decoding.in_words}): vLLM applies the temperature first"
 
 

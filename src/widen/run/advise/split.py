@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,9 @@ def split(task_name: str, source: str, folder: Path, *, seed: int, once: bool) -
     """
     groups = _by_prompt(task_name, source)
     if len(groups) < FEWEST:
-        raise ValueError(f"data={source!r}: {len(groups)} distinct prompts; at least {FEWEST} are needed for three splits")
+        raise ValueError(
+            f"data={source!r}: {len(groups)} distinct prompts; at least {FEWEST} are needed for three splits"
+        )
     order = sorted(groups, key=lambda prompt: hashlib.sha256(f"{seed}|{prompt}".encode()).digest())
     test = order[: min(MOST["test"], round(SHARES["test"] * len(order)))]
     validation = order[len(test) :][: min(MOST["validation"], round(SHARES["validation"] * len(order)))]
@@ -67,7 +70,7 @@ def split(task_name: str, source: str, folder: Path, *, seed: int, once: bool) -
     def of(name: str, format: str) -> Source:
         return Source(task=format, path=str(folder / f"{name}.jsonl"))
 
-    watch = of("watch" if "watch" in rows else "validation", trained)
+    watch = replace(of("watch" if "watch" in rows else "validation", trained), split="validation")
     counts = {name: len(mine) for name, mine in rows.items() if name != "watch"}
     return Splits(of("train", trained), watch, of("validation", task_name), of("test", task_name), counts)
 
@@ -75,7 +78,9 @@ def split(task_name: str, source: str, folder: Path, *, seed: int, once: bool) -
 def _by_prompt(task_name: str, source: str) -> dict[str, list[dict[str, Any]]]:
     """The records of each prompt; every record must be usable, with a completion to learn."""
     known, groups, bad = task(task_name), dict[str, list[dict[str, Any]]](), list[str]()
-    for where, fields, fault in records(source or str(known.hub), split="train", columns=(*known.columns, LOSS_WEIGHTS)):
+    for where, fields, fault in records(
+        source or str(known.hub), split="train", columns=(*known.columns, LOSS_WEIGHTS)
+    ):
         try:
             if fault:
                 raise ValueError(fault)
@@ -83,7 +88,9 @@ def _by_prompt(task_name: str, source: str) -> dict[str, list[dict[str, Any]]]:
             if not example.completion:
                 raise ValueError(known.unanswered(fields))
             if task_name == "answers" and example.prompt in groups:
-                raise ValueError(f"the prompt {example.prompt[:40]!r} appears twice: list all its answers in one record")
+                raise ValueError(
+                    f"the prompt {example.prompt[:40]!r} appears twice: list all its answers in one record"
+                )
         except ValueError as error:
             bad.append(f"{where}: {error}")
             continue
