@@ -32,5 +32,5 @@ LlamaForCausalLM(LlamaConfig(vocab_size=len(words), **sizes, **ends)).save_pretr
 tokenizer.save_pretrained("model")
 
 command = """advise --model model --data all.jsonl --task answers --num 20 --budget 10m --batch-size 32 --lr 0.02
-    --losses truncr:drop=0.1 cdiv:alpha=1.4 --device cpu --out advice --wish"""
+    --losses cdiv:alpha=1.4 --device cpu --out advice --wish"""
 sys.exit(main([*command.split(), "recall at precision >= 0.8"]))

@@ -21,6 +21,8 @@ from .wish import Wish
 
 LOSSES = ("nll", "truncr:drop=0.1", "cdiv:alpha=1.4,cap=10", "gem:beta=0.7")
 """Losses that are tried by default. NLL is the baseline; if time is short, the last ones are left out first."""
+NLL_FIRST = 0.25
+"""Other losses start after this share of the steps with NLL: their weights need a model that knows the task a little."""
 PROGRAM_TASKS = ("mathqa_python", "mbpp", "codecontests")
 EXACT_GRID = decoding_grid(
     temperatures=(0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0),
@@ -85,6 +87,10 @@ class Request:
             )
         losses = dict.fromkeys(spec(loss) for loss in ("nll", *self.losses))
         object.__setattr__(self, "losses", tuple(losses))
+        for loss in losses:
+            FineTune(
+                model=self.model, train=Source(path="train.jsonl"), loss=loss
+            )  # refuses a loss with a reference model
         legal = {"exact": ("precision", "recall"), "knn": ("precision", "recall", "coverage")}.get(self.score.kind)
         if legal is None:
             legal = ("precision", "recall", *(f"pass@{k}" for k in self._ks))
@@ -136,8 +142,13 @@ class Request:
         return EXACT_GRID if self.task == "answers" else SAMPLED_GRID
 
     def fine_tune(self, loss: str, steps: int, splits: Splits) -> FineTune:
-        """The training of one candidate. NLL stops early if the NLL of the validation prompts rises, and keeps the best model."""
-        watched = {}
+        """The training of one candidate.
+
+        NLL stops early if the NLL of the validation prompts rises, and keeps the best model. Other losses start with NLL.
+        """
+        watched, first = {}, int(NLL_FIRST * steps)
+        if loss != "nll" and first and " then " not in loss:
+            loss = f"nll:steps={first} then {loss}"
         if loss == "nll":
             watched = {"evaluate": splits.watch, "eval_steps": max(1, steps // 5), "patience": 2}
         return FineTune(
@@ -160,7 +171,9 @@ class Request:
         self, model: FineTune | str, prompts: Source, decodings: Sequence[Decoding], *, max_tokens: int
     ) -> Experiment:
         """One model, scored on the prompts of one split."""
-        name = "as it is" if isinstance(model, str) else f"{model.loss}, {model.max_steps} steps"
+        name = (
+            "as it is" if isinstance(model, str) else f"{str(model.loss).split(' then ')[-1]}, {model.max_steps} steps"
+        )
         return Experiment(
             name=name,
             model=model,

@@ -1,7 +1,9 @@
 """Split a data set into train, validation and test by prompt: no prompt is in two splits.
 
     <folder>/train.jsonl  validation.jsonl  test.jsonl     records of the task
-    <folder>/watch.jsonl                                   the task `answers`: rows for early stopping, one per right answer
+    <folder>/watch.jsonl                                   all records of the validation prompts, for early stopping
+
+With the task `answers`, train.jsonl and watch.jsonl have one row per right answer.
 
 A prompt's split depends on the seed and on the set of prompts, not on the order of the records.
 """
@@ -57,20 +59,21 @@ def split(task_name: str, source: str, folder: Path, *, seed: int, once: bool) -
     rest = [prompt for prompt in groups if prompt not in {*test, *validation}]
     rows = {
         "train": [record for prompt in rest for record in groups[prompt]],
+        "watch": [record for prompt in validation for record in groups[prompt]],
         "validation": [record for prompt in validation for record in groups[prompt][: 1 if once else None]],
         "test": [record for prompt in test for record in groups[prompt][: 1 if once else None]],
     }
     trained = task_name
     if task_name == "answers":
         trained = "jsonl"
-        rows |= {"train": _each_answer(rows["train"]), "watch": _each_answer(rows["validation"])}
+        rows |= {"train": _each_answer(rows["train"]), "watch": _each_answer(rows["watch"])}
     for name, mine in rows.items():
         write_text(folder / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in mine))
 
     def of(name: str, format: str) -> Source:
         return Source(task=format, path=str(folder / f"{name}.jsonl"))
 
-    watch = replace(of("watch" if "watch" in rows else "validation", trained), split="validation")
+    watch = replace(of("watch", trained), split="validation")
     counts = {name: len(mine) for name, mine in rows.items() if name != "watch"}
     return Splits(of("train", trained), watch, of("validation", task_name), of("test", task_name), counts)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,11 +120,11 @@ def score_checked(
     kept = judges.root / "verdicts" / f"{checker.file.stem}.jsonl"
     kept.parent.mkdir(parents=True, exist_ok=True)
     prompts, records = {one.id: one.example.prompt for one in questions}, []
-    for setting in experiment.settings:
+    for number, setting in enumerate(experiment.settings):
         answers = [Answer(one, prompts[one], text) for one, text in texts_of(folder, setting, experiment, questions)]
-        at = partial(progress, f"check {experiment.name}, seed {experiment.seed}, {setting.decoding.spec}")
+        progress(f"check {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
         path, sandbox = folder.samples(setting.name), judges.sandbox(score)
-        found = _check(answers, checker, score.ks, path, setting.decoding, kept, sandbox, at)
+        found = _check(answers, checker, score.ks, path, setting.decoding, kept, sandbox, None)
         records += Sampled(experiment).keep(folder, setting, found.measured(), found.detail())
     return records
 
