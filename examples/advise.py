@@ -4,7 +4,6 @@ Every prompt asks for a member of a group, and every right answer is listed, so 
 """
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -33,4 +32,4 @@ tokenizer.save_pretrained("model")
 
 command = """advise --model model --data all.jsonl --task answers --num 20 --budget 10m --batch-size 32 --lr 0.02
     --losses cdiv:alpha=1.4 --device cpu --out advice --wish"""
-sys.exit(main([*command.split(), "recall at precision >= 0.8"]))
+assert main([*command.split(), "recall at precision >= 0.8"]) == 0

@@ -9,7 +9,7 @@ from widen.data.tasks import read
 from widen.run.advise import search as searching
 from widen.run.advise.advice import Finalist, advise_from, to_test
 from widen.run.advise.plan import FEWEST_STEPS, Timing, make_plan
-from widen.run.advise.request import Request
+from widen.run.advise.request import AdviceRequest
 from widen.run.advise.search import prepare, search
 from widen.run.advise.split import split
 from widen.run.advise.wish import Wish, parse_budget
@@ -76,14 +76,14 @@ def test_a_budget_that_is_no_duration_is_refused(text):
 def test_a_wish_for_a_metric_that_the_score_lacks_is_refused(tmp_path):
     asked = {"model": "m", "data": answers_file(tmp_path / "a.jsonl"), "budget": 60.0}
     with pytest.raises(ValueError, match=r"this score has no pass@10; it has precision, recall"):
-        Request(**asked, task="answers", wish="pass@10 at precision >= 0.5")
+        AdviceRequest(**asked, task="answers", wish="pass@10 at precision >= 0.5")
     with pytest.raises(ValueError, match="compares with a reference model"):
-        Request(**asked, task="answers", wish="recall at precision >= 0.5", losses=("asft",))
+        AdviceRequest(**asked, task="answers", wish="recall at precision >= 0.5", losses=("asft",))
     with pytest.raises(ValueError, match="nothing says which answers are right"):
-        Request(**asked, wish="recall at precision >= 0.5")
+        AdviceRequest(**asked, wish="recall at precision >= 0.5")
     with pytest.raises(ValueError, match="needs at least 10 samples"):
-        Request(**asked, task="mbpp", num=4, wish="pass@10 at pass@1 >= 0.3")
-    assert Request(**asked, task="answers", wish="coverage at precision >= 0.5").parsed.goal == "recall"
+        AdviceRequest(**asked, task="mbpp", num=4, wish="pass@10 at pass@1 >= 0.3")
+    assert AdviceRequest(**asked, task="answers", wish="coverage at precision >= 0.5").parsed.goal == "recall"
 
 
 def test_no_prompt_is_in_two_splits_and_the_order_of_the_records_does_not_matter(tmp_path):
@@ -195,7 +195,7 @@ class World:
         return [record for point in made.values() for record in point.values()]
 
     def advise(self, tmp_path, budget=3000.0):
-        request = Request(
+        request = AdviceRequest(
             model="m",
             data=answers_file(tmp_path / "all.jsonl"),
             task="answers",

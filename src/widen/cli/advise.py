@@ -62,11 +62,11 @@ def main(options: argparse.Namespace) -> int:
 
     from widen.judge import SandboxUnavailable
     from widen.report.run_report import write_report
-    from widen.run.advise.request import LOSSES, Request
+    from widen.run.advise.request import LOSSES, AdviceRequest
     from widen.run.advise.search import prepare, search
     from widen.run.advise.wish import parse_budget
 
-    request = Request(
+    request = AdviceRequest(
         model=options.model,
         data=options.data,
         wish=options.wish,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .plan import Plan, duration
-from .state import State
+from .search_state import SearchState
 from .wish import Points, Wish
 
 
@@ -23,7 +23,7 @@ def halve(
     wish: Wish,
     *,
     budget: float,
-    state: State,
+    state: SearchState,
     train: Callable[[str, int], Points],
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Trained]:

@@ -15,7 +15,7 @@ from widen.sample.decoding import Decoding
 from ..finetune.model_files import adapted, load_model, load_tokenizer
 from ..finetune.token_data import load_data, padded
 from ..runner import run
-from .request import Request
+from .request import AdviceRequest
 from .split import Splits
 
 FEWEST_STEPS = 8
@@ -116,12 +116,12 @@ def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: 
     return Plan(losses=tuple(losses[: count + 1]), rivals=rivals, steps=steps, **vars(timing))
 
 
-def longest_run(request: Request, splits: Splits) -> int:
+def longest_run(request: AdviceRequest, splits: Splits) -> int:
     """Most steps of a training."""
     return math.ceil(MOST_EPOCHS * splits.counts["train"] / request.batch_size)
 
 
-def measure(request: Request, splits: Splits) -> Timing:
+def measure(request: AdviceRequest, splits: Splits) -> Timing:
     """Load the model, train two steps, and score the model as it is on a few validation prompts."""
     config = request.fine_tune("nll", 2, splits)
     data = load_data(config, config.train, {}, skip_bad=False)
@@ -170,7 +170,7 @@ def _step_seconds(model: torch.nn.Module, trained: list[torch.nn.Parameter], bat
 
 
 def _score_seconds(
-    request: Request, splits: Splits, probe: Sequence[Decoding], max_tokens: int, *, prompts: int
+    request: AdviceRequest, splits: Splits, probe: Sequence[Decoding], max_tokens: int, *, prompts: int
 ) -> float:
     """Seconds to score the model as it is on a few prompts; k-NN needs more texts, so there all prompts are drawn."""
     asked = request.experiment(request.model, splits.validation, probe, max_tokens=max_tokens)

@@ -46,7 +46,7 @@ SAMPLED_GRID = decoding_grid(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class AdviceRequest:
     """A model, data, a wish and a budget.
 
     Args:

@@ -30,9 +30,9 @@ from .advice import Advice, Finalist, advise_from, to_test
 from .engines import how_to_decode
 from .halving import halve
 from .plan import Plan, Timing, longest_run, make_plan, measure
-from .request import Request
+from .request import AdviceRequest
+from .search_state import Clock, SearchState
 from .split import Splits, split
-from .state import Clock, State
 from .wish import Points
 
 Say = Callable[[str], None]
@@ -41,24 +41,24 @@ Say = Callable[[str], None]
 class Prepared(NamedTuple):
     """The splits and the plan of a request, and its state on disk."""
 
-    request: Request
+    request: AdviceRequest
     root: Path
     splits: Splits
     plan: Plan
-    state: State
+    state: SearchState
 
 
 def prepare(
-    request: Request,
+    request: AdviceRequest,
     root: str | Path,
     *,
     clock: Clock = time.monotonic,
-    timing: Callable[[Request, Splits], Timing] = measure,
+    timing: Callable[[AdviceRequest, Splits], Timing] = measure,
 ) -> Prepared:
     """Split the data and make the plan, or find both on disk."""
     root = Path(root)
     asked = {name: value for name, value in to_json(request).items() if name != "device"}
-    state = State(root / "state.json", {**asked, "data_digest": source_digest(request.data)}, clock=clock)
+    state = SearchState(root / "state.json", {**asked, "data_digest": source_digest(request.data)}, clock=clock)
     splits = split(request.task, request.data, root / "data", seed=request.seed, once=request.embedder is None)
     if state.plan is None:
         measured, longest = timing(request, splits), longest_run(request, splits)
@@ -115,7 +115,7 @@ def _points(root: Path, experiment: Experiment) -> Points:
     return found  # type: ignore[return-value]
 
 
-def _complete(advice: Advice, request: Request, root: Path, tuned: Callable[[str, int], FineTune]) -> Advice:
+def _complete(advice: Advice, request: AdviceRequest, root: Path, tuned: Callable[[str, int], FineTune]) -> Advice:
     """Add the folder of the model, the command that trains it, and the decoding for other software."""
     if not advice.loss:
         model, folder, train = request.model, "", ""

@@ -20,7 +20,7 @@ NAMES = r"precision|recall|coverage|pass@[1-9]\d*"
 EXAMPLES = '"recall at precision >= 0.9", "precision at recall >= 0.5", "pass@10 at pass@1 >= 0.3", "coverage at precision >= 0.9"'
 
 
-class Choice(NamedTuple):
+class BestDecoding(NamedTuple):
     """A decoding, and whether the required metric reaches its level there."""
 
     decoding: Decoding
@@ -68,13 +68,13 @@ class Wish:
         """Whether the required metric reaches its level."""
         return point[self.bound].value >= self.level
 
-    def choose(self, points: Points, among: Callable[[Decoding], bool] | None = None) -> Choice:
+    def choose(self, points: Points, among: Callable[[Decoding], bool] | None = None) -> BestDecoding:
         """The decoding with the best goal among those that reach the level; if none does, the one that comes closest."""
         allowed = {one: point for one, point in points.items() if among is None or among(one)}
         enough = [one for one, point in allowed.items() if self.meets(point)]
         if enough:
-            return Choice(max(enough, key=lambda one: allowed[one][self.goal].value), True)
-        return Choice(max(allowed, key=lambda one: allowed[one][self.bound].value), False)
+            return BestDecoding(max(enough, key=lambda one: allowed[one][self.goal].value), True)
+        return BestDecoding(max(allowed, key=lambda one: allowed[one][self.bound].value), False)
 
     def rank(self, points: Points) -> tuple[bool, float]:
         """Sorts models by their best decoding: those that reach the level by their goal, the others by how near they come."""

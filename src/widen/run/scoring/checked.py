@@ -99,7 +99,7 @@ def check_samples(
     kept = run.path / "verdicts" / f"{checker.file.stem}.jsonl" if run else path.with_name(f"{path.name}.checked.jsonl")
     inside(run.path if run else path.parent, kept)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    answers = [Answer(sample.prompt, samples.prompts[sample.prompt].text, sample.text) for sample in samples]
+    answers = [ToCheck(sample.prompt, samples.prompts[sample.prompt].text, sample.text) for sample in samples]
     return _check(answers, checker, ks, path, samples.settings.decoding, kept, sandbox, progress)
 
 
@@ -121,7 +121,7 @@ def score_checked(
     kept.parent.mkdir(parents=True, exist_ok=True)
     prompts, records = {one.id: one.example.prompt for one in questions}, []
     for number, setting in enumerate(experiment.settings):
-        answers = [Answer(one, prompts[one], text) for one, text in texts_of(folder, setting, experiment, questions)]
+        answers = [ToCheck(one, prompts[one], text) for one, text in texts_of(folder, setting, experiment, questions)]
         progress(f"check {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
         path, sandbox = folder.samples(setting.name), judges.sandbox(score)
         found = _check(answers, checker, score.ks, path, setting.decoding, kept, sandbox, None)
@@ -129,7 +129,7 @@ def score_checked(
     return records
 
 
-class Answer(NamedTuple):
+class ToCheck(NamedTuple):
     """One answer, with the id and the text of its prompt."""
 
     problem: str
@@ -138,7 +138,7 @@ class Answer(NamedTuple):
 
 
 def _check(
-    answers: Sequence[Answer],
+    answers: Sequence[ToCheck],
     checker: Checker,
     ks: Sequence[int],
     path: Path,
@@ -156,7 +156,7 @@ def _check(
         verdicts_path=kept,
         progress=progress,
     )
-    of_problem: dict[str, list[tuple[Answer, Checked]]] = {}
+    of_problem: dict[str, list[tuple[ToCheck, Checked]]] = {}
     for answer, one in zip(answers, found, strict=True):
         of_problem.setdefault(answer.problem, []).append((answer, one))
     counts = [Count(problem, len(own), sum(_right(one) for _, one in own)) for problem, own in of_problem.items()]
@@ -178,7 +178,7 @@ def _right(one: Checked) -> bool:
     return one.score is not None and one.score >= RIGHT
 
 
-def _key(answer: Answer, one: Checked) -> str:
+def _key(answer: ToCheck, one: Checked) -> str:
     return answer.text.strip() if one.key is None else one.key
 
 

@@ -14,7 +14,7 @@ Clock = Callable[[], float]
 SCHEMA = 1
 
 
-class State:
+class SearchState:
     """What was asked, the plan, the seconds spent, and the outcome of every job.
 
     Args:
