@@ -6,11 +6,12 @@
   widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl        servers of one model (vLLM, transformers serve)
   widen sample vllm:./my-model --prompts prompts.jsonl                          vLLM in this process
   widen sample runs/NAME --task mbpp --prompts test.jsonl --num 100             problems as widen train --task mbpp formats them
+  widen sample ./instruct-model --prompts questions.txt --chat --system "Answer in one word." --stop "\\n\\n"      an Instruct model
 
 A method is a list of settings: top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field and
 order=temperature_first|temperature_last|vllm|a>b>c. Temperature 0 is greedy. Prompts: a .jsonl file with "prompt" (and, if you like,
-"id" and "without") in each line, or a text file with one prompt per line; with --task, records of that task. A folder of runs stands for
-their trained models.
+"id" and "without") in each line, or a text file with one prompt per line; with --task, records of that task. Conversations ("messages",
+"conversations", a list as "prompt") go through the chat template without --chat. A folder of runs stands for their trained models.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--decodings", nargs="+", metavar="D", help="whole specs instead of T and M; `grid`: see docs/sampling.md")
     add("--max-tokens", type=int, default=256, metavar="N", help="most tokens of a sample (default 256)")
     add("--seed", type=int, default=0)
+    add = parser.add_argument_group("conversations").add_argument
+    add("--chat", action="store_true", help="give each prompt as the user's message, by the model's chat template")
+    add("--system", default="", metavar="TEXT", help="system message of every prompt (implies --chat)")
+    add("--stop", nargs="+", default=[], metavar="STRING", help="end a sample before any of these; \\n is a line break")
     add = parser.add_argument_group("where").add_argument
     add("--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)")
     add("--batch", type=int, metavar="N", help="samples drawn at a time, or requests in flight")
@@ -59,7 +64,9 @@ def main(options: argparse.Namespace) -> int:
 
     from widen.sample import collect
 
-    settings, prompts, console = make_settings(options), _prompts(options), Console()
+    prompts, console = _prompts(options), Console()
+    options.chat = options.chat or bool(options.system) or any(one.messages for one in prompts or ())
+    settings = make_settings(options)
     last: list[SamplingProgress] = []
 
     def notice(text: str) -> None:
@@ -73,6 +80,8 @@ def main(options: argparse.Namespace) -> int:
         engine, folder, unprompted = open_model(model, options, notice=notice)
         if prompts is None and unprompted is None:
             raise ValueError(f"{model} needs --prompts FILE: what it is to continue")
+        if said := _template_note(model, engine, chat=options.chat):
+            notice(said)
         asked = prompts or unprompted or []
         last.clear()
         try:
@@ -87,6 +96,20 @@ def main(options: argparse.Namespace) -> int:
             raise
         console.print(_table(f"{model} -> {folder}", files))
     return 0
+
+
+def _template_note(model: str, engine: Engine, *, chat: bool) -> str:
+    """A warning if the prompts are not in the form that the model was trained on; "" if they are, or nothing is known."""
+    from widen.run.folder import RunFolder
+
+    trained = bool(getattr(getattr(engine, "tokenizer", None), "chat_template", None))
+    if (inputs := Path(model) / "inputs.json").is_file():
+        trained = bool(RunFolder(model).read(inputs).get("chat", trained))
+        if chat and not trained:
+            return f"{model} was trained on texts without a chat template: with --chat it is asked in another form"
+    if trained and not chat:
+        return f"{model} has a chat template, and the prompts are given without it: an Instruct model is to be asked with --chat"
+    return ""
 
 
 def _expanded(models: list[str]) -> list[str]:
@@ -128,7 +151,9 @@ def make_settings(options: argparse.Namespace) -> list[Settings]:
             for method in options.methods or ("plain",):
                 one = Decoding.parse(f"t={temperature:g}" + ("" if method == "plain" else f",{method}"))
                 found.setdefault(one.name, one)
-    return [Settings(decoding=one, max_tokens=options.max_tokens, seed=options.seed) for one in found.values()]
+    stop = tuple(one.replace("\\n", "\n").replace("\\t", "\t") for one in options.stop)
+    about = {"max_tokens": options.max_tokens, "seed": options.seed, "stop": stop}
+    return [Settings(decoding=one, chat=options.chat, system=options.system, **about) for one in found.values()]
 
 
 def open_model(

@@ -52,11 +52,6 @@ def _message(value: Any, place: str) -> Message:
     return {"role": role, "content": known.pop("content", ""), **known}
 
 
-def before_answer(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages that a model is asked with: without an assistant's turn at the end."""
-    return tuple(messages[:-1] if messages and messages[-1]["role"] == "assistant" else messages)
-
-
 def transcript(messages: Sequence[Message]) -> str:
     """The messages as one text for people and checkers: the content of a single message, else a line per message.
 

@@ -31,6 +31,14 @@ class Example(NamedTuple):
     messages: tuple[Mapping[str, Any], ...] = ()
     given: int = 0
 
+    @property
+    def asked(self) -> tuple[Mapping[str, Any], ...]:
+        """The messages that a model is asked with: the prompt's, or all but an answer at the end."""
+        if self.given:
+            return self.messages[: self.given]
+        answered = bool(self.messages) and self.messages[-1]["role"] == "assistant"
+        return self.messages[:-1] if answered else self.messages
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:

@@ -55,8 +55,8 @@ def read(
 
     Args:
       task_name: a name of `TASKS`.
-      source: a file (.jsonl, .json, .csv, .tsv, .txt, .parquet), a folder or hub name that `datasets` loads (``owner/name``, ``owner/name:config``); "" is the
-        task's own data set on the hub.
+      source: a file (.jsonl, .json, .csv, .tsv, .txt, .parquet), a folder or hub name that `datasets` loads (``owner/name``,
+        ``owner/name:config``); "" is the task's own data set on the hub.
       split: of a data set; a file has none.
       limit: only the first so many records.
       answered: an example without a completion is bad.

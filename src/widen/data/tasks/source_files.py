@@ -100,10 +100,9 @@ def _parquet(path: Path) -> Iterator[SourceRecord]:
         raise ImportError(f"{path}: a .parquet file is read by pyarrow: pip install pyarrow") from None
     try:
         with parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(batch_size=1024):
-                for number, row in enumerate(batch.to_pylist(), start=number + 1):
-                    yield SourceRecord(f"{path}, row {number}", row)
+            rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
+            for number, row in enumerate(rows, start=1):
+                yield SourceRecord(f"{path}, row {number}", row)
     except ArrowInvalid as error:
         raise ValueError(f"{path}: not a parquet file: {error}") from None
 

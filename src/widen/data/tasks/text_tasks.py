@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from .chat import before_answer, messages_of, transcript
+from .chat import messages_of, transcript
 from .definition import Example, Task, missing, text_of, texts_of
 
 WITH_INPUT = (
@@ -74,8 +74,8 @@ WRITING_PROMPTS = Task(
 )
 
 
-def kind_of(record: Mapping[str, Any]) -> Literal["messages", "conversations", "chat_prompt", "prompt", "text"]:
-    """What a record of your own is. Nothing else decides it.
+def kind_of(record: Mapping[str, Any]) -> Literal["messages", "conversations", "chat_prompt", "prompt", "text", ""]:
+    """What a record of your own is, "" for none of these. Nothing else decides it.
 
     >>> kind_of({"text": "Once."}), kind_of({"prompt": "2 + 2 =", "completion": " 4"}), kind_of({"messages": []})
     ('text', 'prompt', 'messages')
@@ -88,11 +88,7 @@ def kind_of(record: Mapping[str, Any]) -> Literal["messages", "conversations", "
         return "chat_prompt"
     if record.get("prompt") is not None or record.get("completion") is not None:
         return "prompt"
-    if "text" in record:
-        return "text"
-    if known := [name for name in OWN if name in record]:
-        raise ValueError(f"{known[0]!r} is null")
-    raise ValueError(missing(record, OWN))
+    return "text" if "text" in record else ""
 
 
 def own_record(record: Mapping[str, Any]) -> Example:
@@ -104,6 +100,9 @@ def own_record(record: Mapping[str, Any]) -> Example:
     ('Hi', 'Hello')
     """
     kind = kind_of(record)
+    if not kind:
+        null = [f"{name!r} is null" for name in OWN if name in record]
+        raise ValueError(null[0] if null else missing(record, OWN))
     if kind == "text":
         return Example("", text_of(record, "text"), {})
     if kind == "prompt":
@@ -118,7 +117,8 @@ def own_record(record: Mapping[str, Any]) -> Example:
     else:
         said, start = messages_of(record[kind], kind), 0
     answers = [str(one["content"]) for one in said[start:] if one["role"] == "assistant"]
-    return Example(transcript(before_answer(said)), answers[-1] if answers else "", {}, messages=said, given=start)
+    found = Example("", answers[-1] if answers else "", {}, messages=said, given=start)
+    return found._replace(prompt=transcript(found.asked))
 
 
 OWN = ("prompt", "completion", "messages", "conversations", "text")
