@@ -29,7 +29,7 @@ from widen.disk.lock import hold
 from .show import bars, table_of
 
 if TYPE_CHECKING:
-    from widen.sample import Engine, Prompt, SamplingProgress, Settings
+    from widen.sample import Engine, Prompt, Samples, SamplingProgress, Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def main(options: argparse.Namespace) -> int:
     """Sample each model in turn."""
     from rich.console import Console
 
-    from widen.sample import collect
+    from widen.sample import collect, read_samples
 
     prompts, console = _prompts(options), Console()
     options.chat = options.chat or bool(options.system) or any(one.messages for one in prompts or ())
@@ -94,7 +94,13 @@ def main(options: argparse.Namespace) -> int:
                 done = f"{last[0].done} of {last[0].total} samples are in {folder}"
                 print(f"{done}; the same command continues from there", file=sys.stderr)
             raise
-        console.print(_table(f"{model} -> {folder}", files))
+        found = {path.name: read_samples(path) for path in files}
+        console.print(_table(f"{model} -> {folder}", found))
+        if cut := sum(one.cut for one in found.values()):
+            total = sum(map(len, found.values()))
+            notice(
+                f"{cut:,} of {total:,} samples were cut at --max-tokens {options.max_tokens}: their answers do not end"
+            )
     return 0
 
 
@@ -222,24 +228,21 @@ def _open_local(model: str, options: argparse.Namespace) -> Engine:
         ) from None
 
 
-def _table(title: str, files: list[Path]) -> object:
+def _table(title: str, files: dict[str, Samples]) -> object:
     """What is in the files now."""
-    from widen.sample import read_samples
-
     rows = []
-    for path in files:
-        found = read_samples(path)
+    for name, found in files.items():
         count = len(found)
         known = [s.logq for s in found if s.logq is not None]
         rows.append(
             [
-                path.name,
+                name,
                 f"{count:,}",
                 f"{len(found.prompts):,}",
-                f"{sum(s.finish == 'stop' for s in found) / count:.1%}",
+                f"{found.cut:,} ({found.cut / count:.0%})",
                 f"{sum(s.num_tokens or 0 for s in found) / count:.1f}",
                 f"{len({(s.prompt, s.text) for s in found}) / count:.1%}",
                 f"{sum(known) / len(known):.2f}" if known else "-",
             ]
         )
-    return table_of(title, ("file", "samples", "prompts", "ended", "tokens", "distinct", "log q"), rows)
+    return table_of(title, ("file", "samples", "prompts", "cut", "tokens", "distinct", "log q"), rows)

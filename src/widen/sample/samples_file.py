@@ -122,6 +122,11 @@ class Samples:
         """How they were drawn."""
         return Settings.from_json(self.header["settings"])
 
+    @property
+    def cut(self) -> int:
+        """How many samples were ended by `max_tokens`, not by the model."""
+        return sum(sample.finish == "length" for sample in self.samples)
+
     def __iter__(self) -> Iterator[Sample]:
         return iter(self.samples)
 

@@ -14,6 +14,7 @@ from widen.metrics.passes import PassScores, pass_scores
 from widen.sample import Decoding, Sample, read_samples
 
 from ..folder import RunFolder
+from .marks import write_marks
 from .programs import measured
 from .score_files import Measured
 
@@ -44,7 +45,7 @@ class Checker(NamedTuple):
 class CheckedSamples(NamedTuple):
     """The answers of one samples file, checked.
 
-    ``coverage`` is the number of distinct right answers per prompt, by the checker's ``key``.
+    ``coverage`` is the number of distinct right answers per prompt, by the checker's ``key``; ``cut`` counts answers that max-tokens cut.
     """
 
     path: Path
@@ -54,14 +55,16 @@ class CheckedSamples(NamedTuple):
     statuses: dict[str, int]
     coverage: Measured
     failures: list[str]
+    cut: int
 
     def measured(self) -> dict[str, Measured]:
         """Precision, recall and pass@k as for programs, and coverage."""
         return {**measured(self.passes), "coverage": self.coverage}
 
     def detail(self) -> dict[str, dict[str, Any]]:
-        """Answers checked and right per prompt, and how many checks ended in which way."""
-        return {"precision": {"counts": {c.problem: [c.n, c.c] for c in self.counts}, "statuses": self.statuses}}
+        """Answers checked and right per prompt, how many checks ended in which way, and how many answers were cut."""
+        counts = {c.problem: [c.n, c.c] for c in self.counts}
+        return {"precision": {"counts": counts, "statuses": self.statuses, "cut": self.cut}}
 
 
 def check_samples(
@@ -99,6 +102,7 @@ def check_samples(
         verdicts_path=kept,
         progress=progress,
     )
+    write_marks(path, ((sample, _right(one)) for sample, one in zip(samples, found, strict=True)))
     answers: dict[str, list[tuple[Sample, Checked]]] = {}
     for sample, one in zip(samples, found, strict=True):
         answers.setdefault(sample.prompt, []).append((sample, one))
@@ -113,6 +117,7 @@ def check_samples(
         statuses=dict(Counter(_word(one) for one in found).most_common()),
         coverage=Measured(sum(distinct) / len(distinct), interval.low, interval.high, len(distinct)),
         failures=[f"{one.status}: {one.detail}" for one in found if one.status != "scored"],
+        cut=samples.cut,
     )
 
 
