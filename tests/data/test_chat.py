@@ -119,7 +119,7 @@ def test_loss_weights_go_to_the_targets_in_order(tokenizer):
     ("record", "template", "message"),
     [
         ({"messages": TALK}, None, "the tokenizer has no chat template"),
-        ({"messages": TALK}, FORGETFUL, "differently when others follow"),
+        ({"messages": TALK}, FORGETFUL, "the tokens of message 2 cannot be told apart"),
         ({"messages": TALK[:1]}, CHATML, "no turn of the assistant to learn"),
         ({"messages": TALK[1:]}, STRICT, "the chat template refuses the conversation: the user must begin"),
     ],

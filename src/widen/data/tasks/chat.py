@@ -109,9 +109,9 @@ def chat_tokens(messages: Sequence[Message], tokenizer: Any, *, given: int) -> t
             end = template_ids(tokenizer, messages[: turn + 1])
             if ids[: len(end)] != end or end[: len(start)] != start:
                 raise ValueError(
-                    f"the chat template writes the first {turn} messages differently when others follow, so that the tokens of turn "
-                    f"{turn + 1} cannot be told apart: give one record with 'prompt' and 'completion' per answer, or a template that "
-                    "marks the assistant's tokens with {% generation %}"
+                    f"the tokens of message {turn + 1} cannot be told apart: the chat template writes earlier messages differently when "
+                    "others follow, or a token reaches over the border between messages; give one record with 'prompt' and 'completion' "
+                    "per answer, or a template that marks the assistant's tokens with {% generation %}"
                 )
             mask[len(start) : len(end)] = [True] * (len(end) - len(start))
     if not any(mask[1:]):

@@ -95,7 +95,7 @@ def _txt(path: Path) -> Iterator[SourceRecord]:
 
 def _parquet(path: Path) -> Iterator[SourceRecord]:
     try:
-        from pyarrow import ArrowInvalid, parquet
+        from pyarrow import ArrowInvalid, parquet  # type: ignore[import-untyped]
     except ImportError:
         raise ImportError(f"{path}: a .parquet file is read by pyarrow: pip install pyarrow") from None
     try:
