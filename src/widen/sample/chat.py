@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from widen.data.tasks.chat import Message
+from widen.data.tasks.conversations import Message
 
 from .decoding import Settings
 from .prompts import Prompt

@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from .chat import chat_tokens
+from .conversations import chat_tokens
 from .definition import Example
 
 IGNORED = -100

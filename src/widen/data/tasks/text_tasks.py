@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from .chat import messages_of, transcript
+from .conversations import messages_of, transcript
 from .definition import Example, Task, missing, text_of, texts_of
 
 WITH_INPUT = (

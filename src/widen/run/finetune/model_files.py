@@ -72,10 +72,12 @@ def load_model(model: str, *, precision: str, four_bit_on: Any = None) -> Any:
     logging.disable_progress_bar()
     check_files(resolved(model))
     dtype = torch.bfloat16 if precision == "pure_bf16" else torch.float32
-    options: dict[str, Any] = {"dtype": dtype, "trust_remote_code": False}
+    options: dict[str, Any] = {"dtype": dtype}
     if four_bit_on is not None:
         options |= {"quantization_config": four_bit(precision), "device_map": {"": four_bit_on}}
-    loaded = _loaded(lambda name: AutoModelForCausalLM.from_pretrained(name, **options), "weights", model)
+    loaded = _loaded(
+        lambda name: AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False, **options), "weights", model
+    )
     _can_be_saved(loaded, model)
     return loaded
 

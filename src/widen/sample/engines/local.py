@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from widen.data.tasks.chat import template_ids
+from widen.data.tasks.conversations import template_ids
 from widen.disk.checksums import check_files
 from widen.disk.digest import weights_digest
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from widen.data.tasks.chat import template_ids
+from widen.data.tasks.conversations import template_ids
 
 from ..chat import StopStrings, check_chat, turns
 from ..decoding import Settings
