@@ -1,22 +1,28 @@
-"""Scores by a checker of the user's own: precision, pass@k and coverage of a samples file."""
+"""Scores by a checker of the user's own: precision, pass@k and coverage, of a samples file or of an experiment."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from widen.disk.digest import file_digest
 from widen.disk.inside import inside
 from widen.judge import Checked, Count, Sandbox, run_checker
 from widen.metrics.interval import mean_interval
 from widen.metrics.passes import PassScores, pass_scores
 from widen.sample import Decoding, Sample, read_samples
 
-from ..folder import RunFolder
+from ..experiment import Experiment
+from ..folder import RunFolder, StageProgress, silent
+from ..questions import Question
+from ..record import Record
+from ..sampling import samples_of
+from ..score_settings import CheckerScore
 from .marks import write_marks
-from .programs import measured
-from .score_files import Measured
+from .programs import Judges, measured
+from .score_files import Measured, Sampled
 
 RIGHT = 0.5
 """An answer with at least this score is right."""
@@ -45,7 +51,8 @@ class Checker(NamedTuple):
 class CheckedSamples(NamedTuple):
     """The answers of one samples file, checked.
 
-    ``coverage`` is the number of distinct right answers per prompt, by the checker's ``key``; ``cut`` counts answers that max-tokens cut.
+    ``coverage`` is the mean number of distinct right answers, by the checker's ``key``; ``distinct`` has that number for each prompt.
+    ``cut`` counts answers that max-tokens cut.
     """
 
     path: Path
@@ -54,6 +61,7 @@ class CheckedSamples(NamedTuple):
     counts: list[Count]
     statuses: dict[str, int]
     coverage: Measured
+    distinct: list[int]
     failures: list[str]
     cut: int
 
@@ -62,9 +70,12 @@ class CheckedSamples(NamedTuple):
         return {**measured(self.passes), "coverage": self.coverage}
 
     def detail(self) -> dict[str, dict[str, Any]]:
-        """Answers checked and right per prompt, how many checks ended in which way, and how many answers were cut."""
+        """Answers checked and right per prompt, distinct right answers, how many checks ended in which way, and how many answers were cut."""
         counts = {c.problem: [c.n, c.c] for c in self.counts}
-        return {"precision": {"counts": counts, "statuses": self.statuses, "cut": self.cut}}
+        return {
+            "precision": {"counts": counts, "statuses": self.statuses, "cut": self.cut},
+            "coverage": {"by_problem": self.distinct},
+        }
 
 
 def check_samples(
@@ -92,32 +103,73 @@ def check_samples(
     kept = run.path / "verdicts" / f"{checker.file.stem}.jsonl" if run else path.with_name(f"{path.name}.checked.jsonl")
     inside(run.path if run else path.parent, kept)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    pairs = [(samples.prompts[sample.prompt].text, sample.text) for sample in samples]
+    prompts = {name: prompt.text for name, prompt in samples.prompts.items()}
+    return _check(samples.samples, prompts, checker, ks, path, samples.settings.decoding, kept, sandbox, progress)
+
+
+def score_checked(
+    folder: RunFolder,
+    experiment: Experiment,
+    questions: Sequence[Question],
+    *,
+    judges: Judges,
+    progress: StageProgress = silent,
+) -> list[Record]:
+    """Records at every decoding of one experiment. Results of checks are kept in ``root/verdicts``."""
+    score = experiment.score
+    assert isinstance(score, CheckerScore)
+    checker = Checker.parse(score.checker)
+    if file_digest(checker.file) != score.digest:
+        raise ValueError(f"{checker.file} has changed since this score was defined: restore it, or take another --out")
+    kept = judges.root / "verdicts" / f"{checker.file.stem}.jsonl"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    prompts, records = {one.id: one.example.prompt for one in questions}, []
+    for number, setting in enumerate(experiment.settings):
+        samples = samples_of(folder, setting, experiment, questions)
+        progress(f"check {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
+        path, sandbox = folder.samples(setting.name), judges.sandbox(score)
+        found = _check(samples, prompts, checker, score.ks, path, setting.decoding, kept, sandbox, None)
+        records += Sampled(experiment).keep(folder, setting, found.measured(), found.detail())
+    return records
+
+
+def _check(
+    samples: Sequence[Sample],
+    prompts: Mapping[str, str],
+    checker: Checker,
+    ks: Sequence[int],
+    path: Path,
+    decoding: Decoding,
+    kept: Path,
+    sandbox: Sandbox,
+    progress: Callable[[int, int], None] | None,
+) -> CheckedSamples:
     found = run_checker(
         checker.file,
         checker.function,
-        pairs,
+        [(prompts[one.prompt], one.text) for one in samples],
         sandbox=sandbox,
         files=checker.files,
         verdicts_path=kept,
         progress=progress,
     )
     write_marks(path, ((sample, _right(one)) for sample, one in zip(samples, found, strict=True)))
-    answers: dict[str, list[tuple[Sample, Checked]]] = {}
+    of_prompt: dict[str, list[tuple[Sample, Checked]]] = {}
     for sample, one in zip(samples, found, strict=True):
-        answers.setdefault(sample.prompt, []).append((sample, one))
-    counts = [Count(prompt, len(own), sum(_right(one) for _, one in own)) for prompt, own in answers.items()]
-    distinct = [len({_key(sample, one) for sample, one in own if _right(one)}) for own in answers.values()]
+        of_prompt.setdefault(sample.prompt, []).append((sample, one))
+    counts = [Count(prompt, len(own), sum(_right(one) for _, one in own)) for prompt, own in of_prompt.items()]
+    distinct = [len({_key(sample, one) for sample, one in own if _right(one)}) for own in of_prompt.values()]
     interval = mean_interval(distinct)
     return CheckedSamples(
         path=path,
-        decoding=samples.settings.decoding,
+        decoding=decoding,
         passes=pass_scores([c.n for c in counts], [c.c for c in counts], ks),
         counts=counts,
         statuses=dict(Counter(_word(one) for one in found).most_common()),
+        distinct=distinct,
         coverage=Measured(sum(distinct) / len(distinct), interval.low, interval.high, len(distinct)),
         failures=[f"{one.status}: {one.detail}" for one in found if one.status != "scored"],
-        cut=samples.cut,
+        cut=sum(one.finish == "length" for one in samples),
     )
 
 
