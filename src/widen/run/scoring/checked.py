@@ -70,7 +70,7 @@ class CheckedSamples(NamedTuple):
         return {**measured(self.passes), "coverage": self.coverage}
 
     def detail(self) -> dict[str, dict[str, Any]]:
-        """Answers checked and right per prompt, distinct right answers, how many checks ended in which way, and how many answers were cut."""
+        """Answers checked and right per prompt, distinct right answers, how checks ended, and how many answers were cut."""
         counts = {c.problem: [c.n, c.c] for c in self.counts}
         return {
             "precision": {"counts": counts, "statuses": self.statuses, "cut": self.cut},
