@@ -1,6 +1,6 @@
 """A loss of your own: five lines, no registration. Whatever takes a spec string takes the object.
 
-In a module of yours, say my_losses.py, it also goes on the command line and into config files: --loss "my_losses:Focal(power=3.0)".
+In a module of yours, say my_losses.py, it also goes on the command line and into config files: --loss "my_losses:Unsure(power=3.0)".
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,11 @@ from widen.losses import Rows, TokenWeight, weighted_nll
 
 
 @dataclass(frozen=True, kw_only=True)
-class Focal(TokenWeight):
-    """Focal loss: (1 - q)^power, less weight on what the model already knows."""
+class Unsure(TokenWeight):
+    """NLL with the detached weight (1 - q)^power: less weight on what the model already knows.
+
+    This is not focal loss, which also differentiates its factor (1 - q)^gamma; `widen.losses.Focal` has that gradient.
+    """
 
     power: float = 2.0
 
@@ -26,9 +29,9 @@ target = torch.randint(100, (2, 6))
 mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])  # the second sequence has 4 target tokens and 2 of padding
 
 logq = logits.log_softmax(-1).gather(-1, target[..., None])[..., 0]
-loss, _ = weighted_nll(logq, mask, Focal(), (), num_tokens=mask.sum())
+loss, _ = weighted_nll(logq, mask, Unsure(), (), num_tokens=mask.sum())
 loss.backward()
 
-weights, _ = Focal().apply(Rows(logq.detach()), mask, ())
+weights, _ = Unsure().apply(Rows(logq.detach()), mask, ())
 print(f"loss {loss.item():.3f}, mean weight {weights[mask].mean():.3f}, largest {weights.max():.3f}")
 assert (logits.grad[1, 4:] == 0).all()

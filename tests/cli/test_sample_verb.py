@@ -193,3 +193,60 @@ def test_a_full_disk_says_what_is_kept(call, run_folder, monkeypatch):
     assert call(run_folder.path, "--num", 100, "--batch", 25)[0] == 0
     (path,) = (run_folder.path / "samples").glob("*.jsonl")
     assert len(read_samples(path)) == 100
+
+
+@pytest.fixture
+def instruct(hugging_face, tmp_path):
+    """The same model with a chat template."""
+    folder = tmp_path / "instruct"
+    shutil.copytree(hugging_face, folder)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }} w9 {% endfor %}")
+    return folder
+
+
+def test_an_instruct_model_without_its_chat_template_is_warned_about_once(call, instruct, hugging_face, tmp_path):
+    prompts = write_prompts(tmp_path / "p.jsonl", "w3 w4", "w5")
+    flags = ["--prompts", prompts, "--num", 2, "--max-tokens", 3, "--device", "cpu", "--temperatures", 1, 2]
+    _, out, _ = call(instruct, *flags)
+    assert " ".join(out.split()).count("has a chat template, and the prompts are given without it") == 1
+    assert "chat template" not in call(hugging_face, *flags)[1]
+    assert "chat template" not in call(instruct, *flags, "--chat")[1]
+
+
+def test_chat_system_and_stop_reach_the_engine(call, instruct, tmp_path):
+    prompts = write_prompts(tmp_path / "p.jsonl", "w3 w4")
+    flags = ["--num", 2, "--max-tokens", 3, "--device", "cpu", "--out", "here"]
+    status, _, err = call(instruct, "--prompts", prompts, *flags, "--system", "w5", "--stop", "w7", r"\n\n")
+    assert (status, err) == (0, "")
+    (path,) = (tmp_path / "here").rglob("*.jsonl")
+    found = read_samples(path)
+    assert (found.settings.chat, found.settings.system, found.settings.stop) == (True, "w5", ("w7", "\n\n"))
+    assert {one.prompt_tokens for one in found} == {5}  # w5 w9 w3 w4 w9
+    talk = tmp_path / "talk.jsonl"
+    talk.write_text(json.dumps({"messages": [{"role": "user", "content": "w3"}]}))
+    assert call(instruct, "--prompts", talk, *flags, "--out", "talk")[0] == 0  # a conversation needs no --chat
+    (path,) = (tmp_path / "talk").rglob("*.jsonl")
+    assert {one.prompt_tokens for one in read_samples(path)} == {2}
+
+
+def test_a_run_that_learnt_texts_is_not_to_be_asked_through_a_template(call, instruct, tmp_path):
+    prompts = write_prompts(tmp_path / "p.jsonl", "w3 w4")
+    run = RunFolder(tmp_path / "runs" / "tuned")
+    run.write(run.config, {"experiment": {"model": {"model": str(instruct)}}})
+    shutil.copytree(instruct, run.path / "checkpoint")
+    flags = ["--prompts", prompts, "--num", 1, "--max-tokens", 3, "--device", "cpu"]
+    for learnt, given, said in ((False, [], ""), (False, ["--chat"], "another form"), (True, [], "is to be asked")):
+        run.write(run.path / "inputs.json", {"chat": learnt})
+        _, out, _ = call(run.path, *flags, *given)
+        assert said in " ".join(out.split())
+        assert said or "chat template" not in out
+
+
+def test_samples_that_max_tokens_cut_are_counted_in_the_table(call, hugging_face, tmp_path):
+    prompts = write_prompts(tmp_path / "p.jsonl", "w3 w4", "w5")
+    _, out, _ = call(hugging_face, "--prompts", prompts, "--num", 20, "--max-tokens", 4, "--device", "cpu")
+    (path,) = (tmp_path / "runs").rglob("*.jsonl")
+    cut = sum(one.finish == "length" for one in read_samples(path))
+    assert 0 < cut < 40
+    assert f"{cut} of 40 samples were cut at --max-tokens 4" in " ".join(out.split())
+    assert f" {cut} ({cut / 40:.0%}) " in out

@@ -32,7 +32,14 @@ def place(tmp_path, monkeypatch):
     path.parent.mkdir(parents=True)
     with SamplesWriter(path, settings=settings, identity=identity, prompts=prompts) as writer:
         writer.append(
-            Sample(prompt=prompt.id, index=i, text=text, finish="stop", num_tokens=7, logq=-1.0)
+            Sample(
+                prompt=prompt.id,
+                index=i,
+                text=text,
+                finish="length" if text == "3" else "stop",
+                num_tokens=7,
+                logq=-1.0,
+            )
             for prompt in prompts
             for i, text in enumerate(ANSWERS[prompt.text])
         )
@@ -63,6 +70,26 @@ def test_a_checker_gives_precision_pass_at_k_and_coverage(capsys, place):
     assert call(capsys, place, place / "lm", "--json", place / "s.json", "--ks", 2)[0] == 0
     assert json.loads((place / "s.json").read_text())["coverage"]["value"] == 1.5
     assert (place / "lm" / "verdicts" / "own.jsonl").read_bytes() == kept  # nothing is checked twice
+
+
+def test_cards_show_which_answers_are_right_and_the_table_how_many_were_cut(capsys, monkeypatch, place):
+    monkeypatch.setenv("COLUMNS", "160")
+    _, out, _ = call(capsys, place, place / "lm")
+    assert "cut: answers that max-tokens ended" in out
+    assert any(line.split("│")[1:5] == [" lm      ", "       2 ", "       4 ", "   1 "] for line in out.splitlines()), (
+        out
+    )
+    (cell,) = load(place / "lm").samples
+    assert [one.note for one in cell.samples] == [
+        *("right", "right", "right", "wrong"),
+        *("wrong", "wrong, cut at max-tokens", "right", "right"),
+    ]
+    found = {record.metric: record for record in load(place / "lm").records}
+    assert found["precision"].detail["cut"] == 1
+    path = place / "lm" / "samples" / "t0.7-x.right.json"
+    path.write_text(path.read_text().replace("true", "false"))
+    with pytest.raises(ValueError, match=r"t0\.7-x\.right\.json does not match its checksum"):
+        load(place / "lm")
 
 
 @pytest.mark.parametrize(

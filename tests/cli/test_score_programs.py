@@ -7,6 +7,7 @@ import pytest
 from widen.cli.__main__ import main
 from widen.judge import selftest
 from widen.metrics.passes import pass_at_k
+from widen.report.load import load
 from widen.run.questions import task_questions
 from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings, read_samples
 from widen_recipes import tiny_texts
@@ -67,6 +68,9 @@ def test_programs_of_a_run_are_judged_once_and_their_scores_are_on_its_page(caps
     assert sorted(judged["counts"].values()) == [[4, 0], [4, 1], [4, 3]]
     assert judged["statuses"]["passed"] == 4
     assert sum(judged["statuses"].values()) == 12
+    assert judged["cut"] == 0
+    (cell,) = load(run).samples
+    assert [one.note == "right" for one in cell.samples] == [text in RIGHT for own in DRAWN for text in own]
     for k in (1, 2, 4):
         expected = sum(pass_at_k(4, c, k) for c in (3, 1, 0)) / 3
         assert found[f"pass@{k}"]["value"] == pytest.approx(expected)

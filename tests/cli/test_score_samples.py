@@ -26,7 +26,7 @@ def write_samples(path, texts, decoding):
     path.parent.mkdir(parents=True, exist_ok=True)
     with SamplesWriter(path, settings=settings, identity=identity, prompts=[prompt]) as writer:
         writer.append(
-            Sample(prompt=prompt.id, index=i, text=text, finish="stop", num_tokens=7, logq=-1.0)
+            Sample(prompt=prompt.id, index=i, text=text, finish="length" if i == 0 else "stop", num_tokens=7, logq=-1.0)
             for i, text in enumerate(texts)
         )
 
@@ -58,6 +58,8 @@ def test_samples_of_a_run_are_scored_against_texts_and_shown_on_its_page(capsys,
     assert (found[1.0, "recall"].model, found[1.0, "recall"].loss, found[1.0, "recall"].seed) == ("lm", "nll", 0)
     assert found[1.0, "recall"].n == 12
     assert "distinct-4" in out
+    assert "1 of 12 samples were cut at max-tokens" in " ".join(out.split())
+    assert found[1.0, "precision"].detail["cut"] == 1
     status, _, _ = call(capsys, "report", place / "runs", "--no-figures")
     page = (place / "runs" / "report.html").read_text()
     assert status == 0

@@ -162,7 +162,11 @@ BAD = [
     ("codecontests", {"description": "a", "solutions": 5}, "'solutions' must be a list of programs, got int"),
     ("codecontests", {"description": "a", "public_tests": {"input": [1], "output": []}}, "two lists of one length"),
     ("jsonl", {"completion": "x"}, "no field 'prompt'"),
-    ("jsonl", {"question": "x"}, "no fields 'prompt' and 'completion', nor 'text'; it has 'question'"),
+    (
+        "jsonl",
+        {"question": "x"},
+        "no field 'prompt' or 'completion' or 'messages' or 'conversations' or 'text'; it has 'question'",
+    ),
     ("jsonl", ["prompt"], "expected an object with fields, got list"),
 ]
 
@@ -238,7 +242,7 @@ def test_an_unanswered_example_is_bad_only_where_there_is_something_to_learn(tmp
     assert len(read("jsonl", str(tmp_path / "x.jsonl")).examples) == 2
     found = read("jsonl", str(tmp_path / "x.jsonl"), answered=True)
     assert [example.prompt for example in found.examples] == ["b"]
-    reason = "x.jsonl, line 1: there is no completion to learn: no field 'completion'; it has 'prompt'"
+    reason = "x.jsonl, line 1: there is no completion to learn: no field 'completion' or 'messages'; it has 'prompt'"
     assert found.bad[0].endswith(reason)
 
 
@@ -319,7 +323,7 @@ def test_limit_takes_the_first_records_and_facts_can_be_left_behind(tmp_path):
         ("x.json", '[\n{"text": }]', "line 2: not JSON: Expecting value at column 10"),
         ("x.csv", "", "no header"),
         ("x.csv", 'text\n"open', "line 2: not CSV"),
-        ("x.parquet", "", r"must end in \.jsonl, \.json, \.csv"),
+        ("x.xml", "", r"must end in \.jsonl, \.json, \.csv, \.tsv, \.txt, \.parquet"),
     ],
 )
 def test_a_file_that_is_no_list_of_records_is_refused_by_name(tmp_path, name, content, sentence):

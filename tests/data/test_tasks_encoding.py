@@ -104,7 +104,7 @@ def test_with_a_real_tokenizer_the_prompt_is_what_the_local_engine_feeds(prompt)
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    from widen.sample import LocalEngine, Prompt
+    from widen.sample import Decoding, LocalEngine, Prompt, Settings
 
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -118,7 +118,7 @@ def test_with_a_real_tokenizer_the_prompt_is_what_the_local_engine_feeds(prompt)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>")
     engine = LocalEngine.__new__(LocalEngine)
     engine.tokenizer = tokenizer
-    fed = list(engine._ids(Prompt(text=prompt)))
+    fed = list(engine._ids(Prompt(text=prompt), Settings(decoding=Decoding())))
     one = encode(Example(prompt, "answer = 1", {}), tokenizer, max_length=100)
     assert one.input_ids[: one.labels.count(IGNORED)] == fed
     assert one.input_ids[-1] == tokenizer.eos_token_id

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from widen.losses import Bounded, TokenWeight
+from widen.losses import Bounded, SequenceWeight, TokenWeight
 
 
-class Focal(TokenWeight):
+class Unsure(TokenWeight):
     """One without fields."""
 
     def weigh(self, rows):
@@ -24,3 +24,13 @@ class Power(Bounded):
 
     def weigh(self, rows):
         return self.bounded((self.power * rows.logq).exp())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rare(SequenceWeight, Bounded):
+    """One that weighs whole sequences: the loss -log Q(x) - share * Q(x)."""
+
+    share: float = 0.5
+
+    def weigh_sequences(self, logq_B, length_B):
+        return self.bounded(1 + self.share * logq_B.exp())

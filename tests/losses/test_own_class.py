@@ -4,16 +4,18 @@ import math
 from dataclasses import dataclass
 
 import pytest
-from own_losses import Focal, Power
+import torch
+from own_losses import Power, Rare, Unsure
 
-from widen.losses import CDiv, Product, TokenWeight, Warmup, parse, spec
+from widen.losses import CDiv, Focal, Product, Rows, SequenceWeight, TokenWeight, Warmup, parse, spec, weighted_nll
 
 OWN = [
-    Focal(),
+    Unsure(),
     Power(power=2.5),
     Power(power=-1.0, floor=0.1, cap=math.inf, tags=("a*b", "c")),
     Product(Power(power=2.0), CDiv(alpha=1.4)),
     Warmup(steps=3, then=Power(power=0.5, cap=7.0)),
+    Rare(share=0.25),
 ]
 
 
@@ -22,13 +24,13 @@ def test_a_loss_of_ones_own_is_read_back_from_its_spec(loss):
     again = parse(spec(loss))
     assert spec(again) == spec(loss)
     assert type(again) is type(loss)
-    assert again == loss or isinstance(loss, Focal)
+    assert again == loss or isinstance(loss, Unsure)
 
 
 def test_the_spec_of_an_own_loss_names_its_module_its_class_and_the_fields_that_differ():
-    assert spec(Focal()) == "own_losses:Focal()"
+    assert spec(Unsure()) == "own_losses:Unsure()"
     assert spec(Power(power=2.5)) == "own_losses:Power(power=2.5)"
-    assert spec(Warmup(steps=3, then=Focal())) == "nll:steps=3 then own_losses:Focal()"
+    assert spec(Warmup(steps=3, then=Unsure())) == "nll:steps=3 then own_losses:Unsure()"
 
 
 def test_equal_losses_have_one_spec_whatever_they_were_given_as():
@@ -42,7 +44,7 @@ def test_what_could_not_be_read_back_is_refused_with_a_sentence():
     class Local(TokenWeight):
         power: float = 1.0
 
-    class Loose(Focal):
+    class Loose(Unsure):
         def __init__(self):
             self.power = 2
 
@@ -80,3 +82,35 @@ def test_a_spec_calls_nothing_but_a_loss(tmp_path):
         with pytest.raises(ValueError, match="is not a loss"):
             parse(text)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sequence_weight_has_the_gradient_of_a_loss_of_the_whole_sequence():
+    torch.manual_seed(0)
+    logq = (torch.rand(3, 4, dtype=torch.float64) * 0.9 + 0.05).log().requires_grad_()
+    mask = torch.tensor([[True] * 4, [True, True, False, False], [False, True, True, False]])
+    loss, _ = weighted_nll(logq, mask, Rare(share=0.7), (), num_tokens=8)
+    (grad,) = torch.autograd.grad(loss, logq)
+    whole = torch.where(mask, logq, 0).sum(1)
+    (expected,) = torch.autograd.grad((-whole - 0.7 * whole.exp()).sum() / 8, logq)
+    torch.testing.assert_close(grad, expected)
+    with pytest.raises(TypeError, match="Rare weighs whole sequences, not tokens"):
+        Rare().weigh(Rows(logq.detach()))
+    with pytest.raises(TypeError, match="must define weigh_sequences"):
+        SequenceWeight().apply(Rows(logq.detach()), mask, ())
+
+
+def test_the_detached_weight_of_the_example_is_not_focal_loss():
+    logq = torch.tensor([[0.5, 0.2]], dtype=torch.float64).log().requires_grad_()
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    (focal,) = torch.autograd.grad((-((1 - logq.exp()) ** 2) * logq).sum(), logq)
+
+    class Unsure(TokenWeight):
+        def weigh(self, rows):
+            return (-torch.expm1(rows.logq)) ** 2
+
+    grads = [
+        torch.autograd.grad(weighted_nll(logq, mask, one, (), num_tokens=1)[0], logq)[0]
+        for one in (Focal(gamma=2), Unsure())
+    ]
+    torch.testing.assert_close(grads[0], focal)
+    assert (grads[1] - focal).abs().min() > 0.1

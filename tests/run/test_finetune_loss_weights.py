@@ -97,7 +97,7 @@ def by_hand(base, each):
         ([1.0, float("nan"), 1.0, 1.0], r"line 2: 'loss_weights' must be a finite number"),
         (
             [1.0, 1.0, [1.0, 2.0], 1.0],
-            r"example 3 \('a door'\): 'loss_weights' has 2 numbers, and the completion has \d+ tokens",
+            r"example 3 \('a door'\): 'loss_weights' has 2 numbers, and there are \d+ target tokens",
         ),
         ([1.0, 1.0, 1.0, None], r"example 4 has no 'loss_weights', and others have"),
     ],

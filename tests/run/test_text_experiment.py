@@ -89,16 +89,20 @@ def test_prompts_are_named_by_their_text_so_that_their_number_and_order_change_n
     assert named(examples, chat=True)[0].id != ids[0]
 
 
-def test_a_chat_template_goes_around_the_prompt_and_the_first_token_is_not_written_twice():
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_chat_template_goes_around_the_prompt_and_the_first_token_is_written_once(adds):
     class Tokenizer:
-        bos_token = "<s>"
+        bos_token, bos_token_id = "<s>", 0
+
+        def __call__(self, text):
+            return type("Encoded", (), {"input_ids": [0] * adds})
 
         def apply_chat_template(self, turns, *, tokenize, add_generation_prompt):
             assert (tokenize, add_generation_prompt) == (False, True)
             return f"<s>[user] {turns[0]['content']} [you]"
 
     (prompt,) = prompts_for(named([Example("2 + 2?", "4", {})]), Tokenizer())
-    assert prompt.text == "[user] 2 + 2? [you]"
+    assert prompt.text == ("" if adds else "<s>") + "[user] 2 + 2? [you]"
 
 
 @pytest.mark.parametrize(

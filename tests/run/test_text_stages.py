@@ -13,7 +13,7 @@ from widen.run import runner, sampling
 from widen.run.finetune import FineTune, Source
 from widen.run.folder import folder_of
 from widen.run.questions import questions_of
-from widen.run.sampling import missing, texts_of
+from widen.run.sampling import missing, samples_of
 from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
 from widen.run.scoring.programs import Judges, judge_of, judged, program_in
 from widen.run.scoring.support import size_quantiles
@@ -66,7 +66,7 @@ def test_sampling_that_was_stopped_goes_on_and_draws_what_an_undisturbed_one_dra
     for where in ("stopped", "whole"):
         run(tmp_path / where, one, stages=("sample",), rows=4)
     for setting in one.settings:
-        both = [texts_of(folder_of(tmp_path / w, one), setting, one, asked) for w in ("stopped", "whole")]
+        both = [samples_of(folder_of(tmp_path / w, one), setting, one, asked) for w in ("stopped", "whole")]
         assert both[0] == both[1]
 
 

@@ -64,6 +64,9 @@ class Handler(BaseHTTPRequestHandler):
         n = 1 if "n" in OPTIONS["ignores"] else body.get("n", 1)
         if mode == "few":
             n = max(1, n // 2)
+        if self.path.startswith("/v1/chat") and "chat" in OPTIONS["ignores"]:
+            self.answer(404, {"error": "this model has no chat template"})
+            return
         choices = [self.choice(body, i) for i in range(n)]
         given = {
             "model": OPTIONS["name"],
@@ -73,9 +76,16 @@ class Handler(BaseHTTPRequestHandler):
         self.misbehave(mode, given)
 
     def choice(self, body, i):
-        found = {"index": i, "text": text(str(body["prompt"]), body.get("seed"), i, body), "finish_reason": "length"}
+        chat = self.path == "/v1/chat/completions"
+        said = text(json.dumps(body["messages"]) if chat else str(body["prompt"]), body.get("seed"), i, body)
+        found = {"index": i, "finish_reason": "length"}
+        for stop in body.get("stop", []) if "stop" not in OPTIONS["ignores"] else []:
+            if stop in said:
+                said, found["finish_reason"] = said[: said.index(stop)], "stop"
+        found |= {"message": {"role": "assistant", "content": said}} if chat else {"text": said}
         if "logprobs" in body and "logprobs" not in OPTIONS["ignores"]:
-            found["logprobs"] = {"token_logprobs": [-0.5] * 12}
+            each = {"content": [{"token": "w", "logprob": -0.5}] * 12} if chat else {"token_logprobs": [-0.5] * 12}
+            found["logprobs"] = each
         return found
 
     def endless(self, piece, pause):

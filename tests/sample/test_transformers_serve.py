@@ -9,6 +9,7 @@ import urllib.request
 from importlib.util import find_spec
 
 import pytest
+import torch
 from small_models import llama
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -29,9 +30,9 @@ def save_model(folder, **sizes):
     words = {"<s>": 0, "</s>": 1} | {f"w{i}": i for i in range(2, 64)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="</s>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>"
-    ).save_pretrained(folder)
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    made.chat_template = "{% for m in messages %}{{ m['content'] }} w9 {% endfor %}"
+    made.save_pretrained(folder)
     return model
 
 
@@ -113,3 +114,16 @@ def test_what_it_lacks_is_refused(served, tmp_path):
         collect(
             ServerEngine([served[0]]), [Prompt(ids=(2, 3))], [Settings(decoding=Decoding())], num=1, folder=tmp_path
         )
+
+
+def test_transformers_serve_applies_its_chat_template(served, tmp_path):
+    url, model = served
+    settings = Settings(decoding=Decoding(temperature=0.0), max_tokens=6, chat=True, system="w5")
+    (path,) = collect(ServerEngine([url]), PROMPTS[:1], [settings], num=1, folder=tmp_path)
+    (sample,) = read_samples(path)
+    ids = [5, 9, 3, 4, 9]  # the template by hand, which adds no first token
+    assert sample.prompt_tokens == len(ids)
+    for _ in range(6):
+        ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+    drawn = [f"w{i}" for i in ids[5:] if i > 1]  # without special tokens
+    assert sample.text.split() == drawn

@@ -6,11 +6,12 @@
   widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl        servers of one model (vLLM, transformers serve)
   widen sample vllm:./my-model --prompts prompts.jsonl                          vLLM in this process
   widen sample runs/NAME --task mbpp --prompts test.jsonl --num 100             problems as widen train --task mbpp formats them
+  widen sample ./instruct-model --prompts questions.txt --chat --system "Answer in one word." --stop "\\n\\n"      an Instruct model
 
 A method is a list of settings: top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field and
 order=temperature_first|temperature_last|vllm|a>b>c. Temperature 0 is greedy. Prompts: a .jsonl file with "prompt" (and, if you like,
-"id" and "without") in each line, or a text file with one prompt per line; with --task, records of that task. A folder of runs stands for
-their trained models.
+"id" and "without") in each line, or a text file with one prompt per line; with --task, records of that task. Conversations ("messages",
+"conversations", a list as "prompt") go through the chat template without --chat. A folder of runs stands for their trained models.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from widen.disk.lock import hold
 from .show import bars, table_of
 
 if TYPE_CHECKING:
-    from widen.sample import Engine, Prompt, SamplingProgress, Settings
+    from widen.sample import Engine, Prompt, Samples, SamplingProgress, Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--decodings", nargs="+", metavar="D", help="whole specs instead of T and M; `grid`: see docs/sampling.md")
     add("--max-tokens", type=int, default=256, metavar="N", help="most tokens of a sample (default 256)")
     add("--seed", type=int, default=0)
+    add = parser.add_argument_group("conversations").add_argument
+    add("--chat", action="store_true", help="give each prompt as the user's message, by the model's chat template")
+    add("--system", default="", metavar="TEXT", help="system message of every prompt (implies --chat)")
+    add("--stop", nargs="+", default=[], metavar="STRING", help="end a sample before any of these; \\n is a line break")
     add = parser.add_argument_group("where").add_argument
     add("--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)")
     add("--batch", type=int, metavar="N", help="samples drawn at a time, or requests in flight")
@@ -57,9 +62,11 @@ def main(options: argparse.Namespace) -> int:
     """Sample each model in turn."""
     from rich.console import Console
 
-    from widen.sample import collect
+    from widen.sample import collect, read_samples
 
-    settings, prompts, console = make_settings(options), _prompts(options), Console()
+    prompts, console = _prompts(options), Console()
+    options.chat = options.chat or bool(options.system) or any(one.messages for one in prompts or ())
+    settings = make_settings(options)
     last: list[SamplingProgress] = []
 
     def notice(text: str) -> None:
@@ -73,6 +80,8 @@ def main(options: argparse.Namespace) -> int:
         engine, folder, unprompted = open_model(model, options, notice=notice)
         if prompts is None and unprompted is None:
             raise ValueError(f"{model} needs --prompts FILE: what it is to continue")
+        if said := _template_note(model, engine, chat=options.chat):
+            notice(said)
         asked = prompts or unprompted or []
         last.clear()
         try:
@@ -85,8 +94,28 @@ def main(options: argparse.Namespace) -> int:
                 done = f"{last[0].done} of {last[0].total} samples are in {folder}"
                 print(f"{done}; the same command continues from there", file=sys.stderr)
             raise
-        console.print(_table(f"{model} -> {folder}", files))
+        found = {path.name: read_samples(path) for path in files}
+        console.print(_table(f"{model} -> {folder}", found))
+        if cut := sum(one.cut for one in found.values()):
+            total = sum(map(len, found.values()))
+            notice(
+                f"{cut:,} of {total:,} samples were cut at --max-tokens {options.max_tokens}: their answers do not end"
+            )
     return 0
+
+
+def _template_note(model: str, engine: Engine, *, chat: bool) -> str:
+    """A warning if the prompts are not in the form that the model was trained on; "" if they are, or nothing is known."""
+    from widen.run.folder import RunFolder
+
+    trained = bool(getattr(getattr(engine, "tokenizer", None), "chat_template", None))
+    if (inputs := Path(model) / "inputs.json").is_file():
+        trained = bool(RunFolder(model).read(inputs).get("chat", trained))
+        if chat and not trained:
+            return f"{model} was trained on texts without a chat template: with --chat it is asked in another form"
+    if trained and not chat:
+        return f"{model} has a chat template, and the prompts are given without it: an Instruct model is to be asked with --chat"
+    return ""
 
 
 def _expanded(models: list[str]) -> list[str]:
@@ -128,7 +157,9 @@ def make_settings(options: argparse.Namespace) -> list[Settings]:
             for method in options.methods or ("plain",):
                 one = Decoding.parse(f"t={temperature:g}" + ("" if method == "plain" else f",{method}"))
                 found.setdefault(one.name, one)
-    return [Settings(decoding=one, max_tokens=options.max_tokens, seed=options.seed) for one in found.values()]
+    stop = tuple(one.replace("\\n", "\n").replace("\\t", "\t") for one in options.stop)
+    about = {"max_tokens": options.max_tokens, "seed": options.seed, "stop": stop}
+    return [Settings(decoding=one, chat=options.chat, system=options.system, **about) for one in found.values()]
 
 
 def open_model(
@@ -197,24 +228,21 @@ def _open_local(model: str, options: argparse.Namespace) -> Engine:
         ) from None
 
 
-def _table(title: str, files: list[Path]) -> object:
+def _table(title: str, files: dict[str, Samples]) -> object:
     """What is in the files now."""
-    from widen.sample import read_samples
-
     rows = []
-    for path in files:
-        found = read_samples(path)
+    for name, found in files.items():
         count = len(found)
         known = [s.logq for s in found if s.logq is not None]
         rows.append(
             [
-                path.name,
+                name,
                 f"{count:,}",
                 f"{len(found.prompts):,}",
-                f"{sum(s.finish == 'stop' for s in found) / count:.1%}",
+                f"{found.cut:,} ({found.cut / count:.0%})",
                 f"{sum(s.num_tokens or 0 for s in found) / count:.1f}",
                 f"{len({(s.prompt, s.text) for s in found}) / count:.1%}",
                 f"{sum(known) / len(known):.2f}" if known else "-",
             ]
         )
-    return table_of(title, ("file", "samples", "prompts", "ended", "tokens", "distinct", "log q"), rows)
+    return table_of(title, ("file", "samples", "prompts", "cut", "tokens", "distinct", "log q"), rows)

@@ -92,9 +92,14 @@ def _ks(asked: list[int] | None, files: list[Path]) -> list[int]:
 
 
 def _table(found: list[CheckedSamples], title: str) -> Table:
-    table = Table(title=title, title_justify="left", caption="interval: 95% over prompts", caption_justify="left")
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption="interval: 95% over prompts; cut: answers that max-tokens ended",
+        caption_justify="left",
+    )
     ks = found[0].passes.ks
-    for header in ("samples", "prompts", "answers", *(f"pass@{k}" for k in ks), "coverage", "checks"):
+    for header in ("samples", "prompts", "answers", "cut", *(f"pass@{k}" for k in ks), "coverage", "checks"):
         table.add_column(header, justify="left" if header in ("samples", "checks") else "right")
     for one in found:
         measured = one.measured()
@@ -104,6 +109,7 @@ def _table(found: list[CheckedSamples], title: str) -> Table:
             f"{one.path.parent.parent.name if one.path.parent.name == 'samples' else one.path.name}\n{one.decoding.spec}",
             f"{one.passes.problems:,}",
             f"{low}" if low == high else f"{low}–{high}",
+            f"{one.cut:,}",
             *(f"{cell.value:.3f}\n{cell.low:.3f}–{cell.high:.3f}" for cell in cells),
             "\n".join(f"{number:,} {status}" for status, number in one.statuses.items()),
         )

@@ -51,6 +51,11 @@ def files_or_runs(paths: list[Path], console: Console) -> list[Path]:
     return files + (drawn or runs)
 
 
+def cut_note(cut: int, samples: int) -> str:
+    """A sentence about samples that did not end."""
+    return f"{cut:,} of {samples:,} samples were cut at max-tokens: their answers do not end"
+
+
 def _output(options: argparse.Namespace, file: Path) -> Path:
     return options.json or file.with_name(f"{file.name}.scores.json")
 
@@ -99,7 +104,8 @@ def texts(options: argparse.Namespace, console: Console) -> int:
                 write_json(path, scores.to_json())
             run = f"{one.run.path.name}, " if one.run else ""
             console.print(_text_table(scores, f"{run}{one.path.name} against {reference.path.name}"))
-            for note in scores.notes:
+            notes = [*scores.notes, *([cut_note(one.cut, len(one.texts))] if one.cut else [])]
+            for note in notes:
                 console.print(f"note: {note}")
             console.print(f"scores: {path}", soft_wrap=True)
     return 0
@@ -185,10 +191,10 @@ def programs(options: argparse.Namespace, console: Console) -> int:
         values = (f"{v:.3f}\n{i.low:.3f}–{i.high:.3f}" for v, i in zip(passes.values, passes.intervals, strict=True))
         statuses = "\n".join(f"{number:,} {status}" for status, number in judged.statuses.items())
         model, samples = run.path.name if run else file.name, f"{low}" if low == high else f"{low}–{high}"
-        rows.append([model, decoding.spec, f"{passes.problems:,}", samples, *values, statuses])
-    headers = ["model", "decoding", "problems", "samples", *(f"pass@{k}" for k in score.ks), "programs"]
+        rows.append([model, decoding.spec, f"{passes.problems:,}", samples, f"{judged.cut:,}", *values, statuses])
+    headers = ["model", "decoding", "problems", "samples", "cut", *(f"pass@{k}" for k in score.ks), "programs"]
     title = f"{options.task}: {len(files)} samples file{'s' * (len(files) > 1)}"
-    caption = "interval: 95% over problems"
+    caption = "interval: 95% over problems; cut: answers that max-tokens ended"
     console.print(table_of(title, headers, rows, left=(0, 1, len(headers) - 1), caption=caption))
     for file, (judged, decoding) in zip(files, found, strict=True):
         if judged.passes.problems < len(questions):
@@ -196,8 +202,7 @@ def programs(options: argparse.Namespace, console: Console) -> int:
         kept = keep_programs(file, judged, options.task, score, decoding) if options.json is None else None
         if kept is None:
             kept = _output(options, file)
-            more = {"decoding": decoding.spec, "counts": judged.counts, "statuses": judged.statuses}
-            write_json(kept, judged.passes.to_json() | more)
+            write_json(kept, judged.passes.to_json() | {"decoding": decoding.spec, **judged.detail["precision"]})
         console.print(f"scores: {kept}", soft_wrap=True)
     return 0
 

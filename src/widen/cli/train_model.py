@@ -17,7 +17,21 @@ if TYPE_CHECKING:
 FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
     ("model", "model", str, "NAME", "folder or hub name of the model to fine-tune, or a run folder"),
     ("task", "train.task", str, "NAME", "format of the records and their prompts (default: jsonl)"),
-    ("data", "train.path", str, "FILE", ".jsonl, .json, .csv, or a data set's folder or hub name"),
+    (
+        "data",
+        "train.path",
+        str,
+        "FILE",
+        ".jsonl, .json, .csv, .tsv, .txt, .parquet, or a data set's folder or hub name",
+    ),
+    ("prompt-field", "train.prompt_field", str, "NAME", "field or column of the prompt (default: prompt)"),
+    (
+        "completion-field",
+        "train.completion_field",
+        str,
+        "NAME",
+        "field or column of the completion (default: completion)",
+    ),
     ("split", "train.split", str, "NAME", "of a data set (default: train)"),
     ("limit", "train.limit", int, "N", "only the first N records"),
     ("eval", "evaluate.path", str, "FILE", "held-out data; its NLL is printed and logged after every epoch"),
@@ -32,6 +46,7 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
         "auto (as the model had), trained, bfloat16, float16, float32 (default: auto)",
     ),
     ("lora", "lora.rank", int, "R", "train an adapter of this rank (default: all weights)"),
+    ("load-in-4bit", "load_in_4bit", bool, "", "with --lora: hold the frozen weights in 4 bits (QLoRA)"),
     ("precision", "precision", str, "P", "bf16, fp16, fp32 or pure_bf16 (default: bf16)"),
     ("epochs", "epochs", float, "N", "passes over the data (default: 1; --steps overrides it)"),
     ("batch-size", "batch_size", int, "N", "sequences per step, over all devices (default: 8)"),
@@ -161,7 +176,9 @@ def make_config(options: argparse.Namespace) -> FineTune:
         # the largest micro-batch up to the default that divides the batch
         data["micro_batch"] = next(micro for micro in range(min(most, size), 0, -1) if size % micro == 0)
     if options.eval is not None:
-        data["evaluate"] = {"task": data["train"].get("task", "jsonl"), "split": "validation", **data["evaluate"]}
+        same = {key: value for key, value in data["train"].items() if key.endswith("_field")}
+        task = data["train"].get("task", "jsonl")
+        data["evaluate"] = {"task": task, "split": "validation", **same, **data["evaluate"]}
     config = from_json(FineTune, data)
     if options.split is not None and Path(config.train.path).suffix.lower() in ENDINGS:
         raise ValueError(

@@ -14,6 +14,7 @@ from .nll import NLL
 from .parse import LOSSES, parse, spec
 from .residual import PLAIN, Residual
 from .rivals import ASFT, DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
+from .sequence import SequenceWeight
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR, keep
 from .weight import Bounded, State, TokenWeight, Weight, position_and_length
@@ -40,6 +41,7 @@ __all__ = [
     "Product",
     "Residual",
     "Rows",
+    "SequenceWeight",
     "State",
     "TaiLr",
     "TokenWeight",

@@ -14,6 +14,7 @@ from widen.disk.inside import inside
 from widen.disk.json_file import read_json
 from widen.run.folder import RunFolder
 from widen.run.record import all_records
+from widen.run.scoring.marks import mark_key, read_marks
 from widen.sample.decoding import Decoding
 from widen.sample.samples_file import damaged
 
@@ -114,6 +115,7 @@ def _cell(path: Path, counts: Mapping[str, Counts], notes: list[str]) -> SampleC
     label, drawn, cut, distinct = path.stem, 0, 0, set[int]()
     prompts: dict[str, str] = {}
     held: list[SampleText] = []
+    marks = read_marks(path)
     for row in _lines(path, notes):
         kind = row.get("kind", "sample")
         if kind == "header":
@@ -127,7 +129,9 @@ def _cell(path: Path, counts: Mapping[str, Counts], notes: list[str]) -> SampleC
             cut += row.get("finish") == "length"
             distinct.add(hash((asked, text)))
             if drawn <= HELD:
-                held.append(SampleText(prompts.get(asked, asked), text, _note(row, counts.get(label, {}).get(asked))))
+                mark = marks.get(mark_key(asked, text), row.get("right")) if marks else row.get("right")
+                note = _note(row, mark, counts.get(label, {}).get(asked))
+                held.append(SampleText(prompts.get(asked, asked), text, note))
     try:
         temperature: float | None = Decoding.parse(label).temperature
     except ValueError:
@@ -135,11 +139,11 @@ def _cell(path: Path, counts: Mapping[str, Counts], notes: list[str]) -> SampleC
     return SampleCell(label=label, temperature=temperature, drawn=drawn, distinct=len(distinct), samples=held, cut=cut)
 
 
-def _note(row: Mapping[str, Any], count: Sequence[int] | None) -> str:
-    """Right or wrong, by the sample's own field or by the counts of its prompt, and whether max-tokens cut the text."""
+def _note(row: Mapping[str, Any], right: Any, count: Sequence[int] | None) -> str:
+    """Right or wrong, by the sample's mark or by the counts of its prompt, and whether max-tokens cut the text."""
     said = []
-    if isinstance(row.get("right"), bool):
-        said.append("right" if row["right"] else "wrong")
+    if isinstance(right, bool):
+        said.append("right" if right else "wrong")
     elif count is not None:
         n, right = count
         said.append(

@@ -96,9 +96,14 @@ def _kept(path: Path, expected: str | None) -> list[Question]:
         )
     try:
         records = [json.loads(line) for line in path.read_bytes().splitlines()]
-        return [Question(r["id"], Example(r["prompt"], r["completion"], r["facts"])) for r in records]
+        return [Question(r["id"], _example(r)) for r in records]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} does not hold examples: {error}") from None
+
+
+def _example(record: dict[str, Any]) -> Example:
+    chat = {"messages": tuple(record.get("messages", ())), "given": record.get("given", 0)}
+    return Example(record["prompt"], record["completion"], record["facts"], **chat)
 
 
 def _same(experiment: Experiment, kept: Sequence[Question]) -> bool:
@@ -122,7 +127,10 @@ def _wrapped(experiment: Experiment, examples: Sequence[Example]) -> list[Questi
 
 
 def _lines(questions: Sequence[Question]) -> str:
-    records = ({"id": one.id, **one.example._asdict(), "facts": dict(one.example.facts)} for one in questions)
+    records = [{"id": one.id, **one.example._asdict(), "facts": dict(one.example.facts)} for one in questions]
+    for record in records:
+        if not record["messages"]:
+            del record["messages"], record["given"]
     return "".join(json.dumps(record, ensure_ascii=True) + "\n" for record in records)
 
 
@@ -145,11 +153,12 @@ def named(examples: Sequence[Example], *, chat: bool = False) -> list[Question]:
 def prompts_for(questions: Sequence[Question], tokenizer: Any | None) -> list[Prompt]:
     """What the engine continues; with a tokenizer, through its chat template."""
     if tokenizer is None:
-        return [Prompt(text=one.example.prompt, id=one.id) for one in questions]
+        return [Prompt(text=one.example.prompt, id=one.id, messages=one.example.asked) for one in questions]
     prompts = []
+    # Where tokenizing adds the first token, the template's own is dropped.
+    first = tokenizer.bos_token if list(tokenizer("").input_ids) == [tokenizer.bos_token_id] else None
     for one in questions:
-        turns = [{"role": "user", "content": one.example.prompt}]
+        turns = [dict(m) for m in one.example.asked] or [{"role": "user", "content": one.example.prompt}]
         text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-        # The template writes the first token, and tokenizing adds it again: drop one.
-        prompts.append(Prompt(text=text.removeprefix(tokenizer.bos_token or ""), id=one.id))
+        prompts.append(Prompt(text=text.removeprefix(first or ""), id=one.id))
     return prompts

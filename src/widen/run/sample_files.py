@@ -19,6 +19,7 @@ from .record import write_records
 from .score_settings import ProgramScore
 from .scoring import neighbours
 from .scoring.checked import CheckedSamples, Checker
+from .scoring.marks import write_marks
 from .scoring.programs import Judged, Judges
 from .scoring.score_files import Measured, records_of
 from .value import content_hash, to_json
@@ -30,6 +31,7 @@ class Texts(NamedTuple):
     path: Path
     texts: list[str]
     decoding: Decoding | None
+    cut: int = 0  # samples that max-tokens ended
 
     @property
     def run(self) -> RunFolder | None:
@@ -61,7 +63,7 @@ def texts_in(path: Path, *, field: str) -> Texts:
     found = read_samples(path)
     if not len(found):
         raise ValueError(f"{path}: holds no sample yet")
-    return Texts(path, [sample.text for sample in found], found.settings.decoding)
+    return Texts(path, [sample.text for sample in found], found.settings.decoding, found.cut)
 
 
 def _is_samples(path: Path) -> bool:
@@ -86,7 +88,7 @@ def keep_texts(run: RunFolder, generated: Texts, reference: Texts, settings: Sco
         task=f"texts against {reference.path.name}",
         decoding=generated.decoding,
         score=score,
-        detail={"precision": {"scores": scores.to_json()}},
+        detail={"precision": {"scores": scores.to_json(), "cut": generated.cut}},
     )
 
 
@@ -163,4 +165,5 @@ def judge_samples(
     inside(run.path if run else path.parent, verdicts)
     answers = [(own[one.prompt], one.text) for one in samples]
     found = judges.judge(answers, score, verdicts=verdicts, what=f"judging {path.name}", progress=progress)
-    return found, samples.settings.decoding
+    write_marks(path, zip(samples, found.right, strict=True))
+    return found._replace(cut=samples.cut), samples.settings.decoding

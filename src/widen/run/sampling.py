@@ -12,7 +12,7 @@ from widen.disk.inside import tree_inside
 from widen.sample import (
     Engine,
     LocalEngine,
-    Samples,
+    Sample,
     ServerEngine,
     Settings,
     collect,
@@ -39,13 +39,12 @@ def missing(folder: RunFolder, experiment: Experiment, questions: Sequence[Quest
     return [setting for setting in experiment.settings if not holds(folder.samples(setting.name))]
 
 
-def texts_of(
+def samples_of(
     folder: RunFolder, setting: Settings, experiment: Experiment, questions: Sequence[Question]
-) -> list[tuple[str, str]]:
-    """(prompt id, text) of the experiment's samples in one file, in the order of the prompts."""
-    found: Samples = read_samples(folder.samples(setting.name))
-    have = {(sample.prompt, sample.index): sample.text for sample in found}
-    return [(one.id, have[one.id, index]) for one in questions for index in range(experiment.num_samples)]
+) -> list[Sample]:
+    """The experiment's samples in one file, in the order of the prompts."""
+    have = {(sample.prompt, sample.index): sample for sample in read_samples(folder.samples(setting.name))}
+    return [have[one.id, index] for one in questions for index in range(experiment.num_samples)]
 
 
 class Models:

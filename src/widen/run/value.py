@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+NEWER = {"newer": True}
+"""Metadata of a dataclass field that came later: JSON leaves it out at its default, so that hashes of older values stay."""
 Reader = Callable[[Any], Any]
 
 
@@ -25,7 +27,8 @@ def to_json(value: Any) -> Any:
     3
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+        shown = (f for f in fields(value) if not (f.metadata.get("newer") and getattr(value, f.name) == f.default))
+        return {f.name: to_json(getattr(value, f.name)) for f in shown}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
     if isinstance(value, dict):

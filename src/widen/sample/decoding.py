@@ -7,6 +7,7 @@ Transformers and vLLM apply the temperature first, llama.cpp last.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -221,8 +222,15 @@ class Settings:
     decoding: Decoding
     max_tokens: int = 256  # the end token included
     seed: int = 0
+    stop: tuple[str, ...] = ()  # a sample ends before the first of these strings
+    chat: bool = False  # prompts go through the model's chat template
+    system: str = ""  # the system message of every prompt
 
     def __post_init__(self) -> None:
+        if not all(self.stop):
+            raise ValueError(f"stop={self.stop!r}: a stop string must not be empty")
+        if self.system and not self.chat:
+            raise ValueError(f"system={self.system!r} is part of a chat template: set chat too")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens={self.max_tokens}: must be at least 1")
         if not 0 <= self.seed < 2**63:
@@ -230,8 +238,10 @@ class Settings:
 
     @cached_property
     def hash(self) -> str:
-        """Eight hex digits of the decoding, `max_tokens` and the seed."""
+        """Eight hex digits of the settings."""
         text = f"{self.decoding.name}|{self.max_tokens}|{self.seed}"
+        if chat := self._chat():
+            text += json.dumps(chat, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @cached_property
@@ -243,9 +253,21 @@ class Settings:
         """As in the header of a samples file."""
         steps = [[name, value if math.isfinite(value) else str(value)] for name, value in self.decoding.steps]
         numbers = {"max_tokens": self.max_tokens, "seed": self.seed, "hash": self.hash}
-        return {"decoding": self.decoding.spec, "steps": steps} | numbers
+        return {"decoding": self.decoding.spec, "steps": steps} | numbers | self._chat()
+
+    def _chat(self) -> dict[str, Any]:
+        """Stop strings, chat and system message, as far as they are set."""
+        found = {"stop": list(self.stop), "chat": self.chat, "system": self.system}
+        return {name: value for name, value in found.items() if value}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Settings:
         """The settings that a header holds."""
-        return cls(decoding=Decoding.parse(data["decoding"]), max_tokens=data["max_tokens"], seed=data["seed"])
+        return cls(
+            decoding=Decoding.parse(data["decoding"]),
+            max_tokens=data["max_tokens"],
+            seed=data["seed"],
+            stop=tuple(data.get("stop", ())),
+            chat=data.get("chat", False),
+            system=data.get("system", ""),
+        )

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from widen.data.tasks.text_tasks import kind_of, own_record
 
 __all__ = ["Prompt", "digest", "read_prompts", "unique"]
 
@@ -25,6 +27,7 @@ class Prompt:
       id: its name in the records; by default a digest of the content.
       without: the same prompt without the evidence, for KL guidance with ``without=field``.
       ids: token ids instead of a text.
+      messages: a conversation to answer (``Settings(chat=True)``); `text` then shows it to people and checkers.
 
     Examples:
       >>> Prompt(text="Once upon a time").id
@@ -35,6 +38,7 @@ class Prompt:
     id: str = ""
     without: str | None = None
     ids: tuple[int, ...] | None = None
+    messages: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
 
     def __post_init__(self) -> None:
         if self.ids is not None and self.text:
@@ -45,7 +49,8 @@ class Prompt:
 
 def digest(prompt: Prompt) -> str:
     """A digest of the content, without the id."""
-    content = json.dumps([prompt.text, prompt.without, list(prompt.ids) if prompt.ids is not None else None])
+    parts = [prompt.text, prompt.without, list(prompt.ids) if prompt.ids is not None else None]
+    content = json.dumps([*parts, *([list(prompt.messages)] if prompt.messages else [])])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -64,8 +69,9 @@ def unique(prompts: Iterable[Prompt]) -> list[Prompt]:
 
 
 def read_prompts(path: str | Path) -> list[Prompt]:
-    """Prompts of a file. In ``.jsonl``, lines are objects with `prompt` (or `text`, or `ids`) and optionally `id` and `without`; in other
-    files each line is a prompt. Errors name the line.
+    """Prompts of a file. In ``.jsonl``, lines are objects with `prompt` (or `text`, or `ids`) and optionally `id` and `without`, or
+    conversations (`messages`, ShareGPT's `conversations`, a list as `prompt`), of which an answer at the end is left out. In other files
+    each line is a prompt. Errors name the line.
     """
     path = Path(path)
     prompts: dict[str, Prompt] = {}
@@ -95,6 +101,9 @@ def _from_json(data: Any) -> Prompt:
     """The prompt of one line's object; other fields are ignored."""
     if not isinstance(data, dict):
         raise ValueError(f'expected an object such as {{"prompt": "..."}}, got {type(data).__name__}')
+    if kind_of(data) in ("messages", "conversations", "chat_prompt"):
+        example = own_record({**data, "completion": None})
+        return Prompt(text=example.prompt, id=str(data.get("id", "")), messages=example.asked)
     text, ids = data.get("prompt", data.get("text")), data.get("ids")
     if text is None and ids is None:
         raise ValueError(f"neither 'prompt' nor 'text' nor 'ids' among its keys: {', '.join(map(str, data)) or 'none'}")

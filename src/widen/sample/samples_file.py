@@ -97,7 +97,7 @@ def header_record(settings: Settings, identity: Identity) -> dict[str, Any]:
 
 def prompt_record(prompt: Prompt) -> dict[str, Any]:
     """A prompt's line."""
-    optional = {"without": prompt.without, "ids": prompt.ids}
+    optional = {"without": prompt.without, "ids": prompt.ids, "messages": prompt.messages or None}
     record = {"kind": "prompt", "id": prompt.id, "digest": digest(prompt), "text": prompt.text}
     return record | {name: value for name, value in optional.items() if value is not None}
 
@@ -122,6 +122,11 @@ class Samples:
         """How they were drawn."""
         return Settings.from_json(self.header["settings"])
 
+    @property
+    def cut(self) -> int:
+        """How many samples were ended by `max_tokens`, not by the model."""
+        return sum(sample.finish == "length" for sample in self.samples)
+
     def __iter__(self) -> Iterator[Sample]:
         return iter(self.samples)
 
@@ -141,5 +146,9 @@ def read_samples(path: str | Path) -> Samples:
             known = {name: value for name, value in record.items() if name in _FIELDS}
             samples.append(Sample(**(known | {"ids": ids})))
         elif record["kind"] == "prompt":
-            prompts[record["id"]] = Prompt(text=record["text"], id=record["id"], without=record.get("without"), ids=ids)
+            messages = tuple(record.get("messages", ()))
+            without = record.get("without")
+            prompts[record["id"]] = Prompt(
+                text=record["text"], id=record["id"], without=without, ids=ids, messages=messages
+            )
     return Samples(lines[0][0], prompts, samples, torn)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from .chat import StopStrings
 from .decoding import Decoding
 from .draw import choose
 from .kl_guided import guided_temperature
@@ -54,6 +55,7 @@ def continue_samples(
     length: int,
     ends: Sequence[int] = (),
     unprompted: Prefixes | None = None,
+    stops: StopStrings | None = None,
 ) -> Continued:
     """Draw until every sample has ended or has `length` tokens.
 
@@ -63,6 +65,7 @@ def continue_samples(
       uniform_BL: one uniform per sample and position; None is greedy.
       ends: tokens that end a sample.
       unprompted: the model after the same prompts without their evidence, for KL guidance.
+      stops: texts that end a sample.
     """
     device, samples = prefixes.logits_UV.device, len(row_B)
     tokens_BL = torch.zeros((samples, length), dtype=torch.long, device=device)
@@ -85,8 +88,11 @@ def continue_samples(
         sampler_B[going] += sampler
         if position + 1 == length:
             break
-        if ends:
+        if ends or stops is not None:
             ended = torch.isin(token_B, end)
+            if stops is not None:
+                recent = tokens_BL[going, max(0, position + 1 - stops.window) : position + 1]
+                ended |= torch.tensor(stops.ended(recent.tolist()), device=device)
             length_B[going[ended]] = position + 1
             going, row_B, token_B = going[~ended], row_B[~ended], token_B[~ended]
             if len(going) == 0:

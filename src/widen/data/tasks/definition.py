@@ -18,14 +18,26 @@ class Example(NamedTuple):
       prompt: what the model is given; may be empty.
       completion: what it should write; "" if the data set has no answer (good for sampling, not for training).
       facts: what a judge needs: ``{"answer": 3.5}``, ``{"tests": [...], "setup": ""}``, ``{"inputs": [...], "outputs": [...]}`` or nothing.
-      loss_weights: the field ``loss_weights`` of the record: one number for the whole completion, or one per token of the completion with
-        the end token last; None where the record has no such field.
+      loss_weights: the field ``loss_weights`` of the record: one number for the whole completion, or one per target token (for a
+        completion its tokens and the end token); None where the record has no such field.
+      messages: the whole conversation, if the record is one; `prompt` and `completion` are then texts for people.
+      given: the first so many messages are the prompt.
     """
 
     prompt: str
     completion: str
     facts: Mapping[str, Any]
     loss_weights: float | tuple[float, ...] | None = None
+    messages: tuple[Mapping[str, Any], ...] = ()
+    given: int = 0
+
+    @property
+    def asked(self) -> tuple[Mapping[str, Any], ...]:
+        """The messages that a model is asked with: the prompt's, or all but an answer at the end."""
+        if self.given:
+            return self.messages[: self.given]
+        answered = bool(self.messages) and self.messages[-1]["role"] == "assistant"
+        return self.messages[:-1] if answered else self.messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +50,7 @@ class Task:
       columns: the fields that it reads; other columns of a data set are not decoded.
       completion: the fields that hold the completion.
       make: the example of a record; a ValueError says what is wrong with the record.
-      csv: whether a .csv can hold its records.
+      csv: whether a .csv, .tsv or .txt can hold its records.
     """
 
     name: str
@@ -58,7 +70,7 @@ class Task:
         """Why an example of this record has no completion."""
         name = next((name for name in self.completion if name in record), None)
         if name is None:
-            return f"there is no completion to learn: {_missing(record, self.completion)}"
+            return f"there is no completion to learn: {missing(record, self.completion)}"
         value = record[name]
         blank = not value.strip() if isinstance(value, str) else not value
         state = "is null" if value is None else "is empty" if blank else "holds no usable one"
@@ -85,7 +97,7 @@ def text_of(record: Mapping[str, Any], *names: str, empty: bool = False, default
         if default is not None:
             return default
         null = [f"{name!r} is null" for name in names if name in record]
-        raise ValueError(null[0] if null else _missing(record, names))
+        raise ValueError(null[0] if null else missing(record, names))
     text = record[name]
     if not isinstance(text, str):
         raise ValueError(f"{name!r} must be text, got {type(text).__name__}")
@@ -104,7 +116,7 @@ def texts_of(record: Mapping[str, Any], name: str, *, default: list[str] | None 
     if value is None and default is not None:
         return default
     if value is None:
-        raise ValueError(f"{name!r} is null" if name in record else _missing(record, (name,)))
+        raise ValueError(f"{name!r} is null" if name in record else missing(record, (name,)))
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
         raise ValueError(f"{name!r} must be a list of texts, got {_kind(value)}")
     return list(value)
@@ -140,7 +152,8 @@ def weights_of(record: Mapping[str, Any]) -> float | tuple[float, ...] | None:
     return numbers if isinstance(given, (list, tuple)) else numbers[0]
 
 
-def _missing(record: Mapping[str, Any], names: Sequence[str]) -> str:
+def missing(record: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The sentence about a record with none of these fields."""
     return f"no field {' or '.join(map(repr, names))}; it has {', '.join(map(repr, record)) or 'none'}"
 
 

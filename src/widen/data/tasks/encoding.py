@@ -3,13 +3,16 @@
     first token(s) + prompt | completion + end         labels: -100 up to the bar, the tokens after it
 
 Prompt and completion are tokenised apart and joined. A tokenizer run over the joined text may merge characters of both into one token,
-and the training prompt would differ from the sampling prompt.
+and the training prompt would differ from the sampling prompt. A conversation is tokenised whole, by the tokenizer's chat template; several
+of its turns may be targets.
 """
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any, NamedTuple
 
+from .conversations import chat_tokens
 from .definition import Example
 
 IGNORED = -100
@@ -32,7 +35,8 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
 
     The prompt is ``tokenizer(prompt)``, as in sampling; an empty prompt is the first token alone. The completion ends with the end
     token, which is a target. A completion that is too long loses its end, and with it the end token. A prompt may take half of
-    ``max_length``, or more if the completion is short; a longer one loses the tokens after its first.
+    ``max_length``, or more if the completion is short; a longer one loses the tokens after its first. In a conversation the prompt is what
+    comes before the first target, and the rest is the completion.
 
     Args:
       tokenizer: of transformers, or anything called as one, with ``eos_token_id``.
@@ -44,6 +48,35 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
     end = tokenizer.eos_token_id
     if end is None:
         raise ValueError("the tokenizer has no end token: a model trained without one never learns to stop")
+    if example.messages:
+        ids, mask = chat_tokens(example.messages, tokenizer, given=example.given)
+        first = mask.index(True)
+        prompt, completion, targets = ids[:first], ids[first:], mask[first:]
+    else:
+        prompt, completion = _texts(example, tokenizer, end, first_token)
+        targets = [True] * len(completion)
+    given = example.loss_weights
+    if isinstance(given, tuple) and len(given) != sum(targets):
+        raise ValueError(
+            f"'loss_weights' has {len(given)} numbers, and there are {sum(targets)} target tokens, the end token included; legal: one "
+            "number, or one per target token"
+        )
+    room = max_length - min(len(completion), max_length // 2)
+    prompt_cut = max(0, len(prompt) - room)
+    if prompt_cut:
+        prompt = prompt[:1] + prompt[1 + prompt_cut :]
+    kept = completion[: max_length - len(prompt)]
+    labels = [IGNORED] * len(prompt)
+    labels += [token if target else IGNORED for token, target in zip(kept, targets, strict=False)]
+    weights = None
+    if given is not None:
+        each = iter(given) if isinstance(given, tuple) else repeat(given)
+        weights = [0.0 if label == IGNORED else next(each) for label in labels]
+    return Encoded(prompt + kept, labels, prompt_cut, len(completion) - len(kept), weights)
+
+
+def _texts(example: Example, tokenizer: Any, end: int, first_token: int | None) -> tuple[list[int], list[int]]:
+    """The tokens of prompt and completion."""
     prompt = list(tokenizer(example.prompt).input_ids)
     if prompt[-1:] == [end] and _adds_end(tokenizer, end):
         raise ValueError(
@@ -53,22 +86,7 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
     if not prompt:
         known = (token for token in (tokenizer.bos_token_id, first_token) if token is not None)
         prompt = [next(known, end)]
-    completion = [*tokenizer(example.completion, add_special_tokens=False).input_ids, end]
-    room = max_length - min(len(completion), max_length // 2)
-    prompt_cut = max(0, len(prompt) - room)
-    if prompt_cut:
-        prompt = prompt[:1] + prompt[1 + prompt_cut :]
-    kept = completion[: max_length - len(prompt)]
-    labels = [IGNORED] * len(prompt) + kept
-    given = example.loss_weights
-    if isinstance(given, tuple) and len(given) != len(completion):
-        raise ValueError(
-            f"'loss_weights' has {len(given)} numbers, and the completion has {len(completion)} tokens, its end token included; legal: one "
-            "number, or one per token"
-        )
-    each = given[: len(kept)] if isinstance(given, tuple) else [given] * len(kept) if given is not None else None
-    weights = None if each is None else [0.0] * len(prompt) + list(each)
-    return Encoded(prompt + kept, labels, prompt_cut, len(completion) - len(kept), weights)
+    return prompt, [*tokenizer(example.completion, add_special_tokens=False).input_ids, end]
 
 
 def _adds_end(tokenizer: Any, end: int) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .definition import LOSS_WEIGHTS, Example, Task, weights_of
 from .program_tasks import CODECONTESTS, MATHQA_PYTHON, MBPP
 from .source_files import records
-from .text_tasks import ALPACA, ANSWERS, JSONL, WRITING_PROMPTS
+from .text_tasks import ALPACA, ANSWERS, JSONL, WRITING_PROMPTS, own_fields
 
 TASKS = {t.name: t for t in (WRITING_PROMPTS, MATHQA_PYTHON, CODECONTESTS, ALPACA, MBPP, JSONL, ANSWERS)}
 SHOWN = 10
@@ -46,6 +46,8 @@ def read(
     limit: int | None = None,
     answered: bool = False,
     facts: bool = True,
+    prompt_field: str | None = None,
+    completion_field: str | None = None,
 ) -> Read:
     """The examples of a file, a folder or a data set of the hub.
 
@@ -53,12 +55,13 @@ def read(
 
     Args:
       task_name: a name of `TASKS`.
-      source: a file (.jsonl, .json, .csv), a folder or hub name that `datasets` loads (``owner/name``, ``owner/name:config``); "" is the
-        task's own data set on the hub.
+      source: a file (.jsonl, .json, .csv, .tsv, .txt, .parquet), a folder or hub name that `datasets` loads (``owner/name``,
+        ``owner/name:config``); "" is the task's own data set on the hub.
       split: of a data set; a file has none.
       limit: only the first so many records.
       answered: an example without a completion is bad.
       facts: keep what a judge needs. Training does without; tests of contests are large.
+      prompt_field, completion_field: names of these fields in the records of the task ``jsonl``, if they have others.
 
     Examples:
       >>> import pathlib, tempfile
@@ -69,10 +72,17 @@ def read(
       (1, "/mine.jsonl, line 2: 'prompt' must be text, got int")
     """
     known = task(task_name)
+    if prompt_field is not None or completion_field is not None:
+        if known is not JSONL:
+            raise ValueError(
+                f"the task {task_name!r} has its own fields: prompt_field and completion_field are for the task 'jsonl'"
+            )
+        known = own_fields(prompt_field, completion_field)
     if not source and known.hub is None:
         raise ValueError(f"the task {task_name!r} has no data set of its own: give a file")
-    if source.lower().endswith(".csv") and not known.csv:
-        raise ValueError(f"{source}: records of {task_name!r} hold lists, which a .csv cannot: give .jsonl or .json")
+    if source.lower().endswith((".csv", ".tsv", ".txt")) and not known.csv:
+        kind = source[-4:].lower()
+        raise ValueError(f"{source}: records of {task_name!r} hold lists, which a {kind} cannot: give .jsonl or .json")
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: must be at least 1")
     found = Read([], [])

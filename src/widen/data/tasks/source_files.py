@@ -6,12 +6,12 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ENDINGS = (".jsonl", ".json", ".csv")
-DATA = (*ENDINGS, ".parquet", ".arrow", ".tsv", ".txt", ".zip")
+ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet")
+DATA = (*ENDINGS, ".arrow", ".zip")
 """Endings of files in the folder of a data set."""
 MANY = 10_000
 """A folder with more files is not a data set."""
@@ -26,12 +26,12 @@ class SourceRecord(NamedTuple):
 
 
 def records(source: str, *, split: str, columns: tuple[str, ...]) -> Iterator[SourceRecord]:
-    """The records of a file (.jsonl, .json, .csv), or of a folder or hub name that `datasets` loads."""
+    """The records of a file with one of `ENDINGS`, or of a folder or hub name that `datasets` loads."""
     path = Path(source)
     if path.suffix.lower() in ENDINGS:
         if not path.is_file():
             raise FileNotFoundError(f"{source}: there is no such file")
-        return {".jsonl": _json_lines, ".json": _json_list, ".csv": _csv}[path.suffix.lower()](path)
+        return _READERS[path.suffix.lower()](path)
     if path.is_file():
         raise ValueError(f"{source}: the name must end in {', '.join(ENDINGS)} to be read as records")
     return _data_set(source, split, columns)
@@ -79,11 +79,43 @@ def _blank(text: str, at: int) -> int:
     return at
 
 
-def _csv(path: Path) -> Iterator[SourceRecord]:
+def _txt(path: Path) -> Iterator[SourceRecord]:
+    """One text a line; blank lines are no records."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            where = f"{path}, line {number}"
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                yield SourceRecord(where, None, f"not UTF-8 at byte {error.start + 1}")
+                continue
+            if text.strip():
+                yield SourceRecord(where, {"text": text})
+
+
+def _parquet(path: Path) -> Iterator[SourceRecord]:
+    try:
+        from pyarrow import ArrowInvalid, parquet  # type: ignore[import-untyped]
+    except ImportError:
+        raise ImportError(f"{path}: a .parquet file is read by pyarrow: pip install pyarrow") from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
+            for number, row in enumerate(rows, start=1):
+                yield SourceRecord(f"{path}, row {number}", row)
+    except ArrowInvalid as error:
+        raise ValueError(f"{path}: not a parquet file: {error}") from None
+
+
+def _tsv(path: Path) -> Iterator[SourceRecord]:
+    return _csv(path, delimiter="\t")
+
+
+def _csv(path: Path, delimiter: str = ",") -> Iterator[SourceRecord]:
     csv.field_size_limit(2**31 - 1)  # the default refuses a text of more than 128 KB
     # surrogateescape: a byte that is not UTF-8 spoils only its own row.
     text = path.read_bytes().decode("utf-8-sig", errors="surrogateescape")
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     header = next(rows, None)
     if not header:
         raise ValueError(f"{path}, line 1: no header with the names of the columns")
@@ -92,7 +124,7 @@ def _csv(path: Path) -> Iterator[SourceRecord]:
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise ValueError(f"{where}: not CSV: {error}") from None
+            raise ValueError(f"{where}: not {path.suffix[1:].upper()}: {error}") from None
         if row is None:
             return
         if not all(cell.isascii() or _is_utf8(cell) for cell in row):
@@ -110,6 +142,16 @@ def _is_utf8(cell: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+_READERS: dict[str, Callable[[Path], Iterator[SourceRecord]]] = {
+    ".jsonl": _json_lines,
+    ".json": _json_list,
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".txt": _txt,
+    ".parquet": _parquet,
+}
 
 
 def decoded(path: Path) -> str:

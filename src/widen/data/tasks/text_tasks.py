@@ -1,11 +1,13 @@
-"""Tasks of plain text: instructions, stories, and your own files."""
+"""Tasks of plain text: instructions, stories, and your own files, with conversations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
-from .definition import Example, Task, text_of, texts_of
+from .conversations import messages_of, transcript
+from .definition import Example, Task, missing, text_of, texts_of
 
 WITH_INPUT = (
     "Below is an instruction that describes a task, paired with an input that provides further context. "
@@ -72,28 +74,78 @@ WRITING_PROMPTS = Task(
 )
 
 
-def prompt_and_completion(record: Mapping[str, Any]) -> Example:
-    """Your own data, exactly as written: ``prompt`` and ``completion``, or ``text`` alone, which is learned whole.
+def kind_of(record: Mapping[str, Any]) -> Literal["messages", "conversations", "chat_prompt", "prompt", "text", ""]:
+    """What a record of your own is, "" for none of these. Nothing else decides it.
 
-    >>> prompt_and_completion({"text": "Once."})[:2], prompt_and_completion({"prompt": "2 + 2 =", "completion": " 4"})[:2]
-    (('', 'Once.'), ('2 + 2 =', ' 4'))
+    >>> kind_of({"text": "Once."}), kind_of({"prompt": "2 + 2 =", "completion": " 4"}), kind_of({"messages": []})
+    ('text', 'prompt', 'messages')
     """
-    if not {"prompt", "completion", "text"} & set(record):
-        raise ValueError(
-            f"no fields 'prompt' and 'completion', nor 'text'; it has {', '.join(map(repr, record)) or 'none'}"
-        )
-    if record.get("prompt") is None and record.get("completion") is None:
+    if record.get("messages") is not None:
+        return "messages"
+    if record.get("conversations") is not None:
+        return "conversations"
+    if any(isinstance(record.get(name), (list, tuple)) for name in ("prompt", "completion")):
+        return "chat_prompt"
+    if record.get("prompt") is not None or record.get("completion") is not None:
+        return "prompt"
+    return "text" if "text" in record else ""
+
+
+def own_record(record: Mapping[str, Any]) -> Example:
+    """Your own data: ``prompt`` and ``completion``, or ``text`` alone, which is learned whole, as they are; or a conversation.
+
+    >>> own_record({"text": "Once."})[:2], own_record({"prompt": "2 + 2 =", "completion": " 4"})[:2]
+    (('', 'Once.'), ('2 + 2 =', ' 4'))
+    >>> own_record({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})[:2]
+    ('Hi', 'Hello')
+    """
+    kind = kind_of(record)
+    if not kind:
+        null = [f"{name!r} is null" for name in OWN if name in record]
+        raise ValueError(null[0] if null else missing(record, OWN))
+    if kind == "text":
         return Example("", text_of(record, "text"), {})
-    return Example(text_of(record, "prompt", empty=True), text_of(record, "completion", empty=True, default=""), {})
+    if kind == "prompt":
+        return Example(text_of(record, "prompt", empty=True), text_of(record, "completion", empty=True, default=""), {})
+    if record.get("tools"):
+        raise ValueError("'tools': conversations with tools cannot be learnt here; leave the record out")
+    if kind == "chat_prompt":
+        given = messages_of(record.get("prompt"), "prompt")
+        answer = record.get("completion")
+        said = given if answer is None else (*given, *messages_of(answer, "completion"))
+        start = len(given)
+    else:
+        said, start = messages_of(record[kind], kind), 0
+    answers = [str(one["content"]) for one in said[start:] if one["role"] == "assistant"]
+    found = Example("", answers[-1] if answers else "", {}, messages=said, given=start)
+    return found._replace(prompt=transcript(found.asked))
 
 
-JSONL = Task(
-    name="jsonl",
-    hub=None,
-    columns=("prompt", "completion", "text"),
-    completion=("completion",),
-    make=prompt_and_completion,
-)
+OWN = ("prompt", "completion", "messages", "conversations", "text")
+JSONL = Task(name="jsonl", hub=None, columns=(*OWN, "tools"), completion=("completion", "messages"), make=own_record)
+
+
+def own_fields(prompt: str | None, completion: str | None) -> Task:
+    """The task `jsonl` for records whose prompt and completion have other names; None keeps the usual name.
+
+    >>> own_fields("question", "answer").example({"question": "2 + 2 =", "answer": " 4"})[:2]
+    ('2 + 2 =', ' 4')
+    """
+    names = {"prompt": prompt or "prompt", "completion": completion or "completion"}
+
+    def make(record: Mapping[str, Any]) -> Example:
+        if prompt is not None and prompt not in record:
+            raise ValueError(missing(record, (prompt,)))
+        found = {usual: record[name] for usual, name in names.items() if record.get(name) is not None}
+        try:
+            return own_record({"prompt": "", **found})
+        except ValueError as error:
+            text = str(error)
+            for usual, name in names.items():
+                text = text.replace(repr(usual), repr(name))
+            raise ValueError(text) from None
+
+    return replace(JSONL, columns=tuple(names.values()), completion=(names["completion"],), make=make)
 
 
 def prompt_and_answers(record: Mapping[str, Any]) -> Example:

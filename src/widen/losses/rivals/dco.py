@@ -1,6 +1,6 @@
 """DCO, direct coverage optimisation: the loss of drawing n answers of which one should be right.
 
-Shapes: B sequences, L positions.
+Shapes: B sequences.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from widen.data.rows import Rows
-
 from ..fields import check
-from ..weight import Bounded, State
+from ..sequence import SequenceWeight
+from ..weight import Bounded
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCO(Bounded):
+class DCO(SequenceWeight, Bounded):
     r""":math:`-\log(1 - (1-p)^n)` with p = Q(x) of the whole answer (Chen et al., 2025), as the weight with the same gradient.
 
     .. math::  w(x) = F(\bar p), \qquad F(p) = \frac{n\, p\, (1-p)^{n-1}}{1 - (1-p)^n}
@@ -34,17 +33,11 @@ class DCO(Bounded):
     """
 
     spec_name: ClassVar[str] = "dco"
-    token_local: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     n: float = 16.0
 
     def __post_init__(self) -> None:
         check(self, "n", 1.0, math.inf)
         super().__post_init__()
-
-    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """Refused: the weight of a token depends on its whole sequence."""
-        raise TypeError("DCO weighs whole sequences, not tokens: call apply(rows, mask_BL, state)")
 
     def factor(self, logp: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         """F of a probability given by its logarithm: 1 at p = 0, 0 at p = 1 unless n is 1."""
@@ -55,8 +48,6 @@ class DCO(Bounded):
         f = self.n * p * ((self.n - 1) * log_rest).exp() / hit
         return torch.where(p == 0, 1.0, f)  # p underflows: n p / (n p)
 
-    def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
-        """F of each row's probability, on its target tokens."""
-        logp_B = torch.where(mask_BL, rows.logq, 0.0).double().sum(-1)
-        w_B = self.bounded(self.factor(logp_B).to(rows.logq.dtype))
-        return torch.where(mask_BL, w_B[:, None], 0.0), state
+    def weigh_sequences(self, logq_B: Float[Tensor, " B"], length_B: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+        """F of each answer's probability."""
+        return self.bounded(self.factor(logq_B))

@@ -125,7 +125,7 @@ def measure(request: AdviceRequest, splits: Splits) -> Timing:
     """Load the model, train two steps, and score the model as it is on a few validation prompts."""
     config = request.fine_tune("nll", 2, splits)
     data = load_data(config, config.train, {}, skip_bad=False)
-    longest = max(len(ids) - start for ids, start in zip(data.ids, data.starts, strict=True))
+    longest = max(int(mask.sum()) for mask in data.targets)
     max_tokens = request.max_tokens or 2 * longest
     began = time.perf_counter()
     model = load_model(request.model, precision=config.precision).to(request.device)

@@ -7,14 +7,14 @@ Learning rate and warm-up default to None: `defaults.py` chooses them from the s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from widen.data.rows import needs_of
 from widen.losses import REF_LOGQ, Weight, parse, spec
 
-from ..value import content_hash, file_name, from_json, read_config, to_json
+from ..value import NEWER, content_hash, file_name, from_json, read_config, to_json
 
 PRECISIONS = {
     "bf16": "bfloat16 autocast, float32 weights and optimizer",
@@ -35,15 +35,18 @@ class Source:
 
     Args:
       task: the format of a record, a name of `widen.data.tasks.TASKS`.
-      path: a file (.jsonl, .json, .csv) or a data set of the hub; "" is the task's own data set.
+      path: a file (.jsonl, .json, .csv, .tsv, .txt, .parquet) or a data set of the hub; "" is the task's own data set.
       split: of a data set of the hub; a file has none.
       limit: use the first N records; None uses all.
+      prompt_field, completion_field: names of these fields, for the task ``jsonl``; None takes ``prompt`` and ``completion``.
     """
 
     task: str = "jsonl"
     path: str = ""
     split: str = "train"
     limit: int | None = None
+    prompt_field: str | None = field(default=None, metadata=NEWER)
+    completion_field: str | None = field(default=None, metadata=NEWER)
 
     def __post_init__(self) -> None:
         from widen.data.tasks import task
@@ -53,6 +56,12 @@ class Source:
             raise ValueError(
                 f"path is empty, and the task {self.task!r} has no data set of its own: give a file (--data)"
             )
+        for name in ("prompt_field", "completion_field"):
+            if getattr(self, name) is not None and self.task != "jsonl":
+                flag = f"--{name.replace('_', '-')}"
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} ({flag}): the task {self.task!r} has its own fields; only jsonl takes other names"
+                )
         _at_least("limit", self.limit, 1)
 
 
@@ -97,6 +106,7 @@ class FineTune:
       loss: a spec or a loss object, stored as its spec.
       after: trained first; this run starts from its model.
       lora: train an adapter; None trains all weights.
+      load_in_4bit: hold the frozen weights under an adapter in 4 bits (QLoRA: NF4, double quantisation) by bitsandbytes.
       precision: see `PRECISIONS`.
       max_length: most tokens of an example; `widen.data.tasks.encode` cuts longer ones.
       packing: join the sequences of a micro-batch without padding; each attends to itself only.
@@ -154,6 +164,7 @@ class FineTune:
     patience: int | None = None
     save_dtype: str = "trained"
     report_to: str = "none"
+    load_in_4bit: bool = False
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -199,6 +210,9 @@ class FineTune:
             raise ValueError(
                 f"reference={self.reference!r} (--reference): loss={self.loss!r} does not read it; leave it out"
             )
+        if self.load_in_4bit and (self.lora is None or self.fsdp):
+            why = "weights of 4 bits cannot be trained, give --lora R" if self.lora is None else "leave --fsdp out"
+            raise ValueError(f"load_in_4bit (--load-in-4bit): {why}")
         if self.packing and self.group_by_length:
             raise ValueError("packing and group_by_length: packed sequences have no padding to save, take one of them")
         if not 0 <= self.seed < 2**32:
@@ -235,6 +249,7 @@ class FineTune:
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config's JSON without settings that change no number, and without newer settings at their defaults, to keep old keys."""
     newer = {"eval_steps": None, "patience": None, "save_dtype": "trained", "reference": None, "ema": 0.0}
+    newer["load_in_4bit"] = False
     aside = {"save_steps", "fsdp", "report_to", *(key for key, value in newer.items() if config.get(key) == value)}
     kept = {key: value for key, value in config.items() if key not in aside}
     return {**kept, "after": decisive(kept["after"])} if kept.get("after") else kept

@@ -1,6 +1,6 @@
 """Detects that data or weights have changed under the same name. Digests are written when a run begins and checked later.
 
-inputs.json     {"weights": digest, "train": counts and digest of tokens, "evaluate": ..., "sources": digests of the files}
+inputs.json     {"weights": digest, "train": counts and digest of tokens, "evaluate": ..., "sources": digests of the files, "chat": bool}
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def same_inputs(folder: RunFolder, config: FineTune, data: dict[str, TokenData],
     path = folder.path / "inputs.json"
     if not path.exists():
         read = {key: source_digest(source.path) for key, source in config.sources.items()}
-        folder.write(path, {**found, "sources": read})
+        folder.write(path, {**found, "sources": read, "chat": data["train"].chat})
         return
     before = folder.read(path)
     if changed := [text for key, text in NAMES.items() if before.get(key) != found.get(key)]:

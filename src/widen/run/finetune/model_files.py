@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,28 @@ def settings_of(model: str) -> Any:
     return _loaded(lambda name: AutoConfig.from_pretrained(name, trust_remote_code=False), "settings", model)
 
 
-def load_model(model: str, *, precision: str) -> Any:
-    """The model to train, with float32 weights (bfloat16 for pure_bf16)."""
+def four_bit(precision: str) -> Any:
+    """The settings of QLoRA (NF4 with double quantisation) for a precision; refused without bitsandbytes."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    if find_spec("bitsandbytes") is None:
+        raise ImportError("load_in_4bit (--load-in-4bit) needs bitsandbytes: pip install bitsandbytes")
+    computes = {"fp16": torch.float16, "fp32": torch.float32}.get(precision, torch.bfloat16)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=computes,
+    )
+
+
+def load_model(model: str, *, precision: str, four_bit_on: Any = None) -> Any:
+    """The model to train, with float32 weights (bfloat16 for pure_bf16).
+
+    Args:
+      four_bit_on: hold its linear layers but the head in 4 bits, on this device.
+    """
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -51,8 +72,11 @@ def load_model(model: str, *, precision: str) -> Any:
     logging.disable_progress_bar()
     check_files(resolved(model))
     dtype = torch.bfloat16 if precision == "pure_bf16" else torch.float32
+    options: dict[str, Any] = {"dtype": dtype}
+    if four_bit_on is not None:
+        options |= {"quantization_config": four_bit(precision), "device_map": {"": four_bit_on}}
     loaded = _loaded(
-        lambda name: AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=False), "weights", model
+        lambda name: AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False, **options), "weights", model
     )
     _can_be_saved(loaded, model)
     return loaded
@@ -107,11 +131,11 @@ def adapted(model: Any, lora: Lora) -> Any:
         raise ValueError(f"lora.targets={lora.targets!r}: {str(error).splitlines()[0]}") from None
 
 
-def merged(start: str, adapter: str | Path, *, precision: str) -> Any:
-    """The start with the adapter merged in. It is loaded again because training may have sharded it."""
+def merged(start: Any, adapter: str | Path) -> Any:
+    """The model that training started from, loaded again in full precision, with the adapter merged in."""
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(load_model(start, precision=precision), str(adapter)).merge_and_unload()
+    return PeftModel.from_pretrained(start, str(adapter)).merge_and_unload()
 
 
 def saved_dtype(config: FineTune) -> Any:

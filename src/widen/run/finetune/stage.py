@@ -32,7 +32,7 @@ from .config import FineTune, decisive
 from .defaults import Chosen, choose, refuse_warmups, steps_of
 from .host_trainer import Process, is_spread, loading_once, process_of, trainer_of, training_arguments
 from .inputs import inputs, same_data, same_inputs
-from .model_files import adapted, load_model, load_tokenizer, merged, saved_dtype, write_model
+from .model_files import adapted, four_bit, load_model, load_tokenizer, merged, saved_dtype, write_model
 from .packing import refuse_mixing
 from .reference_column import with_reference
 from .summary import sampled, summarise, weight_change
@@ -79,6 +79,8 @@ def fine_tune(
     if folder.is_trained:
         same_data(config, root, cache)
         return folder
+    if config.load_in_4bit:
+        four_bit(config.precision)  # refuses before the data is read
     process = process_of(device, config)
     if config.after is not None:
         same_data(config.after, root, cache)
@@ -132,10 +134,10 @@ def _train(
         train = with_reference(config, data["train"], place, process=process, device=args.device, spread=spread)
         data = {**data, "train": train}
     set_seed(config.seed)  # for the adapter's first values
-    model = load_model(start, precision=config.precision)
+    model = load_model(start, precision=config.precision, four_bit_on=args.device if config.load_in_4bit else None)
     model.config.use_cache = False  # with a cache, attention does not see where packed sequences begin
     if config.packing:
-        if not is_spread(config):  # a model for FSDP may be too large for one device
+        if not is_spread(config) and not config.load_in_4bit:  # a model for FSDP may be too large for one device
             model.to(args.device)
         refuse_mixing(model, [ids.tolist() for ids in data["train"].ids[:2]])
     chosen = choose(config, parameters=model.num_parameters(), steps=steps)
@@ -204,7 +206,10 @@ def _write(
         adapter = folder.path / "adapter"
         if config.lora is not None:
             write_folder(adapter, lambda path: model.save_pretrained(path, state_dict=state))
-            model, state = merged(start, adapter, precision=config.precision), None
+            base = load_model(start, precision=config.precision)  # training may have sharded or quantised it
+            if config.load_in_4bit:
+                before = sampled(dict(base.named_parameters()))
+            model, state = merged(base, adapter), None
         after = sampled(dict(model.named_parameters()) if state is None else {name: state[name] for name in before})
         change, lowest = weight_change(before, after), config.patience is not None
         summary = summarise(folder, chosen, str(trainer.objective.weight), change, lowest=lowest)
@@ -231,4 +236,4 @@ def _averaged(config: FineTune, start: str, trained: Any, ema: Any) -> Any:
         return trained
     with TemporaryDirectory() as adapter:
         trained.save_pretrained(adapter)
-        return merged(start, adapter, precision=config.precision)
+        return merged(load_model(start, precision=config.precision), adapter)

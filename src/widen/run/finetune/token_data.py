@@ -1,6 +1,6 @@
 """The data of a fine-tuning: read, checked, tokenised and counted before any weight is loaded.
 
-Token ids are stored as int32: four bytes per token instead of 36 in a Python list.
+A token takes four bytes for its id and one that says whether it is a target, instead of 72 in Python lists.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ class TokenData:
     """Tokenised examples as a data set for a trainer: ``input_ids`` and ``labels`` of each, and ``columns``.
 
     A column has one array per example, aligned with ``input_ids``: ``loss_weights`` where the data has them, ``ref_logq`` where a
-    reference model has read the data.
+    reference model has read the data. ``chat`` says whether the data holds conversations.
     """
 
-    def __init__(self, encoded: Sequence[Encoded], *, left_out: int = 0) -> None:
+    def __init__(self, encoded: Sequence[Encoded], *, left_out: int = 0, chat: bool = False) -> None:
+        self.chat = chat
         self.ids = [np.asarray(one.input_ids, np.int32) for one in encoded]
-        self.starts = [next(i for i, label in enumerate(one.labels) if label != IGNORED) for one in encoded]
+        self.targets = [np.asarray(one.labels) != IGNORED for one in encoded]
         self.columns: dict[str, list[NDArray[np.float32]]] = {}
         given = [one.loss_weights for one in encoded]
         if any(weights is not None for weights in given):
@@ -73,7 +74,11 @@ class TokenData:
             self.columns[LOSS_WEIGHTS] = [np.asarray(weights, np.float32) for weights in given]
         self.largest = max((int(ids.max()) for ids in self.ids), default=0)
         lengths = [len(ids) for ids in self.ids]
-        digest = hashlib.sha256(np.asarray(self.starts, np.int64).tobytes())
+        starts = [int(mask.argmax()) for mask in self.targets]
+        digest = hashlib.sha256(np.asarray(starts, np.int64).tobytes())
+        for start, mask in zip(starts, self.targets, strict=True):
+            if not mask[start:].all():  # a conversation with several answers: its first target does not say it all
+                digest.update(np.packbits(mask).tobytes())
         for ids in self.ids:
             digest.update(len(ids).to_bytes(8, "little") + ids.tobytes())
         for weights in self.columns.get(LOSS_WEIGHTS, ()):
@@ -82,7 +87,7 @@ class TokenData:
             examples=len(self.ids),
             left_out=left_out,
             tokens=sum(lengths),
-            targets=sum(lengths) - sum(self.starts),
+            targets=sum(int(mask.sum()) for mask in self.targets),
             longest=max(lengths, default=0),
             prompts_cut=sum(one.prompt_cut > 0 for one in encoded),
             completions_cut=sum(one.completion_cut > 0 for one in encoded),
@@ -99,9 +104,9 @@ class TokenData:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        ids, start = self.ids[index].tolist(), self.starts[index]
+        labels = np.where(self.targets[index], self.ids[index], IGNORED)
         columns = {name: values[index].tolist() for name, values in self.columns.items()}
-        return {"input_ids": ids, "labels": [IGNORED] * start + ids[start:], **columns}
+        return {"input_ids": self.ids[index].tolist(), "labels": labels.tolist(), **columns}
 
 
 def load_data(config: FineTune, source: Source, cache: dict[Any, TokenData], *, skip_bad: bool) -> TokenData:
@@ -112,7 +117,16 @@ def load_data(config: FineTune, source: Source, cache: dict[Any, TokenData], *, 
     key = (source, config.model, config.max_length, skip_bad)
     if key in cache:
         return cache[key]
-    found = read(source.task, source.path, split=source.split, limit=source.limit, answered=True, facts=False)
+    found = read(
+        source.task,
+        source.path,
+        split=source.split,
+        limit=source.limit,
+        answered=True,
+        facts=False,
+        prompt_field=source.prompt_field,
+        completion_field=source.completion_field,
+    )
     bad = len(found.bad)
     if bad and not skip_bad:
         raise ValueError(
@@ -129,9 +143,10 @@ def load_data(config: FineTune, source: Source, cache: dict[Any, TokenData], *, 
         try:
             encoded.append(encode(one, tokenizer, max_length=config.max_length, first_token=bos))
         except ValueError as error:
-            where = "" if one.loss_weights is None else f"example {number} ({one.prompt[:40]!r}): "
+            own = one.loss_weights is not None or one.messages  # the fault may be the example's own
+            where = f"example {number} ({one.prompt[:40]!r}): " if own else ""
             raise ValueError(f"{where}{error}") from None
-    cache[key] = TokenData(encoded, left_out=bad)
+    cache[key] = TokenData(encoded, left_out=bad, chat=any(one.messages for one in found.examples))
     return cache[key]
 
 

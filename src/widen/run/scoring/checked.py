@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,14 +12,15 @@ from widen.disk.inside import inside
 from widen.judge import Checked, Count, Sandbox, run_checker
 from widen.metrics.interval import mean_interval
 from widen.metrics.passes import PassScores, pass_scores
-from widen.sample import Decoding, read_samples
+from widen.sample import Decoding, Sample, read_samples
 
 from ..experiment import Experiment
 from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question
 from ..record import Record
-from ..sampling import texts_of
+from ..sampling import samples_of
 from ..score_settings import CheckerScore
+from .marks import write_marks
 from .programs import Judges, measured
 from .score_files import Measured, Sampled
 
@@ -51,6 +52,7 @@ class CheckedSamples(NamedTuple):
     """The answers of one samples file, checked.
 
     ``coverage`` is the mean number of distinct right answers, by the checker's ``key``; ``distinct`` has that number for each prompt.
+    ``cut`` counts answers that max-tokens cut.
     """
 
     path: Path
@@ -61,15 +63,17 @@ class CheckedSamples(NamedTuple):
     coverage: Measured
     distinct: list[int]
     failures: list[str]
+    cut: int
 
     def measured(self) -> dict[str, Measured]:
         """Precision, recall and pass@k as for programs, and coverage."""
         return {**measured(self.passes), "coverage": self.coverage}
 
     def detail(self) -> dict[str, dict[str, Any]]:
-        """Answers checked and right per prompt, distinct right answers, and how many checks ended in which way."""
+        """Answers checked and right per prompt, distinct right answers, how checks ended, and how many answers were cut."""
+        counts = {c.problem: [c.n, c.c] for c in self.counts}
         return {
-            "precision": {"counts": {c.problem: [c.n, c.c] for c in self.counts}, "statuses": self.statuses},
+            "precision": {"counts": counts, "statuses": self.statuses, "cut": self.cut},
             "coverage": {"by_problem": self.distinct},
         }
 
@@ -99,8 +103,8 @@ def check_samples(
     kept = run.path / "verdicts" / f"{checker.file.stem}.jsonl" if run else path.with_name(f"{path.name}.checked.jsonl")
     inside(run.path if run else path.parent, kept)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    answers = [ToCheck(sample.prompt, samples.prompts[sample.prompt].text, sample.text) for sample in samples]
-    return _check(answers, checker, ks, path, samples.settings.decoding, kept, sandbox, progress)
+    prompts = {name: prompt.text for name, prompt in samples.prompts.items()}
+    return _check(samples.samples, prompts, checker, ks, path, samples.settings.decoding, kept, sandbox, progress)
 
 
 def score_checked(
@@ -121,24 +125,17 @@ def score_checked(
     kept.parent.mkdir(parents=True, exist_ok=True)
     prompts, records = {one.id: one.example.prompt for one in questions}, []
     for number, setting in enumerate(experiment.settings):
-        answers = [ToCheck(one, prompts[one], text) for one, text in texts_of(folder, setting, experiment, questions)]
+        samples = samples_of(folder, setting, experiment, questions)
         progress(f"check {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
         path, sandbox = folder.samples(setting.name), judges.sandbox(score)
-        found = _check(answers, checker, score.ks, path, setting.decoding, kept, sandbox, None)
+        found = _check(samples, prompts, checker, score.ks, path, setting.decoding, kept, sandbox, None)
         records += Sampled(experiment).keep(folder, setting, found.measured(), found.detail())
     return records
 
 
-class ToCheck(NamedTuple):
-    """One answer, with the id and the text of its prompt."""
-
-    problem: str
-    prompt: str
-    text: str
-
-
 def _check(
-    answers: Sequence[ToCheck],
+    samples: Sequence[Sample],
+    prompts: Mapping[str, str],
     checker: Checker,
     ks: Sequence[int],
     path: Path,
@@ -150,17 +147,18 @@ def _check(
     found = run_checker(
         checker.file,
         checker.function,
-        [(one.prompt, one.text) for one in answers],
+        [(prompts[one.prompt], one.text) for one in samples],
         sandbox=sandbox,
         files=checker.files,
         verdicts_path=kept,
         progress=progress,
     )
-    of_problem: dict[str, list[tuple[ToCheck, Checked]]] = {}
-    for answer, one in zip(answers, found, strict=True):
-        of_problem.setdefault(answer.problem, []).append((answer, one))
-    counts = [Count(problem, len(own), sum(_right(one) for _, one in own)) for problem, own in of_problem.items()]
-    distinct = [len({_key(answer, one) for answer, one in own if _right(one)}) for own in of_problem.values()]
+    write_marks(path, ((sample, _right(one)) for sample, one in zip(samples, found, strict=True)))
+    of_prompt: dict[str, list[tuple[Sample, Checked]]] = {}
+    for sample, one in zip(samples, found, strict=True):
+        of_prompt.setdefault(sample.prompt, []).append((sample, one))
+    counts = [Count(prompt, len(own), sum(_right(one) for _, one in own)) for prompt, own in of_prompt.items()]
+    distinct = [len({_key(sample, one) for sample, one in own if _right(one)}) for own in of_prompt.values()]
     interval = mean_interval(distinct)
     return CheckedSamples(
         path=path,
@@ -171,6 +169,7 @@ def _check(
         distinct=distinct,
         coverage=Measured(sum(distinct) / len(distinct), interval.low, interval.high, len(distinct)),
         failures=[f"{one.status}: {one.detail}" for one in found if one.status != "scored"],
+        cut=sum(one.finish == "length" for one in samples),
     )
 
 
@@ -178,8 +177,8 @@ def _right(one: Checked) -> bool:
     return one.score is not None and one.score >= RIGHT
 
 
-def _key(answer: ToCheck, one: Checked) -> str:
-    return answer.text.strip() if one.key is None else one.key
+def _key(sample: Sample, one: Checked) -> str:
+    return sample.text.strip() if one.key is None else one.key
 
 
 def _word(one: Checked) -> str:

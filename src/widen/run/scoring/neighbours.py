@@ -12,7 +12,7 @@ from ..experiment import Experiment
 from ..folder import RunFolder, StageProgress
 from ..questions import Question
 from ..record import Record
-from ..sampling import texts_of
+from ..sampling import samples_of
 from ..score_settings import KnnScore
 from .score_files import Measured, Sampled
 
@@ -38,9 +38,13 @@ def score_neighbours(
     for number, setting in enumerate(experiment.settings):
         if progress is not None:
             progress(f"compare {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
-        generated = [text for _, text in texts_of(folder, setting, experiment, questions)]
+        drawn = samples_of(folder, setting, experiment, questions)
+        generated = [one.text for one in drawn]
         found = score_texts(reference, generated, settings, cache=Path(root) / "features", device=device)
-        records += sampled.keep(folder, setting, measured(found), {"precision": {"notes": list(found.notes)}})
+        cut = sum(one.finish == "length" for one in drawn)
+        records += sampled.keep(
+            folder, setting, measured(found), {"precision": {"notes": list(found.notes), "cut": cut}}
+        )
     return records
 
 

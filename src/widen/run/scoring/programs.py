@@ -23,8 +23,9 @@ from ..experiment import Experiment
 from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question
 from ..record import Record
-from ..sampling import texts_of
+from ..sampling import samples_of
 from ..score_settings import CheckerScore, ProgramScore
+from .marks import write_marks
 from .score_files import Measured, Sampled
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -114,20 +115,24 @@ class Judges:
             passes=pass_scores([c.n for c in found], [c.c for c in found], score.ks),
             counts={count.problem: (count.n, count.c) for count in found},
             statuses=dict(Counter(verdict.status for verdict in reached).most_common()),
+            right=[verdict.passed for verdict in reached],
         )
 
 
 class Judged(NamedTuple):
-    """Judged programs: pass@k, (n, c) of each problem, and how many programs ended in which way."""
+    """Judged programs: pass@k, (n, c) of each problem, how many programs ended in which way, which are right, and how many answers
+    max-tokens cut."""
 
     passes: PassScores
     counts: dict[str, tuple[int, int]]
     statuses: dict[str, int]
+    right: list[bool]
+    cut: int = 0
 
     @property
     def detail(self) -> dict[str, dict[str, Any]]:
         """What is stored with precision."""
-        return {"precision": {"counts": self.counts, "statuses": self.statuses}}
+        return {"precision": {"counts": self.counts, "statuses": self.statuses, "cut": self.cut}}
 
     def measured(self) -> dict[str, Measured]:
         """The scores, with intervals."""
@@ -159,8 +164,11 @@ def score_programs(
     verdicts = judges.root / "verdicts" / f"{experiment.task}.jsonl"
     records = []
     for setting in experiment.settings:
-        answers = [(by_id[name], text) for name, text in texts_of(folder, setting, experiment, questions)]
+        drawn = samples_of(folder, setting, experiment, questions)
+        answers = [(by_id[one.prompt], one.text) for one in drawn]
         what = f"judge {experiment.name}, seed {experiment.seed}, {setting.decoding.spec}"
         found = judges.judge(answers, score, verdicts=verdicts, what=what, progress=progress)
+        found = found._replace(cut=sum(one.finish == "length" for one in drawn))
+        write_marks(folder.samples(setting.name), zip(drawn, found.right, strict=True))
         records += Sampled(experiment).keep(folder, setting, found.measured(), found.detail)
     return records

@@ -11,11 +11,22 @@ import json
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from ..chat import turns
 from ..decoding import ORDERS, Decoding, Settings
 from ..prompts import Prompt
 from .http import ServerFault
 
-__all__ = ["Choice", "Dialect", "body", "choices", "listed_models", "needs", "plugin_arguments", "unsupported"]
+__all__ = [
+    "Choice",
+    "Dialect",
+    "body",
+    "choices",
+    "endpoint",
+    "listed_models",
+    "needs",
+    "plugin_arguments",
+    "unsupported",
+]
 
 ROUNDING = 1e-3  # a log-probability may exceed 0 by this much: servers compute in half precision
 
@@ -43,6 +54,11 @@ def needs(decoding: Decoding) -> frozenset[str]:
     return frozenset(names - {"min_p"} | {"min_p_first"} if "min_p_first" in plugin_arguments(decoding) else names)
 
 
+def endpoint(settings: Settings) -> str:
+    """Where such a request goes: with a chat template the server applies it."""
+    return "/v1/chat/completions" if settings.chat else "/v1/completions"
+
+
 def unsupported(dialect: Dialect, decoding: Decoding) -> str:
     """Why such a server cannot draw this way; "" if it can."""
     if decoding.kl_sigma is not None:
@@ -65,15 +81,20 @@ def body(
 ) -> dict[str, Any]:
     """The request as a JSON object; `seed` is that of the request."""
     decoding = settings.decoding
-    sent: dict[str, Any] = {"prompt": list(prompt.ids) if prompt.ids is not None else prompt.text, "seed": seed}
-    sent |= {"max_tokens": settings.max_tokens} | ({"model": model} if model else {})
+    sent: dict[str, Any] = {"seed": seed, "max_tokens": settings.max_tokens} | ({"model": model} if model else {})
+    if settings.chat:
+        sent["messages"] = [dict(one) for one in turns(prompt, settings)]
+    else:
+        sent["prompt"] = list(prompt.ids) if prompt.ids is not None else prompt.text
+    if settings.stop:
+        sent["stop"] = list(settings.stop)
     filters = {_NAMES[dialect][name]: value for name, value in decoding.steps if name != "temperature"}
     if dialect == "transformers":
         config: dict[str, Any] = {"do_sample": not decoding.greedy, "max_new_tokens": settings.max_tokens}
         if not decoding.greedy:
             config |= {"temperature": decoding.temperature, "top_k": 0, "top_p": 1.0} | filters
         return sent | {"generation_config": json.dumps(config)}
-    sent |= {"temperature": decoding.temperature, "n": n} | ({"logprobs": 1} if logprobs else {})
+    sent |= {"temperature": decoding.temperature, "n": n} | ({"logprobs": settings.chat or 1} if logprobs else {})
     if dialect == "vllm":
         sent["return_token_ids"] = True
         if extra := plugin_arguments(decoding):
@@ -116,13 +137,20 @@ def choices(answer: dict[str, Any], url: str) -> tuple[list[Choice], int | None]
 
 
 def _choice(url: str, choice: dict[str, Any], place: str, num_tokens: int | None) -> Choice:
-    text = _checked(url, f"{place}.text", choice.get("text"), "a string")
+    if "message" in choice:  # of a chat
+        message = _checked(url, f"{place}.message", choice["message"], "an object")
+        text = _checked(url, f"{place}.message.content", message.get("content"), "a string")
+    else:
+        text = _checked(url, f"{place}.text", choice.get("text"), "a string")
     finish = _checked(url, f"{place}.finish_reason", choice.get("finish_reason"), "'stop' or 'length'")
     ids = _optional(url, choice, "token_ids", "a list", place, default=[])
     for position, one in enumerate(ids):
         _checked(url, f"{place}.token_ids[{position}]", one, "a count")
     logprobs = _optional(url, choice, "logprobs", "an object", place, default={})
     scores = _optional(url, logprobs, "token_logprobs", "a list", f"{place}.logprobs", default=[])
+    for position, one in enumerate(_optional(url, logprobs, "content", "a list", f"{place}.logprobs", default=[])):
+        known_one = _checked(url, f"{place}.logprobs.content[{position}]", one, "an object")
+        scores = [*scores, known_one.get("logprob")]
     for position, one in enumerate(scores):
         _checked(url, f"{place}.logprobs.token_logprobs[{position}]", one, "a log-probability or null")
     known = bool(scores) and None not in scores

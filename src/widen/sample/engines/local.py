@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
+from widen.data.tasks.conversations import template_ids
 from widen.disk.checksums import check_files
 from widen.disk.digest import weights_digest
 
+from ..chat import StopStrings, check_chat, cut_at, turns
 from ..decoding import Settings
 from ..engine import Drawn, Have, Identity, Sample, nothing
 from ..philox import key, uniforms
@@ -94,7 +96,10 @@ class LocalEngine:
         return Identity(engine="local", name=self.name, model=weights, details=details, notes=notes)
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
-        """Refuse a prompt that is too long, that needs a tokenizer, or that lacks the text KL guidance needs."""
+        """Refuse a prompt that is too long, that needs a tokenizer or a chat template, or that lacks the text KL guidance needs."""
+        check_chat(settings, prompts)
+        if self.tokenizer is None and any(setting.stop for setting in settings):
+            raise ValueError("tokenizer=None: stop strings are found in texts, and without a tokenizer there is none")
         limit = getattr(self.model.config, "max_position_embeddings", None)
         most = max(setting.max_tokens for setting in settings)
         for one in self._encode(prompts, settings):
@@ -131,25 +136,27 @@ class LocalEngine:
         fields = {s.decoding.without for s in settings if s.decoding.kl_sigma is not None}
         if len(fields) > 1:
             raise ValueError("without=bos and without=field in one call: sample them one after the other")
-        return [PromptTokens(p, self._ids(p), self._without(p, *fields) if fields else ()) for p in prompts]
+        one = settings[0]
+        return [PromptTokens(p, self._ids(p, one), self._without(p, one, *fields) if fields else ()) for p in prompts]
 
-    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
-        ids = prompt.ids if prompt.ids is not None else self._tokens(prompt, prompt.text)
-        return ids or (self._first_token(),)
-
-    def _without(self, prompt: Prompt, kind: str) -> tuple[int, ...]:
-        if kind == "bos":
-            return (self._first_token(),)
-        if prompt.without is None:
-            raise ValueError(f"prompt {prompt.id!r} has no 'without' text, which without=field needs")
-        return self._tokens(prompt, prompt.without) or (self._first_token(),)
-
-    def _tokens(self, prompt: Prompt, text: str) -> tuple[int, ...]:
+    def _ids(self, prompt: Prompt, settings: Settings) -> tuple[int, ...]:
+        """The tokens of a prompt; an empty text is the model's first token."""
+        if prompt.ids is not None:
+            return prompt.ids or (self._first_token(),)
         if self.tokenizer is None:
             raise ValueError(
                 f"tokenizer=None, but prompt {prompt.id!r} is a text: give a tokenizer, or Prompt(ids=...)"
             )
-        return tuple(self.tokenizer(text).input_ids)
+        if settings.chat:
+            return tuple(template_ids(self.tokenizer, turns(prompt, settings), ask=True))
+        return tuple(self.tokenizer(prompt.text).input_ids) or (self._first_token(),)
+
+    def _without(self, prompt: Prompt, settings: Settings, kind: str) -> tuple[int, ...]:
+        if kind == "bos":
+            return (self._first_token(),)
+        if prompt.without is None:
+            raise ValueError(f"prompt {prompt.id!r} has no 'without' text, which without=field needs")
+        return self._ids(Prompt(text=prompt.without, id=prompt.id), settings)
 
     def _first_token(self) -> int:
         for source in (self.tokenizer, self.model.config):
@@ -174,31 +181,35 @@ class LocalEngine:
             keys = [key(settings.seed, member.prompt.id, settings.decoding.temperature) for member, _ in samples]
             drawn = uniforms(np.array(keys, np.uint64), np.array([i for _, i in samples]), settings.max_tokens)
             uniform_BL = torch.from_numpy(drawn).to(self.model.device)
+        stops = StopStrings(settings.stop, self.tokenizer)
+        ends = (*self._ends, *stops.tokens)
         result = continue_samples(
             first.fork(),
             torch.arange(len(batch), device=self.model.device).repeat_interleave(len(block)),
             settings.decoding,
             uniform_BL,
             length=settings.max_tokens,
-            ends=self._ends,
+            ends=ends,
             unprompted=second.fork() if second is not None else None,
+            stops=stops if stops.texts else None,
         )
         texts = [""] * len(samples)
         if self.tokenizer is not None:
             texts = self.tokenizer.batch_decode(result.ids, skip_special_tokens=True)
+        whole = [cut_at(text, stops.texts) for text in texts]  # None: no stop string
         return [
             Sample(
                 prompt=member.prompt.id,
                 index=index,
-                text=text,
-                finish="stop" if tokens[-1] in self._ends else "length",
+                text=text if answer is None else answer,
+                finish="stop" if tokens[-1] in ends or answer is not None else "length",
                 prompt_tokens=len(member.ids),
                 num_tokens=len(tokens),
                 logq=logq,
                 sampler=sampler,
                 ids=tuple(tokens),
             )
-            for (member, index), text, tokens, logq, sampler in zip(samples, texts, *result, strict=True)
+            for (member, index), text, answer, tokens, logq, sampler in zip(samples, texts, whole, *result, strict=True)
         ]
 
 

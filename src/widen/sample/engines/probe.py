@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..decoding import Decoding, Settings
 from ..prompts import Prompt
-from .completions import Choice, Dialect, body, choices, listed_models, unsupported
+from .completions import Choice, Dialect, body, choices, endpoint, listed_models, unsupported
 from .http import Client, Refusal, ServerFault
 
 __all__ = ["Capabilities", "probe", "recognise"]
@@ -66,14 +67,19 @@ def recognise(client: Client, url: str, prompt: Prompt, *, model: str = "") -> t
 
 
 def probe(
-    client: Client, url: str, prompt: Prompt, *, dialect: Dialect, model: str, needs: frozenset[str]
+    client: Client, url: str, prompt: Prompt, *, dialect: Dialect, model: str, needs: frozenset[str], like: Settings
 ) -> Capabilities:
-    """Test one server on a prompt of the job and on the filters that it needs; `dialect` and `model` come from `recognise`."""
+    """Test one server on a prompt of the job and on the filters that it needs; `dialect` and `model` come from `recognise`.
 
-    def ask(decoding: Decoding, seed: int, *, n: int = 1, logprobs: bool = False) -> tuple[list[Choice], str]:
-        settings = Settings(decoding=decoding, max_tokens=TOKENS)
+    Requests have the chat and the system message of the settings `like`.
+    """
+
+    def ask(
+        decoding: Decoding, seed: int, *, n: int = 1, logprobs: bool = False, stop: tuple[str, ...] = ()
+    ) -> tuple[list[Choice], str]:
+        settings = replace(like, decoding=decoding, max_tokens=TOKENS, stop=stop)
         sent = body(dialect, prompt, settings, n=n, seed=seed, model=model, logprobs=logprobs)
-        answer = client.request(url, "/v1/completions", sent)
+        answer = client.request(url, endpoint(settings), sent)
         return choices(answer, url)[0], answer.get("model") or ""
 
     def texts(decoding: Decoding, *seeds: int) -> list[str]:
@@ -88,6 +94,12 @@ def probe(
     def honours(name: str) -> bool:
         if name == "eta":  # it has no such limit
             return True
+        if name == "stop":  # three letters from the middle of the greedy text must end it early
+            whole = first[0].text
+            if len(whole) < TOKENS:
+                return True  # too short to tell
+            ended, _ = ask(Decoding(temperature=0.0), 0, stop=(whole[len(whole) // 2 :][:3],))
+            return len(ended[0].text) < len(whole)
         decoding = Decoding(temperature=HOT, **_LIMITS[name])
         try:
             return not unsupported(dialect, decoding) and len(set(texts(decoding, 4, 5, 6))) == 1

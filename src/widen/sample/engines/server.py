@@ -12,11 +12,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import NamedTuple
 
+from ..chat import check_chat, cut_at
 from ..decoding import Settings
 from ..engine import Drawn, Have, Identity, Sample, nothing
 from ..philox import key
 from ..prompts import Prompt
-from .completions import Choice, body, choices, needs, unsupported
+from .completions import Choice, body, choices, endpoint, needs, unsupported
 from .http import LIMIT, Client, Refusal, ServerFault
 from .pool import Notice, Pool
 from .probe import Capabilities, probe, recognise
@@ -76,6 +77,7 @@ class ServerEngine:
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
         """Test every server on these settings, and refuse what it does not do."""
+        check_chat(settings, prompts)
         for server in self.pool.alive:
             for trial in range(3):
                 try:
@@ -96,14 +98,19 @@ class ServerEngine:
 
     def _check_server(self, url: str, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
         client = Client(timeout=min(60.0, self.timeout))
-        wanted = frozenset[str]().union(*(needs(s.decoding) for s in settings))
+        wanted = frozenset[str]().union(*(needs(s.decoding) | ({"stop"} if s.stop else set()) for s in settings))
         dialect, model = recognise(client, url, prompts[0], model=self.model)
         for setting in settings:
             if why := unsupported(dialect, setting.decoding):
                 raise ValueError(f"{setting.decoding.spec!r} on {url} ({dialect}): {why}")
         if dialect == "transformers" and any(p.ids is not None for p in prompts):
             raise ValueError(f"{url} takes prompts as text, not as token ids")
-        found = probe(client, url, prompts[0], dialect=dialect, model=model, needs=wanted)
+        try:
+            found = probe(client, url, prompts[0], dialect=dialect, model=model, needs=wanted, like=settings[0])
+        except Refusal as refusal:
+            if settings[0].chat:
+                raise ValueError(f"{url} does not take a conversation at {endpoint(settings[0])}: {refusal}") from None
+            raise
         if not all(s.decoding.greedy for s in settings) and "temperature" not in found.honoured:
             raise ValueError(f"{url} gives one and the same text at temperature 2 under every seed: it does not sample")
         if ignored := wanted - found.honoured:
@@ -185,16 +192,17 @@ class ServerEngine:
             found.dialect, prompt, settings, n=len(indices), seed=seed, model=found.model, logprobs=found.logprobs
         )
         limit = LIMIT + 4096 * len(indices) * settings.max_tokens  # a token with its log-probability takes far less
-        return choices(client.request(url, "/v1/completions", sent, limit=limit), url)
+        return choices(client.request(url, endpoint(settings), sent, limit=limit), url)
 
     def _sample(self, task: _Task, index: int, choice: Choice, prompt_tokens: int | None) -> Sample:
         raw = any(found.raw for found in self.capabilities.values())
         plain = not task.settings.decoding.greedy and not task.settings.decoding.steps
+        whole = cut_at(choice.text, task.settings.stop)  # some servers leave the stop string in the text
         return Sample(
             prompt=task.prompt.id,
             index=index,
-            text=choice.text,
-            finish=choice.finish,
+            text=choice.text if whole is None else whole,
+            finish=choice.finish if whole is None else "stop",
             prompt_tokens=prompt_tokens,
             num_tokens=choice.num_tokens,
             logq=choice.logprob if raw or plain else None,

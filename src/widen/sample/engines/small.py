@@ -56,6 +56,10 @@ class MulModEngine:
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
         """Refuse KL guidance, which needs a prompt to leave out, and prompts that are not of the task."""
+        if any(setting.chat or setting.stop for setting in settings):
+            raise ValueError(
+                "the integer task has neither a chat template nor texts that end early: leave chat and stop out"
+            )
         if any(setting.decoding.kl_sigma is not None for setting in settings):
             raise ValueError("kl_sigma needs a prompt to compare with; the integer task is sampled without one")
         for prompt in prompts:

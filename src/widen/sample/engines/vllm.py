@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+from widen.data.tasks.conversations import template_ids
+
+from ..chat import StopStrings, check_chat, turns
 from ..decoding import Settings
 from ..engine import Drawn, Have, Identity, Sample, nothing
 from ..philox import key
@@ -33,6 +36,7 @@ class VllmEngine:
             raise ImportError("vLLM is not installed here: pip install vllm, or give the address of a server") from None
         self._vllm, self.name, self.batch = vllm, path, batch
         self.llm = vllm.LLM(model=path, logits_processors=PROCESSORS, **settings)
+        self.tokenizer = self.llm.get_tokenizer()
 
     def identity(self) -> Identity:
         """The path; the weights cannot be read."""
@@ -42,6 +46,7 @@ class VllmEngine:
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
         """Refuse what vLLM and our plug-ins cannot do."""
+        check_chat(settings, prompts)
         for setting in settings:
             if why := unsupported("vllm", setting.decoding):
                 raise ValueError(f"{setting.decoding.spec!r} on vLLM: {why}")
@@ -55,13 +60,20 @@ class VllmEngine:
             for start in range(0, len(wanted), self.batch):
                 part = wanted[start : start + self.batch]
                 given = self.llm.generate(
-                    [p.text if p.ids is None else {"prompt_token_ids": list(p.ids)} for p, _ in part],
+                    [self._given(setting, p) for p, _ in part],
                     [self._params(setting, *at) for at in part],
                     use_tqdm=False,
                 )
                 yield Drawn(setting, [_sample(p, i, one, setting) for (p, i), one in zip(part, given, strict=True)])
 
+    def _given(self, settings: Settings, prompt: Prompt) -> Any:
+        """A text, or the tokens of a prompt or of its conversation."""
+        if settings.chat:
+            return {"prompt_token_ids": template_ids(self.tokenizer, turns(prompt, settings), ask=True)}
+        return prompt.text if prompt.ids is None else {"prompt_token_ids": list(prompt.ids)}
+
     def _params(self, settings: Settings, prompt: Prompt, index: int) -> Any:
+        stops = StopStrings(settings.stop, self.tokenizer)
         steps = dict(settings.decoding.steps)
         extra = plugin_arguments(settings.decoding)
         return self._vllm.SamplingParams(
@@ -72,6 +84,8 @@ class VllmEngine:
             seed=key(settings.seed, f"{prompt.id}#{index}", settings.decoding.temperature) >> 33,
             max_tokens=settings.max_tokens,
             logprobs=0,
+            stop=list(stops.texts) or None,
+            stop_token_ids=list(stops.tokens) or None,
             extra_args=extra or None,
         )
 
