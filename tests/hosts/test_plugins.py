@@ -12,11 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from plugin_steps import by_definition, flat, through_our_head, verl_batch
 from trainer_runs import apart, arguments, pad, rows, tiny_model
 
-from widen.data.targets import read_sequences
-from widen.losses import parse, weighted_nll
-from widen.train.objective import Objective
+from widen.losses import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 LOSS = "cdiv:alpha=1.4"
@@ -28,28 +27,6 @@ def needs(package):
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # other people's packages warn at import
-
-
-def flat(model):
-    return torch.cat([p.grad.flatten() for _, p in sorted(model.named_parameters())])
-
-
-def token_logq(model, batch):
-    logits = model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    labels = batch["labels"][:, 1:]
-    logq = logits[:, :-1].float().log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-    return logq, labels != -100
-
-
-def by_definition(model, batches, loss):
-    """The gradient of one step over the micro-batches, in plain PyTorch."""
-    model, weight = copy.deepcopy(model), parse(loss)
-    model.zero_grad()
-    count = sum(int((batch["labels"][:, 1:] != -100).sum()) for batch in batches)
-    for batch in batches:
-        logq, mask = token_logq(model, batch)
-        weighted_nll(logq, mask, weight, weight.init(), num_tokens=count)[0].backward()
-    return flat(model)
 
 
 # ---- torchtitan
@@ -82,20 +59,6 @@ def test_torchtitan_takes_the_gradient_of_the_definition_whole_or_in_chunks(loss
     assert apart([flat(model)], [reference(model, batches, loss)]) < 1e-5
 
 
-def through_our_head(model, batches, loss):
-    """The gradient of one step by the fused head, for losses that are no weight times -log q."""
-    model = copy.deepcopy(model)
-    model.zero_grad()
-    found = [read_sequences(batch) for batch in batches]
-    count = sum(int(one.mask_N.sum()) for one in found)
-    for batch, sequences in zip(batches, found, strict=True):
-        hidden = model.model(batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
-        Objective(parse(loss)).through_head(
-            hidden.flatten(0, 1), model.lm_head.weight, sequences, num_tokens=count
-        ).loss.backward()
-    return flat(model)
-
-
 @needs("torchtitan")
 def test_torchtitan_validates_with_nll_and_refuses_what_it_cannot_know():
     from torchtitan.components.loss import CrossEntropyLoss
@@ -115,18 +78,6 @@ def test_torchtitan_validates_with_nll_and_refuses_what_it_cannot_know():
 
 
 # ---- verl
-
-
-def verl_batch(model, examples, *, count, dp_size=1):
-    """What verl's engine hands to a loss: nested tensors, the last log-probability of a sequence about nothing."""
-    log_probs, masks = [], []
-    for row in examples:
-        ids = torch.tensor([row["input_ids"]])
-        logq = model(ids).logits[0].float().log_softmax(-1)
-        log_probs.append(logq.gather(-1, ids.roll(-1, 1)[0, :, None])[:, 0])
-        masks.append(torch.tensor([label != -100 for label in row["labels"]]).long())
-    nested = [torch.nested.as_nested_tensor(x, layout=torch.jagged) for x in (log_probs, masks)]
-    return {"log_probs": nested[0]}, {"loss_mask": nested[1], "batch_num_tokens": count, "dp_size": dp_size}
 
 
 @needs("verl")
@@ -362,7 +313,6 @@ def test_ms_swift_resumes_a_loss_with_state_from_its_checkpoint(swift_folder):
 @pytest.mark.parametrize(
     ("loss", "options", "sentence"),
     [
-        ("lambda_pr:lam=0.5,gamma=0.1", {"padding_free": "true", "attn_impl": "flash_attn"}, "where the sequences"),
         (LOSS, {"enable_dft_loss": "true"}, "two losses"),
         ("asft:kl=0.1", {}, "ref_logq"),
     ],
@@ -370,3 +320,21 @@ def test_ms_swift_resumes_a_loss_with_state_from_its_checkpoint(swift_folder):
 def test_ms_swift_refuses_what_it_cannot_train(loss, options, sentence, swift_folder):
     with pytest.raises(ValueError, match=sentence):
         swift_sft(swift_folder, loss, **options)
+
+
+@needs("swift")
+def test_ms_swift_refuses_packed_positions_split_sequences_and_preferences():
+    from widen.hosts.ms_swift import WeightedLoss
+
+    def made(name, loss, **template):
+        template = SimpleNamespace(**{"sequence_parallel_size": 1, "padding_free": False} | template)
+        trainer = type(name, (), {"template": template})()
+        return WeightedLoss(SimpleNamespace(), trainer, loss=loss)
+
+    made("Seq2SeqTrainer", LOSS, padding_free=True)  # looks at one token: packing does not matter
+    with pytest.raises(ValueError, match="where the sequences of a packed row begin"):
+        made("Seq2SeqTrainer", "lambda_pr:lam=0.5,gamma=0.1", padding_free=True)
+    with pytest.raises(ValueError, match="sequence_parallel_size=2"):
+        made("Seq2SeqTrainer", LOSS, sequence_parallel_size=2)
+    with pytest.raises(ValueError, match="DPOTrainer: supervised losses only"):
+        made("DPOTrainer", LOSS)

@@ -262,9 +262,7 @@ def _divisor(tokens: float | HostCopy, targets: int) -> float:
     return count if targets else 1.0
 
 
-def _eager(
-    ops: RowOps, z_TV: Tensor, target_T: Tensor, weigh: _Weigh, divisor: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _eager(ops: RowOps, z_TV: Tensor, target_T: Tensor, weigh: _Weigh, divisor: float) -> tuple[Tensor, Tensor, Tensor]:
     """Loss, reported rows and their sums, with all logits kept and the gradient left to autograd."""
     logp_TV = z_TV.log_softmax(-1)
     if ops.rows_fn is None:

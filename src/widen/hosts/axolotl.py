@@ -36,7 +36,7 @@ class WidenArgs(BaseModel):
     """``raw`` or ``mean_one`` (`widen.train.objective.Objective`)."""
 
 
-class WidenPlugin(BasePlugin):  # type: ignore[misc]
+class WidenPlugin(BasePlugin):
     """Trains with ``widen_loss``; without that entry of the configuration axolotl stays as it is."""
 
     def get_input_args(self) -> str:
@@ -66,7 +66,7 @@ def trainer_with(loss: str, *, weight_scale: str = "raw") -> type:
     """A subclass of axolotl's trainer for supervised fine-tuning that trains with ``loss``."""
     from axolotl.core.trainers.base import AxolotlTrainer
 
-    class WidenTrainer(WeightedLoss, AxolotlTrainer):  # type: ignore[misc]
+    class WidenTrainer(WeightedLoss, AxolotlTrainer):
         """axolotl's trainer with a loss of widen."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -19,7 +19,7 @@ from swift.loss import BaseLoss, loss_map
 from torch import Tensor
 from transformers import TrainerCallback
 
-from widen.data.rows import COLUMNS, COUNTED, needs_of
+from widen.data.rows import COUNTED, needs_of
 from widen.data.targets import LOSS_WEIGHTS, Sequences, shifted_targets
 from widen.losses import NLL, Weight, idle, parse, refuse_late_start
 from widen.train.objective import Objective
@@ -64,8 +64,8 @@ class WeightedLoss(BaseLoss):
         refuse_unsupervised(type(self.trainer), supervised="Seq2SeqTrainer")
         if template.sequence_parallel_size > 1:
             raise ValueError(
-                f"sequence_parallel_size={template.sequence_parallel_size}: a sequence's tokens lie on several ranks, and ms-swift replaces "
-                "the logits by its own loss there; leave it at 1"
+                f"sequence_parallel_size={template.sequence_parallel_size}: a sequence lies on several ranks, and ms-swift replaces the "
+                "logits by its own loss there; leave it at 1"
             )
         if getattr(args, "enable_dft_loss", False) or getattr(args, "label_smoothing_factor", 0):
             raise ValueError(

@@ -82,8 +82,8 @@ def refuse_batch_columns(weight: Weight, *, host: str) -> None:
     """A loss that reads a column of the data, in a host that hands none to a loss."""
     if columns := needs_of(weight).difference(COLUMNS):
         raise ValueError(
-            f"{weight} reads the column {', '.join(sorted(columns))} of the data, which {host} does not hand to a loss; use the trainers of "
-            "widen.hosts.transformers or widen.hosts.trl"
+            f"{weight} reads the column {', '.join(sorted(columns))} of the data, which {host} does not hand to a loss; use the "
+            "trainers of widen.hosts.transformers or widen.hosts.trl"
         )
 
 

@@ -31,11 +31,11 @@ from .refuse import refuse_batch_columns, refuse_state
 __all__ = ["WeightedLoss"]
 
 
-class WeightedLoss(BaseLoss):  # type: ignore[misc]
+class WeightedLoss(BaseLoss):
     """The weighted loss of the targets; NLL in validation, where no gradient is taken."""
 
     @dataclass(kw_only=True, slots=True)
-    class Config(BaseLoss.Config):  # type: ignore[misc]
+    class Config(BaseLoss.Config):
         """The loss as a value of the configuration."""
 
         loss: str = "nll"
@@ -48,8 +48,8 @@ class WeightedLoss(BaseLoss):  # type: ignore[misc]
         refuse_batch_columns(weight, host="torchtitan")
         if not weight.token_local or needs_of(weight) & COUNTED:
             raise ValueError(
-                f"loss={config.loss!r} counts positions or looks at whole sequences, and torchtitan does not tell a loss where the sequences "
-                "of a row begin; legal: losses that look at one token, such as cdiv, gold, dft, tailr, focal"
+                f"loss={config.loss!r} counts positions or looks at whole sequences, and torchtitan does not tell a loss where the "
+                "sequences of a row begin; legal: losses that look at one token, such as cdiv, gold, dft, tailr, focal"
             )
         self.training, self.validation = Objective(weight), Objective(NLL())
 
@@ -59,8 +59,8 @@ class WeightedLoss(BaseLoss):  # type: ignore[misc]
         """Sum over the targets of this (part of a) micro-batch, divided by ``global_valid_tokens``."""
         if isinstance(pred, DTensor) or spmd_mesh_size("tp") > 1:
             raise ValueError(
-                "the logits are sharded (tensor parallelism, or spmd_backend='full_dtensor'): not supported with a loss of widen; use FSDP, "
-                "and context parallelism if you need it"
+                "the logits are sharded (tensor parallelism, or spmd_backend='full_dtensor'): not supported with a loss of widen; use "
+                "FSDP, and context parallelism if you need it"
             )
         if global_valid_tokens is None and torch.is_grad_enabled():
             raise ValueError(
@@ -69,9 +69,7 @@ class WeightedLoss(BaseLoss):  # type: ignore[misc]
         objective = self.training if torch.is_grad_enabled() else self.validation
         checked = spmd.is_type_checking()
         with spmd.no_typecheck():
-            out = objective.through_logits(
-                pred.flatten(0, 1), Sequences(labels.long()), num_tokens=1.0
-            )
+            out = objective.through_logits(pred.flatten(0, 1), Sequences(labels.long()), num_tokens=1.0)
             loss = out.loss if global_valid_tokens is None else out.loss / global_valid_tokens
             if checked:
                 spmd.assert_type(loss, {"dp": spmd.P, "cp": spmd.P, "tp": spmd.I})

@@ -55,11 +55,11 @@ def trainer_with(loss: str | Weight) -> type:
     refuse_batch_columns(weight, host="verl")
     if not only_weighs(weight) or weight.needs & {"entropy", "top1"}:
         raise ValueError(
-            f"{weight} needs the whole softmax of each token, and verl's SFT engine gives the target's log-probability alone; legal: losses "
-            "that weigh the token by its log-probability, position and length, such as cdiv, gold, dft, tailr, lambda_pr, focal"
+            f"{weight} needs the whole softmax of each token, and verl's SFT engine gives the target's log-probability alone; legal: "
+            "losses that weigh the token by its log-probability, position and length, such as cdiv, gold, dft, tailr, lambda_pr, focal"
         )
 
-    class WidenSFTTrainer(SFTTrainer):  # type: ignore[misc]
+    class WidenSFTTrainer(SFTTrainer):
         """verl's trainer with a loss of widen."""
 
         def _build_engine(self) -> None:
@@ -83,7 +83,6 @@ def main() -> None:
     from verl.trainer import sft_trainer
     from verl.utils.device import auto_set_device
 
-    @hydra.main(config_path="pkg://verl.trainer.config", config_name="sft_trainer_engine", version_base=None)
     def start(config: Any) -> None:
         if not (config.get("widen") or {}).get("loss"):
             raise ValueError("widen.loss is missing; add +widen.loss=cdiv:alpha=1.4 to the command")
@@ -91,7 +90,7 @@ def main() -> None:
         auto_set_device(config)
         sft_trainer.run_sft(config)
 
-    start()
+    hydra.main(config_path="pkg://verl.trainer.config", config_name="sft_trainer_engine", version_base=None)(start)()
 
 
 if __name__ == "__main__":
