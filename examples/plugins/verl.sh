@@ -5,4 +5,4 @@ torchrun --standalone --nproc_per_node=8 -m widen.hosts.verl \
   data.train_files=my_chats.parquet \
   engine=fsdp \
   trainer.total_epochs=1 \
-  +widen.loss=cdiv:alpha=1.4
+  '+widen.loss="cdiv:alpha=1.4"'

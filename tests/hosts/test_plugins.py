@@ -7,6 +7,7 @@ The packages pin versions of transformers that exclude each other, so each runs 
 import copy
 import importlib.util
 import json
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -101,6 +102,14 @@ def test_verl_takes_the_gradient_of_the_definition_over_micro_batches(loss):
     assert apart([flat(model)], [expected]) < 1e-5
     if loss == "nll":
         assert apart([flat(theirs)], [expected]) < 1e-5
+
+
+@needs("verl")
+def test_the_example_for_verl_is_read_by_hydra_as_a_loss():
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    last = shlex.split((EXAMPLES / "verl.sh").read_text(), comments=True)[-1]
+    assert parse(OverridesParser.create().parse_override(last).value()) == parse(LOSS)
 
 
 @needs("verl")

@@ -1,6 +1,6 @@
 """verl's SFT trainer with a loss of this package. Replace the module in the command that starts it:
 
-    torchrun ... -m widen.hosts.verl +widen.loss=cdiv:alpha=1.4 model.path=... data.train_files=...
+    torchrun ... -m widen.hosts.verl '+widen.loss="cdiv:alpha=1.4"' model.path=... data.train_files=...
 
 verl's engine gives the log-probability of each token, and the targets of the whole step on all ranks. So the losses that weigh tokens work;
 those that need the whole softmax do not. Supervised fine-tuning only: verl's PPO and GRPO trainers do not take these losses.
@@ -85,7 +85,9 @@ def main() -> None:
 
     def start(config: Any) -> None:
         if not (config.get("widen") or {}).get("loss"):
-            raise ValueError("widen.loss is missing; add +widen.loss=cdiv:alpha=1.4 to the command")
+            raise ValueError(
+                "widen.loss is missing; add '+widen.loss=\"cdiv:alpha=1.4\"' to the command, with both pairs of quotes"
+            )
         sft_trainer.SFTTrainer = trainer_with(config.widen.loss)  # the name that run_sft looks up
         auto_set_device(config)
         sft_trainer.run_sft(config)
