@@ -345,5 +345,7 @@ def test_ms_swift_refuses_packed_positions_split_sequences_and_preferences():
         made("Seq2SeqTrainer", "lambda_pr:lam=0.5,gamma=0.1", padding_free=True)
     with pytest.raises(ValueError, match="sequence_parallel_size=2"):
         made("Seq2SeqTrainer", LOSS, sequence_parallel_size=2)
+    with pytest.raises(ValueError, match="use `swift sft`"):
+        made("BaseMegatronTrainer", LOSS)
     with pytest.raises(ValueError, match="DPOTrainer: supervised losses only"):
         made("DPOTrainer", LOSS)

@@ -61,6 +61,8 @@ class WeightedLoss(BaseLoss):
 
     def _refuse(self) -> None:
         args, weight, template = self.args, self.objective.asked, self.trainer.template
+        if self.is_megatron:
+            raise ValueError("Megatron: its engine keeps the logits to itself; use `swift sft`, not `megatron sft`")
         refuse_unsupervised(type(self.trainer), supervised="Seq2SeqTrainer")
         if template.sequence_parallel_size > 1:
             raise ValueError(
