@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -80,9 +81,17 @@ def at_import(body: list[ast.stmt]) -> list[ast.Import | ast.ImportFrom]:
 MODULES = {module_name(path) for path in SOURCES}
 
 
+PLUGINS = {"widen.hosts.ms_swift": "swift", "widen.hosts.axolotl": "axolotl", "widen.hosts.torchtitan": "spmd_types"}
+"""Modules that load inside a framework only, and the package of it that they import first."""
+
+
 def test_every_module_imports():
     for name in sorted(MODULES):
-        if not name.endswith("__main__"):
+        package = PLUGINS.get(name)
+        if package is not None and importlib.util.find_spec(package) is None:
+            with pytest.raises(ModuleNotFoundError, match=f"'{package}'"):
+                importlib.import_module(name)
+        elif not name.endswith("__main__"):
             importlib.import_module(name)
 
 

@@ -9,7 +9,7 @@ Read the ``eager_*`` functions in ``row_ops.py`` first: they define what is comp
 - ``host_copy.py`` reads numbers from the device without stalling it.
 """
 
-from .fused_nll import HeadLoss, TokenLocalWeight, weighted_linear_nll
+from .fused_nll import HeadLoss, TokenLocalWeight, weighted_linear_nll, weighted_logit_nll
 from .head_config import WORKSPACE, Impl
 from .host_copy import HostCopy
 from .logprob import linear_logprob
@@ -25,4 +25,5 @@ __all__ = [
     "linear_logprob",
     "target_sums",
     "weighted_linear_nll",
+    "weighted_logit_nll",
 ]

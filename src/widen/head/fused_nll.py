@@ -181,15 +181,57 @@ def _weighted_linear_nll(call: HeadCall, weight: TokenLocalWeight, rows: Rows, n
     divisor = _divisor(tokens, len(target_T))
     if one_pass is None:
         hidden_TD = hidden_ND if row_T is None else hidden_ND[row_T]
-        loss, each_kT, sums = _eager(call, hidden_TD, target_T, weigh, divisor)
+        z_TV = eager_logits(hidden_TD, head_VD, bias_V, ops.softcap)
+        loss, each_kT, sums = _eager(ops, z_TV, target_T, weigh, divisor)
     else:
         with torch.no_grad(), computing_on(hidden_ND):
             loss, each_kT, sums, gradients = one_pass.run(weigh, target_T, divisor)
         loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, ops)  # type: ignore[no-untyped-call]
-    if row_T is not None:  # one entry per token instead of one per target; 0 if the target is ignored
-        each_kT = each_kT.new_zeros(len(each_kT), len(target_N)).index_copy_(1, row_T, each_kT)
+    return _head_loss(loss, each_kT, sums, row_T, len(target_N))
+
+
+def weighted_logit_nll(
+    logits_NV: Float[Tensor, "N V"],
+    target_N: Int[Tensor, " N"],
+    weight: TokenLocalWeight,
+    *,
+    num_tokens: float | Tensor,
+    position_N: Int[Tensor, " N"] | None = None,
+    length_N: Int[Tensor, " N"] | None = None,
+    extra: Mapping[str, Tensor] | None = None,
+    ignore_index: int = -100,
+) -> HeadLoss:
+    """`weighted_linear_nll` for a trainer that has computed all logits already. Autograd takes the gradient, in float32 or better.
+
+    Examples:
+      >>> class Inverse:
+      ...     token_local = True
+      ...     def weigh(self, rows):
+      ...         return (-rows.logq).exp()
+      >>> out = weighted_logit_nll(torch.zeros(2, 4), torch.tensor([1, -100]), Inverse(), num_tokens=1)
+      >>> round(out.loss.item(), 4), out.w_N.tolist()      # 4 log 4
+      (5.5452, [4.0, 0.0])
+    """
+    residual, rows_fn = getattr(weight, "residual", None), getattr(weight, "rows_fn", None)
+    tau, smooth, entropy = PLAIN if residual is None else (residual.tau, residual.smooth, residual.entropy)
+    ops = RowOps(softcap=None, tau=tau, smooth=smooth, entropy=entropy, rows_fn=rows_fn)
+    row_T = TargetRows(target_N, logits_NV.shape[1], ignore_index, ops).rows()
+    target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
+    z_TV = logits_NV if row_T is None else logits_NV[row_T]
+    rows = Rows(position=position_N, length=length_N, extra=extra).only(needs_of(weight))
+    weigh = _Weigh(weight, rows if row_T is None else rows.map(lambda x: x[row_T]))
+    divisor = _divisor(HostCopy(num_tokens) if isinstance(num_tokens, Tensor) else num_tokens, len(target_T))
+    loss, each_kT, sums = _eager(ops, z_TV.to(real_dtype(z_TV.dtype)), target_T, weigh, divisor)
+    return _head_loss(loss, each_kT, sums, row_T, len(target_N))
+
+
+def _head_loss(loss: Tensor, each_kT: Tensor, sums: Tensor, row_T: Tensor | None, count: int) -> HeadLoss:
+    """The result with one entry per token instead of one per target; 0 if the target is ignored."""
+    targets = each_kT.shape[1]
+    if row_T is not None:
+        each_kT = each_kT.new_zeros(len(each_kT), count).index_copy_(1, row_T, each_kT)
     logq_N, w_N, entropy_N, top1_N = each_kT.unbind()
-    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), len(target_T), sums)
+    return HeadLoss(loss, logq_N, w_N, entropy_N, top1_N.bool(), targets, sums)
 
 
 class _Weigh(NamedTuple):
@@ -220,12 +262,8 @@ def _divisor(tokens: float | HostCopy, targets: int) -> float:
     return count if targets else 1.0
 
 
-def _eager(
-    call: HeadCall, hidden_TD: Tensor, target_T: Tensor, weigh: _Weigh, divisor: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _eager(ops: RowOps, z_TV: Tensor, target_T: Tensor, weigh: _Weigh, divisor: float) -> tuple[Tensor, Tensor, Tensor]:
     """Loss, reported rows and their sums, with all logits kept and the gradient left to autograd."""
-    ops = call.ops
-    z_TV = eager_logits(hidden_TD, call.head_VD, call.bias_V, ops.softcap)
     logp_TV = z_TV.log_softmax(-1)
     if ops.rows_fn is None:
         value_T = eager_value(logp_TV, target_T, ops.tau, ops.smooth, ops.entropy)

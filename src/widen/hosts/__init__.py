@@ -3,5 +3,7 @@
 Read ``weighted_loss.py`` first: what any ``transformers.Trainer`` subclass gains. The loss itself is `widen.train.objective`, as in
 every trainer. ``fused_head.py`` reaches the head inside the model's own forward; ``refuse.py`` says what cannot work and why.
 
-Nothing is imported here: ``widen.hosts.transformers`` needs transformers, ``widen.hosts.trl`` needs trl.
+``ms_swift.py``, ``axolotl.py``, ``verl.py`` and ``torchtitan.py`` are plug-ins for these frameworks.
+
+Nothing is imported here: each of these modules needs the package after which it is named.
 """

@@ -6,9 +6,25 @@ from typing import Any
 
 from torch import nn
 
+from widen.data.rows import COLUMNS, needs_of
+from widen.losses import Weight
+from widen.models.checkpoint import state_tensors
+
 from .fused_head import causal_lm
 
-__all__ = ["refuse_arguments", "refuse_auxiliary_loss", "refuse_host", "refuse_liger", "refuse_model"]
+__all__ = [
+    "refuse_arguments",
+    "refuse_auxiliary_loss",
+    "refuse_batch_columns",
+    "refuse_host",
+    "refuse_liger",
+    "refuse_model",
+    "refuse_state",
+    "refuse_unsupervised",
+]
+
+_SUPERVISED = ("SFTTrainer", "BaseTrainer", "_BaseTrainer")
+"""TRL's trainer for supervised fine-tuning and what it is built on."""
 
 _PARALLELISM = {
     "sp_enabled": (
@@ -27,12 +43,47 @@ _PARALLELISM = {
 
 
 def refuse_host(trainer: type, *, on_trl: bool) -> None:
-    """A subclass of TRL's trainer needs the mixin that answers in TRL's form."""
+    """A trainer of preferences or rewards has no use for these losses; TRL's SFTTrainer needs the mixin that answers in TRL's form."""
+    other = [one.__name__ for one in trainer.__mro__ if one.__module__.startswith("trl.")]
+    if any(name.endswith("Trainer") and name not in _SUPERVISED for name in other):
+        raise ValueError(_supervised_only(trainer))
     theirs = [one for one in trainer.__mro__ if one.__module__.startswith("trl.") and one.__name__ == "SFTTrainer"]
     if theirs and not on_trl:
         raise ValueError(
             f"{trainer.__name__} is a subclass of TRL's SFTTrainer, which has a head of its own: take the mixin from there (from "
             f"widen.hosts.trl import WeightedLoss; class {trainer.__name__}(WeightedLoss, ...))"
+        )
+
+
+def refuse_unsupervised(trainer: type, *, supervised: str) -> None:
+    """A trainer that is not the host's class for supervised fine-tuning."""
+    if all(one.__name__ != supervised for one in trainer.__mro__):
+        raise ValueError(_supervised_only(trainer))
+
+
+def _supervised_only(trainer: type) -> str:
+    return (
+        f"{trainer.__name__}: supervised losses only. The losses here weigh the tokens of given answers; DPO, KTO, GRPO and other trainers "
+        "on preferences or rewards compute another objective. Use the trainer for supervised fine-tuning"
+    )
+
+
+def refuse_state(weight: Weight, *, host: str) -> None:
+    """A loss that remembers steps, in a host whose checkpoints would not hold its state."""
+    if state_tensors(weight.init()):
+        raise ValueError(
+            f"{weight} keeps a state between optimizer steps (a window of scores, a count of warm-up steps), which {host} neither shares "
+            "between ranks nor saves. Take a loss without state, and do a warm-up as a run of its own: train with nll, then start from its "
+            "checkpoint"
+        )
+
+
+def refuse_batch_columns(weight: Weight, *, host: str) -> None:
+    """A loss that reads a column of the data, in a host that hands none to a loss."""
+    if columns := needs_of(weight).difference(COLUMNS):
+        raise ValueError(
+            f"{weight} reads the column {', '.join(sorted(columns))} of the data, which {host} does not hand to a loss; use the "
+            "trainers of widen.hosts.transformers or widen.hosts.trl"
         )
 
 

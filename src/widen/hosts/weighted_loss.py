@@ -117,9 +117,9 @@ class WeightedLoss(_Host):
         before = len(self.objective.pending)
         if model.training:
             self._refuse_batch(given, num_items_in_batch)
-            stand_in = self._weighted(model, given, num_items_in_batch)
+            stand_in = _StandIn(model, self._weighted(model, given, num_items_in_batch))
         else:
-            stand_in = self._watched(model, given)
+            stand_in = _StandIn(model, self._watched(model, given))
         loss = super().compute_loss(
             stand_in, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
         )
@@ -143,7 +143,7 @@ class WeightedLoss(_Host):
             )
 
     def _weighted(self, model: Any, inputs: dict[str, Any], num_items: Any) -> Callable[..., Any]:
-        """A stand-in for the model that answers with our loss."""
+        """The answer of a stand-in for the model: our loss."""
 
         def answer(**kwargs: Any) -> Any:
             if not self._is_asked_for_loss(kwargs):
@@ -208,7 +208,7 @@ class WeightedLoss(_Host):
     # ---- evaluation: NLL per target token, whatever the loss. The host's own eval_loss is a mean of batch means.
 
     def _watched(self, model: Any, inputs: dict[str, Any]) -> Callable[..., Any]:
-        """A stand-in for the model that notes the NLL of each row; the fused head answers unless logits are wanted."""
+        """The answer of a stand-in for the model, which notes the NLL of each row; the fused head answers unless logits are wanted."""
 
         def answer(**kwargs: Any) -> Any:
             target_BC = shifted_targets(inputs)
@@ -291,6 +291,19 @@ class WeightedLoss(_Host):
             )
         finally:
             self.args.logging_nan_inf_filter = self._filtered
+
+
+class _StandIn:
+    """Answers a call in the model's place; a host that looks at the model's attributes sees the model's."""
+
+    def __init__(self, model: Any, answer: Callable[..., Any]) -> None:
+        self._model, self._answer = model, answer
+
+    def __call__(self, **kwargs: Any) -> Any:
+        return self._answer(**kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
 
 
 def _token_nll(logits_BCV: Tensor, target_BC: Tensor) -> Float[Tensor, "B C"]:

@@ -13,6 +13,8 @@ Shapes: B rows, C columns, N = B C places, D hidden, V vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +23,7 @@ from torch import Tensor
 
 from widen.data.rows import COUNTED, Rows, needs_of
 from widen.data.targets import IGNORE, LOSS_WEIGHTS, Sequences
-from widen.head import HeadLoss, HostCopy, TokenLocalWeight, weighted_linear_nll
+from widen.head import HeadLoss, HostCopy, TokenLocalWeight, weighted_linear_nll, weighted_logit_nll
 from widen.losses import Column, Product, State, Weight, fitted
 
 from . import distributed
@@ -100,13 +102,22 @@ class Objective:
         softcap: float | None = None,
     ) -> HeadLoss:
         """Hidden states to the weighted loss, without the logits; ``num_tokens`` counts the targets of the whole step."""
+        head = partial(weighted_linear_nll, hidden_ND, head_VD, bias=bias, softcap=softcap)
+        return self._through(head, sequences, num_tokens)
+
+    def through_logits(
+        self, logits_NV: Float[Tensor, "N V"], sequences: Sequences, *, num_tokens: float | Tensor
+    ) -> HeadLoss:
+        """As `through_head`, for a trainer that has computed all logits already."""
+        return self._through(partial(weighted_logit_nll, logits_NV), sequences, num_tokens)
+
+    def _through(self, head: Callable[..., HeadLoss], sequences: Sequences, num_tokens: float | Tensor) -> HeadLoss:
         now = self.weight.now(self.state)
         if not now.token_local:
-            whole = _WholeSequences(self, sequences, now)
-            return _one_pass(hidden_ND, head_VD, sequences, whole, num_tokens, bias=bias, softcap=softcap)
+            return _one_pass(head, sequences, _WholeSequences(self, sequences, now), num_tokens)
         if LOSS_WEIGHTS in sequences.columns:
             now = Product(now, Column(LOSS_WEIGHTS))
-        out = _one_pass(hidden_ND, head_VD, sequences, now, num_tokens, bias=bias, softcap=softcap)
+        out = _one_pass(head, sequences, now, num_tokens)
         if self.weight.score_columns:  # during its warm-up a Trunc already fills its window
             self.weigh(rows_of(out), sequences)
         return out
@@ -232,31 +243,20 @@ def rows_of(out: HeadLoss) -> Rows:
 
 
 def _one_pass(
-    hidden_ND: Tensor,
-    head_VD: Tensor,
-    sequences: Sequences,
-    weight: TokenLocalWeight,
-    num_tokens: float,
-    *,
-    bias: Tensor | None,
-    softcap: float | None,
+    head: Callable[..., HeadLoss], sequences: Sequences, weight: TokenLocalWeight, num_tokens: float | Tensor
 ) -> HeadLoss:
     """Loss and gradient of a token-local loss in one pass over the vocabulary."""
     needs = needs_of(weight)
     extra = {name: x.flatten() for name, x in sequences.columns.items() if name in needs}
     if "place" in needs:
-        extra["place"] = torch.arange(len(hidden_ND), device=hidden_ND.device)
-    return weighted_linear_nll(
-        hidden_ND,
-        head_VD,
+        extra["place"] = torch.arange(len(sequences.target_N), device=sequences.target_N.device)
+    return head(
         sequences.target_N,
         weight,
         position_N=sequences.position_N if "position" in needs else None,
         length_N=sequences.length_N if "length" in needs else None,
         extra=extra,
         num_tokens=num_tokens,
-        bias=bias,
-        softcap=softcap,
         ignore_index=IGNORE,
     )
 
