@@ -104,8 +104,8 @@ def _branches(
 ) -> tuple[Int[Tensor, " U"] | None, Int[Tensor, " U"], Int[Tensor, " B"]]:
     """Each distinct (row, token) pair gets a row; returns (parent, token) of every new row, and the new row of each sample.
 
-    The first pair of a row stays there. The others take the rows without samples, then new rows at the end. If too many rows have no samples,
-    all rows are numbered anew.
+    The first pair of a row stays there. The others take the rows without samples, then new rows at the end. If too many rows have no
+    samples, all rows are numbered anew.
     """
     pairs, pair_B = torch.unique(row_B * vocab + token_B, return_inverse=True)
     parent_P, token_P = pairs // vocab, pairs % vocab
