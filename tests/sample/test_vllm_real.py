@@ -131,15 +131,15 @@ def test_a_bad_value_of_ours_is_a_refusal(served, tmp_path):
 
 
 def test_vllm_in_process_draws_what_the_server_draws(served, tmp_path):
-    """In a process of its own, with vLLM's Python."""
+    """In a process of its own, with vLLM's Python. 60 samples of each prompt have more prompt tokens than vLLM reads at a time here."""
     url, _, folder = served
     specs = ["t=1", "t=1,top_n_sigma=1", HEATED, "t=0"]
     code = f"""
 from widen.sample import Decoding, Prompt, Settings, VllmEngine, collect
 if __name__ == "__main__":
-    engine = VllmEngine({str(folder)!r}, dtype="float32", max_model_len=128, enforce_eager=True)
+    engine = VllmEngine({str(folder)!r}, dtype="float32", max_model_len=128, max_num_batched_tokens=128, enforce_eager=True)
     settings = [Settings(decoding=Decoding.parse(spec), max_tokens=4) for spec in {specs!r}]
-    collect(engine, [Prompt(text=t) for t in {[p.text for p in PROMPTS]!r}], settings, num=5, folder={str(tmp_path / "inside")!r})
+    collect(engine, [Prompt(text=t) for t in {[p.text for p in PROMPTS]!r}], settings, num=60, folder={str(tmp_path / "inside")!r})
 """
     script = tmp_path / "inside.py"
     script.write_text(code)
