@@ -9,7 +9,8 @@
 Weights are random. The head is scaled so that the next-token entropy has a given mean: the lower it is, the longer samples share their
 tokens. "flat" is the unscaled model, whose samples share nothing. "ends" is "flat" with 1 % of the vocabulary as end tokens. All engines
 draw the same number of samples of the same prompts at temperature 1, in turns. "forward tokens" counts the tokens that the model was run
-on, prompts included. "ids" is a digest of the samples of `LocalEngine`: two versions that draw the same samples have the same digest.
+on, prompts included; those of vLLM are not counted. "ids" is a digest of the samples of `LocalEngine`: two versions
+that draw the same samples have the same digest.
 """
 
 import argparse
@@ -217,7 +218,7 @@ def report(options, rows):
         _, _, forward, gigabytes, tokens, digest = runs[-1]
         cpu = statistics.median(run[1] for run in runs)
         spread = ", ".join(f"{s:.2f}" for s in seconds)
-        cells = [case, who, f"{median:.2f}", spread, f"{cpu:.2f}", f"{tokens:,}", f"{forward:,}"]
+        cells = [case, who, f"{median:.2f}", spread, f"{cpu:.2f}", f"{tokens:,}", f"{forward:,}" if forward else ""]
         rate = options.prompts * options.samples / cpu
         lines.append(
             "| " + " | ".join([*cells, f"{tokens / median:,.0f}", f"{rate:,.1f}", f"{gigabytes:.1f}", digest]) + " |"
