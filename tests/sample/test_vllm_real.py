@@ -30,7 +30,7 @@ from widen.sample.fill import collect, difference
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SOURCE = Path(__file__).parent.parent.parent / "src"
 HEATED = "t=2,min_p=0.1,order=temperature_last"
 PROMPTS = [Prompt(text="w3 w4"), Prompt(text="w7 w8 w9")]
