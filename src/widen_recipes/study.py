@@ -9,6 +9,12 @@ Countdown: combine four numbers into a target; five or more right answers per pr
 are exact under every decoding. No test problem has the numbers of a training problem. From one NLL model, each method goes on for one
 epoch over the same data, three seeds each. The decoding of a method is chosen on the first half of the test problems and reported on the
 second half.
+
+Growth needs data that a model has found before it can be compared (`make_grown`, minutes on a GPU):
+
+    export WIDEN_GROWN=runs/grown
+    python -m widen_recipes.study data/countdown runs             trains the NLL start, grows with three kinds of weights, averages soups
+    widen run study:grow --device cuda --jobs 4 --out runs
 """
 
 from __future__ import annotations
@@ -17,18 +23,26 @@ import json
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from widen.data.countdown import Countdown
 from widen.disk.atomic import write_text
+from widen.disk.atomic_folder import write_folder
+from widen.models.average import average_folders
 from widen.run.experiment import Experiment
-from widen.run.finetune import FineTune, Source
+from widen.run.finetune import FineTune, Source, fine_tune
+from widen.run.grow import WEIGHTS, Growth
+from widen.run.grow import grow as grow_data
+from widen.run.grow.rounds import last_model
 from widen.run.score_settings import ExactScore
 from widen.sample.grid import decoding_grid
 
 from .tiny_texts import shrink
 
 SEEDS = range(3)
+GROW_STEPS, GROW_ROUNDS, GROW_PROBLEMS = 600, 2, 6000
+"""Of growth: steps of every training after the start, rounds, and training problems that are sampled."""
 DATA = Countdown(numbers=4, high=13, max_target=60, fewest=5, num_test=400, num_samples=48_000)
 METHODS = {
     "NLL": "nll",
@@ -57,10 +71,52 @@ NOT_IN_PAPER = {
 
 def countdown() -> list[Experiment]:
     """Every method from one NLL model, on Countdown, under the same decodings."""
-    model, data = _path("WIDEN_SMOLLM2"), _path("WIDEN_COUNTDOWN")
-    start = FineTune(
-        model=model,
-        train=Source(path=f"{data}/train.jsonl"),
+    data, start = _path("WIDEN_COUNTDOWN"), _start()
+    last = replace(start, after=start, epochs=1, lr=1e-4)
+    models = {name: replace(last, loss=loss) for name, loss in METHODS.items()}
+    models["NLL 2x"] = replace(last, epochs=2)
+    models["NLL on new answers"] = replace(last, train=Source(path=f"{data}/new.jsonl"))
+    return [_experiment(name, replace(one, seed=seed), seed) for seed in SEEDS for name, one in models.items()]
+
+
+def grow() -> list[Experiment]:
+    """Training on verified answers, weighted in three ways, against NLL for as many steps, soups, and NLL on all right answers."""
+    data, grown, start = _path("WIDEN_COUNTDOWN"), _path("WIDEN_GROWN"), _start()
+    last = replace(start, after=start, max_steps=GROW_STEPS, lr=1e-4)
+    models = {"NLL": last, "NLL on all answers": replace(last, train=Source(path=f"{data}/all.jsonl"))}
+    for kind in WEIGHTS:
+        models[f"grown, {kind}"] = replace(last, train=Source(path=f"{grown}/{kind}/round-{GROW_ROUNDS}/train.jsonl"))
+    found = [_experiment(name, replace(one, seed=seed), seed) for seed in SEEDS for name, one in models.items()]
+    return [*found, *(_experiment(f"soup of NLL and {kind}", f"{grown}/soup-{kind}", 0) for kind in WEIGHTS)]
+
+
+def make_grown(data: str, grown: str, root: str, *, device: str = "cuda") -> None:
+    """Train the NLL start and its control, grow from the start with each kind of weights, and average each result with the control."""
+    start = replace(_start(), train=Source(path=f"{data}/train.jsonl"))
+    last = replace(start, after=start, max_steps=GROW_STEPS, lr=1e-4)
+    control = fine_tune(last, root, device=device).checkpoint
+    names = ("max_length", "batch_size", "micro_batch", "schedule", "warmup_steps", "max_steps", "lr")
+    for kind in WEIGHTS:
+        growth = Growth(
+            model=str(fine_tune(start, root, device=device).path),
+            prompts=Source(task="answers", path=f"{data}/problems.jsonl", limit=GROW_PROBLEMS),
+            data=Source(path=f"{data}/train.jsonl"),
+            held_out=Source(task="answers", path=f"{data}/test.jsonl"),
+            rounds=GROW_ROUNDS,
+            max_tokens=48,
+            weights=kind,
+            training={name: getattr(last, name) for name in names},
+        )
+        rounds = grow_data(growth, Path(grown) / kind, device=device, say=print)
+        folders = [control, Path(last_model(growth, Path(grown) / kind, rounds)) / "checkpoint"]
+        write_folder(Path(grown) / f"soup-{kind}", partial(average_folders, folders, [0.5, 0.5]))
+
+
+def _start() -> FineTune:
+    """The NLL model that every method goes on from."""
+    return FineTune(
+        model=_path("WIDEN_SMOLLM2"),
+        train=Source(path=f"{_path('WIDEN_COUNTDOWN')}/train.jsonl"),
         loss="nll",
         max_length=64,
         epochs=3,
@@ -70,24 +126,19 @@ def countdown() -> list[Experiment]:
         schedule="cosine_with_min_lr",
         warmup_steps=10,
     )
-    last = replace(start, after=start, epochs=1, lr=1e-4)
-    models = {name: replace(last, loss=loss) for name, loss in METHODS.items()}
-    models["NLL 2x"] = replace(last, epochs=2)
-    models["NLL on new answers"] = replace(last, train=Source(path=f"{data}/new.jsonl"))
-    return [
-        Experiment(
-            name=name,
-            model=replace(one, seed=seed),
-            prompts=Source(task="answers", path=f"{data}/test.jsonl"),
-            decoding=decodings(),
-            dtype="float32",
-            seed=seed,
-            score=ExactScore(num_samples=100),
-            not_in_paper=NOT_IN_PAPER,
-        )
-        for seed in SEEDS
-        for name, one in models.items()
-    ]
+
+
+def _experiment(name: str, model: FineTune | str, seed: int) -> Experiment:
+    return Experiment(
+        name=name,
+        model=model,
+        prompts=Source(task="answers", path=f"{_path('WIDEN_COUNTDOWN')}/test.jsonl"),
+        decoding=decodings(),
+        dtype="float32",
+        seed=seed,
+        score=ExactScore(num_samples=100),
+        not_in_paper=NOT_IN_PAPER,
+    )
 
 
 def decodings() -> tuple[str, ...]:
@@ -105,11 +156,16 @@ def decodings() -> tuple[str, ...]:
 
 
 def write_countdown(folder: str | Path, task: Countdown = DATA) -> None:
-    """The task as files: training rows of one answer each, as many new ones for the same problems, and test problems with all answers."""
+    """The task as files: training rows of one answer each, as many new ones for the same problems, and test problems with all answers.
+
+    ``problems`` lists the training problems with all their answers, ``all`` every one of these answers as a row.
+    """
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     new = replace(task, seed=task.seed + 1).train_records()
-    files = {"train": task.train_records(), "new": new, "test": task.test_records()}
+    problems = task.train_problems()
+    every = [{"prompt": one["prompt"], "completion": answer} for one in problems for answer in one["answers"]]
+    files = {"train": task.train_records(), "new": new, "test": task.test_records(), "problems": problems, "all": every}
     for name, records in files.items():
         write_text(where / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
 
@@ -125,3 +181,5 @@ def tiny(recipe: list[Experiment]) -> list[Experiment]:
 
 if __name__ == "__main__":
     write_countdown(sys.argv[1])
+    if len(sys.argv) > 2:
+        make_grown(sys.argv[1], _path("WIDEN_GROWN"), sys.argv[2])

@@ -82,11 +82,14 @@ def test_the_study_writes_problems_whose_numbers_were_not_trained_on(tmp_path):
     study.write_countdown(tmp_path, replace(study.DATA, numbers=3, high=6, fewest=2, num_test=10, num_samples=50))
     files = {
         name: [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("train", "new", "test")
+        for name in ("train", "new", "test", "problems", "all")
     }
     numbers = {name: {one["prompt"].partition(">")[0] for one in records} for name, records in files.items()}
     assert len(files["test"]) == len(numbers["test"]) == 10
-    assert not numbers["test"] & (numbers["train"] | numbers["new"])
+    assert not numbers["test"] & (numbers["train"] | numbers["new"] | numbers["problems"])
+    listed = {(one["prompt"], answer) for one in files["problems"] for answer in one["answers"]}
+    assert listed == {(one["prompt"], one["completion"]) for one in files["all"]}
+    assert {(one["prompt"], one["completion"]) for one in files["train"]} <= listed
 
 
 @pytest.mark.slow

@@ -15,7 +15,9 @@ from importlib import import_module
 VERBS = {
     "demo": "two minutes: train for coverage, then choose precision with temperature",
     "run": "run a recipe: a table or figure of the paper, or an experiment of your own",
+    "advise": "which loss and which decoding to use for your model, data and wish",
     "train": "train one model from a config file and flags",
+    "grow": "grow the training data with a model's own right answers, and train on it",
     "merge": "average the weights of several models: WiSE-FT, soups",
     "sample": "draw sequences from a trained model",
     "score": "precision and recall of a run, or of texts against texts",

@@ -115,9 +115,18 @@ class Countdown:
 
     def test_records(self) -> list[dict[str, Any]]:
         """The test problems as records of the task ``answers``, in an order that `split_seed` decides."""
-        test = [(prompt, [answer.removesuffix("$") for answer in answers]) for prompt, answers in self._split()[0]]
-        order = np.random.Generator(np.random.Philox(key=self.split_seed + 1)).permutation(len(test))
-        return [{"prompt": test[i][0], "answers": test[i][1]} for i in order]
+        return self._answers(self._split()[0])
+
+    def train_problems(self) -> list[dict[str, Any]]:
+        """The training problems in the same form."""
+        return self._answers(self._split()[1])
+
+    def _answers(self, problems: list[tuple[str, tuple[str, ...]]]) -> list[dict[str, Any]]:
+        order = np.random.Generator(np.random.Philox(key=self.split_seed + 1)).permutation(len(problems))
+        return [
+            {"prompt": problems[i][0], "answers": [answer.removesuffix("$") for answer in problems[i][1]]}
+            for i in order
+        ]
 
     def text(self, tokens: object) -> list[str]:
         """Rows of tokens as characters, without `^` and padding."""

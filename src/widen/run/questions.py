@@ -18,6 +18,7 @@ from widen.disk.json_file import read_json, write_sealed
 from widen.sample.prompts import Prompt
 
 from .experiment import Experiment
+from .finetune.config import Source
 from .value import content_hash
 
 
@@ -68,6 +69,16 @@ def task_questions(task: str, source: str, *, limit: int | None = None) -> list[
     found = read(task, source, split="test", limit=limit)
     _check(found, source or task, skip_bad=False)
     return named(found.examples)
+
+
+def distinct_questions(source: Source) -> list[Question]:
+    """The questions of a source, each once, though its rows may hold several answers to one prompt."""
+    found = read(source.task, source.path, split=source.split, limit=source.limit)
+    _check(found, source.path or source.task, skip_bad=False)
+    first: dict[str, Example] = {}
+    for one in found.examples:
+        first.setdefault(json.dumps([one.prompt, one.facts]), one)
+    return named(list(first.values()))
 
 
 def _check(found: Read, source: str, *, skip_bad: bool, hint: str = "") -> None:

@@ -1,0 +1,154 @@
+"""Grow a model's training data with its own right answers: sample, judge, keep what is right and new, train, repeat.
+
+  widen grow runs/NLL --prompts train.jsonl --task answers --rounds 2 --num 64 --held-out test.jsonl --out runs/grown
+  widen grow ./my-model --prompts train.jsonl --checker own.py:check --weights uniform --epochs 2 --lr 1e-4
+  widen grow runs/NLL --prompts train.jsonl --task mathqa_python --decoding "min_p=0.05,t=1.5,order=temperature_last"
+
+Each round samples the last model on --prompts, judges the answers, writes those that are right and new to round-k/grown.jsonl, and trains
+on the original data and everything found so far. Answers are judged by the task (`answers`: a list of right answers; mathqa_python, mbpp,
+codecontests: the program is run) or by --checker. Programs and checkers run in a sandbox only. It stops when a round finds nothing new. If
+the command is killed, the same command continues: nothing is drawn, judged or trained twice. A larger --rounds adds rounds.
+
+weights of the answers to one prompt (mean 1):
+  plain     each distinct answer once
+  sampled   as often as it was found, plus once if it is in the data
+  uniform   the inverse of the chance that the sampler finds it, at most --cap: aims at the uniform law over all right answers
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .show import bars, table_of
+from .train_model import pairs
+
+if TYPE_CHECKING:
+    from widen.run.grow import Growth, Round
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the verb."""
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="run folder, model folder, or name on the hub")
+    add("--prompts", required=True, metavar="FILE", help="problems to sample; their completions are the original data")
+    add("--task", default="jsonl", metavar="NAME", help="format of --prompts and --held-out (default: jsonl)")
+    add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task; see widen score")
+    add("--checker-file", action="append", default=[], metavar="FILE", help="a text that the checker may open")
+    add("--data", metavar="FILE", help="original training data: prompt and completion (default: --prompts)")
+    add("--held-out", metavar="FILE", help="problems for precision, coverage and pass@k after every round")
+    add("--limit", type=int, metavar="N", help="only the first N records of --prompts")
+    add("--rounds", type=int, default=2, metavar="N", help="default 2")
+    add("--num", type=int, default=64, metavar="N", help="samples per problem and round (default 64)")
+    add("--decoding", default="min_p=0.05,t=1.5,order=temperature_last", metavar="D", help="of the samples")
+    add("--max-tokens", type=int, default=256, metavar="N", help="of an answer; longer ones are wrong (default 256)")
+    add("--weights", default="plain", choices=("plain", "sampled", "uniform"), help="default plain")
+    add("--cap", type=float, default=10.0, metavar="X", help="largest weight of --weights uniform (default 10)")
+    add("--from", dest="start", default="base", metavar="M", help="train from base (MODEL), last, or another model")
+    add("--held-out-num", type=int, metavar="N", help="samples per held-out problem (default: --num)")
+    add("--held-out-decoding", default="t=1", metavar="D", help="default t=1")
+    add("--fenced", action="store_true", help="a program is the first block between ``` marks")
+    add("--wall-seconds", type=float, default=10.0, metavar="S", help="for one program or check (default 10)")
+    add("--seed", type=int, default=0, help="of the samples and the training")
+    add = parser.add_argument_group("training, as in widen train").add_argument
+    add("--epochs", type=float, metavar="N")
+    add("--lr", type=float, metavar="LR")
+    add("--batch-size", type=int, metavar="N")
+    add("--loss", metavar="SPEC", help="default nll")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of a fine-tuning: precision=fp32")
+    add = parser.add_argument_group("where").add_argument
+    add("--out", type=Path, metavar="DIR", help="default: runs/grow-MODEL")
+    add("--device", help="cpu or cuda (default: cuda if there is one)")
+    add("--dtype", default="auto", help="of the weights while sampling (default: as they were saved)")
+    add("--servers", default="", metavar="URLS", help="sample from these servers, which serve each round's model")
+    add("--ray", metavar="ADDRESS", help="judge on this Ray cluster (pip install 'widen[ray]')")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Grow, print one line per round and a table."""
+    import torch
+    from rich.console import Console
+
+    from widen.judge import SandboxUnavailable
+    from widen.run.grow import grow
+    from widen.run.grow.rounds import last_model
+
+    config, console = make_growth(options), Console()
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(options.model).name).strip("_.") or "model"
+    out = options.out or Path("runs") / f"grow-{name}"
+
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    try:
+        with bars() as progress:
+            rounds = grow(
+                config,
+                out,
+                device=options.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+                servers=tuple(filter(None, options.servers.split(","))),
+                ray=options.ray,
+                progress=progress,
+                say=say,
+            )
+    except SandboxUnavailable as error:
+        raise ValueError(f"programs and checkers run in a sandbox only: {error}") from None
+    console.print(_table(rounds, config))
+    say(f"model: {last_model(config, out, rounds)}")
+    say(f"all numbers: {out / 'grow.json'}")
+    return 0
+
+
+def make_growth(options: argparse.Namespace) -> Growth:
+    """The settings that the flags name."""
+    from widen.run.finetune.config import Source
+    from widen.run.grow import Growth
+    from widen.run.value import set_key
+
+    training: dict[str, Any] = {"save_dtype": "auto", "seed": options.seed}
+    flags = {"epochs": options.epochs, "lr": options.lr, "batch_size": options.batch_size, "loss": options.loss}
+    given = {key: json.dumps(value) for key, value in flags.items() if value is not None}
+    for key, text in (given | pairs(options.set, example="precision=fp32")).items():
+        set_key(training, key, text)
+    size = training.get("batch_size", 8)
+    if "micro_batch" not in training and isinstance(size, int) and size >= 1:
+        training["micro_batch"] = next(micro for micro in range(min(8, size), 0, -1) if size % micro == 0)
+    return Growth(
+        model=options.model,
+        prompts=Source(task=options.task, path=options.prompts, limit=options.limit),
+        data=Source(path=options.data) if options.data else None,
+        held_out=Source(task=options.task, path=options.held_out, split="test") if options.held_out else None,
+        checker=options.checker,
+        checker_files=tuple(options.checker_file),
+        held_out_num=options.held_out_num or options.num,
+        training=training,
+        **{
+            name: getattr(options, name)
+            for name in (
+                *("rounds", "num", "decoding", "max_tokens", "weights", "cap", "start", "held_out_decoding"),
+                *("fenced", "wall_seconds", "dtype", "seed"),
+            )
+        },
+    )
+
+
+def _table(rounds: list[Round], config: Growth) -> object:
+    """One row per round: what the samples held, and how the model that came out of it does on held-out problems."""
+    passes = sorted({r.metric for one in rounds for r in one.records if r.metric.startswith("pass@")}, key=_tries)
+    held = [*passes, "coverage"] if config.held_out else []
+    headers = ["round", "new", "rows", "several", "precision", "coverage", *(f"held out\n{name}" for name in held)]
+    rows = []
+    for one in rounds:
+        sampled = (one.value(name, held_out=False) for name in ("several", "precision", "coverage"))
+        numbers = [*sampled, *(one.value(name, held_out=True) for name in held)]
+        counts = [f"{one.new:,}", f"{one.rows:,}"] if one.round else ["", ""]
+        rows.append([str(one.round), *counts, *("" if v is None else f"{v:.3f}" for v in numbers)])
+    caption = "new, several, precision and coverage: samples of the model before the training of that round"
+    return table_of(f"weights {config.weights}, {config.decoding}", headers, rows, caption=caption)
+
+
+def _tries(metric: str) -> int:
+    return int(metric.removeprefix("pass@"))

@@ -1,0 +1,140 @@
+"""The rows that a round trains on: the original data and every right answer that was found, each with its weight and its origin.
+
+data.jsonl              {"prompt", "completion", "loss_weights" or null, "key"}        the original data with the keys of its answers
+round-k/grown.jsonl     {"prompt", "completion", "loss_weights", "origin": {...}}      answers that are new in round k
+round-k/train.jsonl     the same fields; all rows that round k trains on
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from widen.data.tasks import listed, read
+from widen.disk.atomic import write_text
+
+from ..finetune.config import Source
+from .found import FoundAnswers, RightAnswer
+from .verify import Verifier
+from .weights import Seen, answer_weights
+
+
+class DataRow(NamedTuple):
+    """One row of the original data."""
+
+    prompt: str
+    completion: str
+    loss_weights: Any
+    key: str
+
+
+def data_rows(source: Source, path: Path, verifier: Verifier) -> list[DataRow]:
+    """The rows of the data that have a completion, with their keys. They are written to ``path``; if it exists, it is only read."""
+    if not path.exists():
+        found = read(source.task, source.path, split=source.split, limit=source.limit, facts=False)
+        if found.bad:
+            raise ValueError(
+                f"{len(found.bad)} records of {source.path or source.task} cannot be used:\n{listed(found.bad)}"
+            )
+        rows = [one for one in found.examples if one.completion.strip()]
+        keys = verifier.keys([(one.prompt, one.completion) for one in rows])
+        made = (
+            DataRow(one.prompt, one.completion, one.loss_weights, key)._asdict()
+            for one, key in zip(rows, keys, strict=True)
+        )
+        write_lines(path, made)
+    return [DataRow(**json.loads(line)) for line in path.read_bytes().splitlines()]
+
+
+class Judgement(NamedTuple):
+    """What one round found: its number, the model that was sampled, the decoding, and the answers of every problem."""
+
+    round: int
+    model: str
+    decoding: str
+    found: Sequence[FoundAnswers]
+
+
+@dataclass
+class Known:
+    """One right answer of a prompt over all rounds.
+
+    ``copies`` counts the rows of the data with it; ``first`` and ``origin`` say how it was found first, if it was.
+    """
+
+    copies: int = 0
+    found: int = 0
+    draws: list[tuple[float, int]] = field(default_factory=list)
+    first: RightAnswer | None = None
+    origin: Judgement | None = None
+
+
+def known_answers(data: Sequence[DataRow], judgements: Sequence[Judgement]) -> dict[str, dict[str, Known]]:
+    """Every answer of the data and of the rounds, by prompt and key."""
+    known: dict[str, dict[str, Known]] = {}
+    for row in data:
+        known.setdefault(row.prompt, {}).setdefault(row.key, Known()).copies += 1
+    for judgement in judgements:
+        for problem in judgement.found:
+            answers = known.setdefault(problem.prompt, {})
+            for one in problem.answers:
+                same = answers.setdefault(one.key, Known())
+                if same.first is None:
+                    same.first, same.origin = one, judgement
+                same.found += one.found
+                same.draws.append((one.q, problem.drawn))
+    return known
+
+
+def rows_to_train(
+    data: Sequence[DataRow], judgements: Sequence[Judgement], *, weights: str, cap: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """All rows to train on, and those of them that are new in the last round.
+
+    Weights have mean 1 over the rows of each prompt. The ``loss_weights`` of a row of the data are multiplied by its weight.
+    """
+    grown, new, weight = list[dict[str, Any]](), list[dict[str, Any]](), dict[tuple[str, str], float]()
+    for prompt, answers in known_answers(data, judgements).items():
+        seen = [Seen(one.copies, one.found, tuple(one.draws)) for one in answers.values()]
+        for (key, one), value in zip(answers.items(), answer_weights(weights, seen, cap=cap), strict=True):
+            weight[prompt, key] = round(value, 6)
+            if not one.copies and one.first is not None and one.origin is not None:
+                grown.append(_grown(prompt, weight[prompt, key], one, one.first, one.origin))
+                if one.origin is judgements[-1]:
+                    new.append(grown[-1])
+    originals = [
+        {
+            "prompt": row.prompt,
+            "completion": row.completion,
+            "loss_weights": _times(row.loss_weights, weight[row.prompt, row.key]),
+            "origin": {"round": 0},
+        }
+        for row in data
+    ]
+    return [*originals, *grown], new
+
+
+def _grown(prompt: str, weight: float, known: Known, first: RightAnswer, origin: Judgement) -> dict[str, Any]:
+    about = {"round": origin.round, "model": origin.model, "decoding": origin.decoding}
+    about |= {"found": known.found, "q": first.q, "logq": first.logq}
+    return {"prompt": prompt, "completion": first.completion, "loss_weights": weight, "origin": about}
+
+
+def prompts_with_several(data: Sequence[DataRow], judgements: Sequence[Judgement]) -> list[bool]:
+    """For each problem of the last round, whether more than one right answer to it is known."""
+    known = known_answers(data, judgements)
+    return [len(known[problem.prompt]) > 1 for problem in judgements[-1].found]
+
+
+def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    """Write JSON lines in one move."""
+    return write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _times(given: Any, weight: float) -> Any:
+    if isinstance(given, (list, tuple)):
+        return [one * weight for one in given]
+    return weight if given is None else given * weight

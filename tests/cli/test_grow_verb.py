@@ -1,0 +1,68 @@
+"""`widen grow`: flags to settings, the table, and sentences for mistakes. The rounds are tested in tests/run."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from widen.cli import grow as verb
+from widen.cli.__main__ import main
+
+sys.path.append(str(Path(__file__).parent.parent / "run"))
+from growing import Counts, install, save
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path)
+    install(monkeypatch, Counts())
+    return tmp_path
+
+
+def call(capsys, *more):
+    status = main(["grow", "base", "--prompts", "train.jsonl", "--num", "12", "--out", "out", "--device", "cpu", *more])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_verb_prints_a_line_a_round_a_table_and_the_model(capsys, place):
+    status, out, err = call(capsys, "--checker", "own.py:check", "--held-out", "test.jsonl")
+    assert (status, err) == (0, "")
+    entries = json.loads((place / "out" / "grow.json").read_text())["rounds"]
+    for one in entries[1:]:
+        assert f"round {one['round']}: {one['new']} new right answers" in out
+        assert f"│ {one['round']}     │" in out
+    assert "pass@12" in out
+    assert f"model: out/{entries[-1]['model']}" in out
+    assert (place / "out" / entries[-1]["model"] / "scores" / "grow.json").is_file()
+
+
+def test_flags_become_settings():
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    words = "m --prompts p.jsonl --task answers --num 8 --weights uniform --from last --epochs 2 --batch-size 12 --set lora.rank=4"
+    made = verb.make_growth(parser.parse_args(words.split()))
+    assert (made.weights, made.start, made.held_out_num, made.rounds) == ("uniform", "last", 8, 2)
+    tuning = made.fine_tuning("rows.jsonl", start="m")
+    assert (tuning.epochs, tuning.batch_size, tuning.micro_batch, tuning.lora.rank) == (2.0, 12, 6, 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ((), "--checker FILE.py:FUNCTION judges any answer"),
+        (("--checker", "own.py"), "legal is FILE.py:FUNCTION"),
+        (("--checker", "own.py:check", "--decoding", "hot=2"), "no setting is called 'hot'"),
+        (("--checker", "own.py:check", "--set", "epoch=2"), "unknown key 'epoch'; did you mean 'epochs'?"),
+        (("--checker", "own.py:check", "--rounds", "0"), "rounds=0: must be at least 1"),
+        (("--task", "answers"), "'answers'"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_drawn(capsys, place, more, sentence):
+    status, _, err = call(capsys, *more)
+    assert status == 2
+    assert sentence in err
+    assert not list(place.glob("out/round-*"))

@@ -1,0 +1,204 @@
+"""The rounds of `widen grow`: what they keep, when they stop, and that a kill at any stage repeats nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+from growing import HELD_OUT, PROBLEMS, Counts, Stop, install, lines, save
+
+from widen.run.finetune import Source
+from widen.run.grow import Growth, grow, rounds, stages
+
+CONFIG = {
+    "model": "base",
+    "prompts": Source(path="train.jsonl"),
+    "held_out": Source(path="test.jsonl"),
+    "checker": "own.py:check",
+    "num": 12,
+    "held_out_num": 5,
+    "rounds": 2,
+    "weights": "uniform",
+}
+
+
+def run(place, monkeypatch, counts, said=None, **changes):
+    place.mkdir(exist_ok=True)
+    monkeypatch.chdir(place)
+    save(place)
+    install(monkeypatch, counts)
+    return grow(Growth(**(CONFIG | changes)), "out", say=(said if said is not None else []).append)
+
+
+def tree(place):
+    files = (path for path in Path(place).rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(place)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted growth: its rounds, its folder and its counts."""
+    place, counts = tmp_path_factory.mktemp("whole"), Counts()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        said: list[str] = []
+        return run(place, monkeypatch, counts, said), place / "out", counts, said
+
+
+def test_grown_answers_are_right_new_distinct_and_carry_weight_and_origin(whole):
+    found, out, *_ = whole
+    data = {(row["prompt"], "+".join(sorted(row["completion"].split("+")))) for row in lines(out / "data.jsonl")}
+    seen = set()
+    for number in (1, 2):
+        for row in lines(out / f"round-{number}" / "grown.jsonl"):
+            a, b = (int(part) for part in row["completion"].split("+"))
+            assert a + b == int(row["prompt"][:-1])
+            assert (row["prompt"], "+".join(sorted(row["completion"].replace(" ", "").split("+")))) not in data | seen
+            seen.add((row["prompt"], "+".join(sorted(row["completion"].replace(" ", "").split("+")))))
+            origin = row["origin"]
+            assert origin["round"] == number
+            assert origin["decoding"] == "t=1.5,min_p=0.05,order=temperature_last"
+            assert (origin["model"] == "base") == (number == 1)
+            assert 0 < origin["q"] <= 1
+            assert origin["logq"] == -1.5
+            assert origin["found"] >= 1
+    assert [one.new for one in found] == [0, *(len(lines(out / f"round-{k}" / "grown.jsonl")) for k in (1, 2))]
+
+
+def test_a_round_trains_on_the_data_and_everything_grown_with_mean_weight_one_per_prompt(whole):
+    found, out, *_ = whole
+    rows = lines(out / "round-2" / "train.jsonl")
+    assert len(rows) == found[2].rows == len(PROBLEMS) + found[1].new + found[2].new
+    for prompt in PROBLEMS:
+        own = [row["loss_weights"] for row in rows if row["prompt"] == prompt]
+        assert sum(own) / len(own) == pytest.approx(1, abs=1e-5)
+    assert Growth(**CONFIG).fine_tuning(str(out / "round-2" / "train.jsonl"), start="base").train.task == "jsonl"
+
+
+def test_each_round_has_a_sentence_records_and_an_entry_in_grow_json(whole):
+    found, out, _, said = whole
+    assert [one.split(":")[0].split(";")[0] for one in said if "max_tokens" not in one] == [
+        "beginning",
+        "round 1",
+        "round 2",
+    ]
+    assert "round 1: 4 of 48 answers were cut off at max_tokens=256" in said
+    kept = json.loads((out / "grow.json").read_text())
+    assert [one["round"] for one in kept["rounds"]] == [0, 1, 2]
+    names = {record.metric for record in found[1].records if not record.score["held_out"]}
+    assert names == {"new", "several", "precision", "coverage"}
+    held = {record.metric: record for record in found[1].records if record.score["held_out"]}
+    assert set(held) == {"precision", "coverage", "pass@1", "pass@5"}
+    assert held["pass@5"].n == len(HELD_OUT)
+    assert held["precision"].value == held["pass@1"].value
+    problems = lines(out / "round-1" / "judged.jsonl")
+    assert found[1].value("precision", held_out=False) == pytest.approx(
+        sum(one["right"] for one in problems) / (12 * 4)
+    )
+    distinct = sum(len(one["answers"]) for one in problems)
+    assert found[1].value("coverage", held_out=False) == pytest.approx(distinct / 4)
+
+
+def test_no_answer_is_judged_twice(whole):
+    _, out, counts, _ = whole
+    keys = [row["key"] for row in lines(out / "verdicts" / "own.jsonl")]
+    assert len(keys) == len(set(keys)) == counts["judge"]
+
+
+KILLS = [
+    ("draw", 0),
+    ("draw", 5),
+    ("judge", 0),
+    ("judge", 1),
+    ("judge", 4),
+    ("train", 0),
+    ("train", 1),
+    ("write_records", 0),
+]
+KILLS += [("write_lines", 0), ("write_lines", 1), ("write_lines", 3), ("_keep", 1), ("_keep", 3)]
+
+
+@pytest.mark.parametrize(("what", "at"), KILLS)
+def test_a_growth_that_was_killed_at_any_stage_continues_without_repeating_anything(whole, tmp_path, what, at):
+    _, out, once, _ = whole
+    counts = Counts(what, at)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((rounds, "write_lines"), (rounds, "_keep"), (stages, "write_records")):
+            real = getattr(module, name)
+
+            def counted(*args, real=real, name=name, **kwargs):
+                counts(name)
+                return real(*args, **kwargs)
+
+            patch.setattr(module, name, counted)
+        with pytest.raises(Stop):
+            run(tmp_path / "killed", patch, counts)
+        counts.what = None
+        run(tmp_path / "killed", patch, counts)
+    done = {key: counts[key] for key in ("draw", "judge", "train")}
+    assert done == {key: once[key] for key in done}
+    left, right = tree(out), tree(tmp_path / "killed" / "out")
+    assert left.keys() == right.keys()
+    assert all(left[name] == right[name] for name in left if "verdicts" not in name)  # verdicts come in another order
+
+
+def test_more_rounds_can_be_asked_for_later_and_finished_ones_are_not_touched(whole, tmp_path, monkeypatch):
+    _, out, once, _ = whole
+    counts = Counts()
+    run(tmp_path / "more", monkeypatch, counts, rounds=1)
+    run(tmp_path / "more", monkeypatch, counts, rounds=2)
+    assert tree(out).keys() == tree(tmp_path / "more" / "out").keys()
+    assert {key: counts[key] for key in ("draw", "train")} == {key: once[key] for key in ("draw", "train")}
+
+
+def test_growth_stops_when_nothing_new_comes_and_trains_no_model_then(tmp_path, monkeypatch):
+    counts, said = Counts(), []
+    found = run(tmp_path / "a", monkeypatch, counts, said, rounds=9, num=40, held_out=None)
+    assert len(found) < 9
+    assert found[-1].new == 0
+    assert found[-1].model == ""
+    assert counts["train"] == len(found) - 1
+    assert said[-1] == f"stopped: round {found[-1].round} found nothing new"
+    assert not (tmp_path / "a" / "out" / f"round-{found[-1].round}" / "train.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "models"), [("base", ["base", "base"]), ("last", ["base", "out/round-1/model-base"])]
+)
+def test_training_starts_from_the_base_or_from_the_last_model(tmp_path, monkeypatch, start, models):
+    seen = []
+    monkeypatch.setattr(Growth, "fine_tuning", note(Growth.fine_tuning, seen))
+    run(tmp_path / "a", monkeypatch, Counts(), start=start, held_out=None)
+    assert seen == models
+
+
+def note(real, seen):
+    def fine_tuning(self, path, *, start):
+        if path.startswith("out"):
+            seen.append(start)
+        return real(self, path, start=start)
+
+    return fine_tuning
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"num": 13}, "begun with another num"),
+        ({"weights": "plain"}, "begun with another weights"),
+        ({"held_out": Source(path="train.jsonl")}, "4 held-out problems are also in --prompts, such as '4='"),
+        ({"checker": ""}, "--checker FILE.py:FUNCTION judges any answer"),
+    ],
+)
+def test_other_settings_in_the_same_folder_and_problems_that_cannot_be_judged_are_refused(
+    whole, tmp_path, monkeypatch, changes, sentence
+):
+    counts = Counts()
+    run(tmp_path / "a", monkeypatch, counts, rounds=1, held_out=None)
+    with pytest.raises(ValueError, match=sentence):
+        run(tmp_path / "a", monkeypatch, counts, **({"rounds": 1, "held_out": None} | changes))
+
+
+def test_a_changed_file_is_refused(tmp_path, monkeypatch):
+    run(tmp_path / "a", monkeypatch, Counts(), rounds=1, held_out=None)
+    monkeypatch.setattr("growing.PROBLEMS", [*PROBLEMS, "3="])
+    with pytest.raises(ValueError, match=r"begun with another train\.jsonl"):
+        run(tmp_path / "a", monkeypatch, Counts(), rounds=1, held_out=None)

@@ -1,0 +1,89 @@
+"""How `widen grow` judges: listed answers by membership, programs and checkers in the sandbox only."""
+
+import math
+
+import pytest
+
+from widen.data.tasks import Example
+from widen.judge import selftest
+from widen.run.finetune import Source
+from widen.run.grow import Growth
+from widen.run.grow.found import judge_samples_once, scores
+from widen.run.grow.verify import Verifier
+from widen.run.questions import distinct_questions, named
+from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings
+
+
+def config(**changes):
+    return Growth(**({"model": "m", "prompts": Source(task="answers", path="p.jsonl")} | changes))
+
+
+def draw(path, texts, **about):
+    """A samples file with these texts, as (prompt id, text, sampler, finish)."""
+    settings = Settings(decoding=Decoding.parse("t=1"))
+    identity = Identity(engine="local", name="by hand", model={"weights": "none"})
+    prompts = [Prompt(text=one, id=one) for one in dict.fromkeys(one for one, *_ in texts)]
+    seen: dict[str, int] = {}
+    with SamplesWriter(path, settings=settings, identity=identity, prompts=prompts) as writer:
+        for prompt, text, sampler, finish in texts:
+            index = seen[prompt] = seen.get(prompt, -1) + 1
+            writer.append([Sample(prompt=prompt, index=index, text=text, finish=finish, sampler=sampler, **about)])
+
+
+def test_spellings_of_one_answer_count_as_one_and_their_probabilities_add_up(tmp_path):
+    (one,) = named([Example("3 4>7:", "4+3=7", {"answers": ["4+3=7", "3+4=7"]})])
+    texts = [("4+3=7", 0.2), (" 4+3=7", 0.1), ("4+3=7", 0.2), ("3+4=7", 0.05), ("9", 0.3)]
+    rows = [(one.id, text, math.log(q), "stop") for text, q in texts]
+    draw(tmp_path / "s.jsonl", [*rows, (one.id, "3+4=7", math.log(0.05), "length")])
+    with Verifier(config(), [one], tmp_path) as verifier:
+        (found,) = judge_samples_once(
+            tmp_path / "s.jsonl", [one], tmp_path / "f.jsonl", num=6, verifier=verifier, what=""
+        )
+        again = judge_samples_once(
+            tmp_path / "gone.jsonl", [one], tmp_path / "f.jsonl", num=6, verifier=verifier, what=""
+        )
+    assert (found.drawn, found.right, found.cut) == (6, 4, 1)
+    assert [(a.completion, a.found) for a in found.answers] == [("4+3=7", 3), ("3+4=7", 1)]
+    assert [a.q for a in found.answers] == pytest.approx([0.3, 0.05])
+    assert again == [found]
+    values = scores([found])
+    assert (values["precision"].value, values["coverage"].value) == (pytest.approx(4 / 6), 2)
+    assert not (tmp_path / "verdicts").exists()  # nothing had to run
+
+
+def test_without_log_probabilities_the_chance_of_an_answer_is_its_share_of_the_draws(tmp_path):
+    (one,) = named([Example("a:", "x", {"answers": ["x", "y"]})])
+    draw(tmp_path / "s.jsonl", [(one.id, text, None, "stop") for text in ("x", "x", "y", "no")])
+    with Verifier(config(), [one], tmp_path) as verifier:
+        (found,) = judge_samples_once(
+            tmp_path / "s.jsonl", [one], tmp_path / "f.jsonl", num=4, verifier=verifier, what=""
+        )
+    assert [a.q for a in found.answers] == [0.5, 0.25]
+
+
+@pytest.mark.sandbox
+def test_programs_run_in_the_sandbox_and_equal_ones_run_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(selftest, "ATTACKS", {})
+    questions = named(
+        [Example("# six", "answer = 6", {"answer": 6.0}), Example("# two", "answer = 2", {"answer": 2.0})]
+    )
+    hostile = f"open({str(tmp_path / 'escaped')!r}, 'w')\nanswer = 6"
+    answers = [
+        (questions[0], text) for text in ("answer = 6", "answer = 6  \n\n", "answer = 2 * 3", "answer = 7", hostile)
+    ]
+    growth = config(prompts=Source(task="mathqa_python", path="p.jsonl"))
+    with Verifier(growth, questions, tmp_path) as verifier:
+        found = verifier.judge([*answers, *answers, (questions[1], "answer = 2")], what="judge")
+        assert verifier.keys([("# six", "answer = 6\n")]) == ["answer = 6"]
+    assert [one.right for one in found[:5]] == [True, True, True, False, False]
+    assert found[0].key == found[1].key != found[2].key
+    assert found[-1].right
+    assert len((tmp_path / "verdicts" / "mathqa_python.jsonl").read_text().splitlines()) == 6
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_rows_with_several_answers_to_one_prompt_are_one_question(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "a:", "completion": "x"}\n{"prompt": "a:", "completion": "y"}\n{"prompt": "b:"}\n')
+    found = distinct_questions(Source(path=str(path)))
+    assert [(one.example.prompt, one.example.completion) for one in found] == [("a:", "x"), ("b:", "")]
