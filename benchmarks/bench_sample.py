@@ -1,29 +1,36 @@
-"""Sampling: `LocalEngine` against `generate(num_return_sequences=...)` of transformers, by forward tokens and wall time.
+"""Sampling: `LocalEngine` against `generate(num_return_sequences=...)` of transformers, an earlier version and vLLM.
 
     python benchmarks/bench_sample.py                    a small Llama on this CPU: 8 prompts x 32 samples x 64 tokens
     python benchmarks/bench_sample.py --device cuda      SmolLM2-135M's shape in bfloat16: 64 prompts x 100 samples x 160 tokens
     python benchmarks/bench_sample.py --model PATH       a real model at its own entropy
+    python benchmarks/bench_sample.py --before OLD/src   also the `LocalEngine` of another version, in a process of its own
+    VENV/bin/python benchmarks/bench_sample.py --vllm    also vLLM, in the same process; VENV has vLLM, and PYTHONPATH is `src`
 
 Weights are random. The head is scaled so that the next-token entropy has a given mean: the lower it is, the longer samples share their
-tokens. "flat" is the unscaled model, whose samples share nothing. "ends" is "flat" with 1 % of the vocabulary as end tokens. Both engines
-draw the same number of samples of the same prompts at temperature 1, in turns, in one process. "forward tokens" counts the tokens that
-the model was run on, prompts included. "ids" is a digest of the samples of `LocalEngine`: two versions that draw the same samples have the
-same digest. To compare with another version, run this file with its `src` on PYTHONPATH.
+tokens. "flat" is the unscaled model, whose samples share nothing. "ends" is "flat" with 1 % of the vocabulary as end tokens. All engines
+draw the same number of samples of the same prompts at temperature 1, in turns. "forward tokens" counts the tokens that the model was run
+on, prompts included; those of vLLM are not counted. "ids" is a digest of the samples of `LocalEngine`: two versions
+that draw the same samples have the same digest.
 """
 
 import argparse
 import hashlib
+import multiprocessing
+import os
 import platform
 import statistics
 import sys
+import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
 
-from widen.sample import Decoding, LocalEngine, Prompt, Settings
+from widen.sample import Decoding, LocalEngine, Prompt, Settings, VllmEngine
 
 FIELDS = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -74,12 +81,31 @@ def scale_head(model, entropy):
     return 2**low
 
 
-def widen(model, prompts, samples, tokens):
-    engine = LocalEngine(model, Ids(), batch=len(prompts) * samples)
+def from_engine(engine, prompts, samples, tokens):
     settings = [Settings(decoding=Decoding(), max_tokens=tokens)]
     drawn = [s for d in engine.draw(prompts, settings, num=samples) for s in d.samples]
     ids = repr(sorted((s.prompt, s.index, s.ids) for s in drawn))
     return sum(s.num_tokens for s in drawn), hashlib.sha256(ids.encode()).hexdigest()[:8]
+
+
+def widen(model, prompts, samples, tokens):
+    return from_engine(LocalEngine(model, Ids(), batch=len(prompts) * samples), prompts, samples, tokens)
+
+
+def vllm(model, prompts, samples, tokens):
+    tokens, _ = from_engine(_vllm_engine(model), prompts, samples, tokens)
+    return tokens, ""
+
+
+@lru_cache(maxsize=1)
+def _vllm_engine(model):
+    """vLLM with the weights that `model` has now."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, whose CPU seconds are counted
+    folder = tempfile.mkdtemp()
+    model.save_pretrained(folder)
+    return VllmEngine(
+        folder, skip_tokenizer_init=True, dtype=str(model.dtype)[6:], max_model_len=1024, disable_log_stats=True
+    )
 
 
 @torch.inference_mode()
@@ -111,21 +137,64 @@ def timed(who, model, *arguments):
     return seconds, cpu, sum(seen), torch.cuda.max_memory_allocated() / 2**30 if cuda else float("nan"), *found
 
 
-def compare(model, options, engines):
-    """Rows of (case, engine, runs)."""
-    prompts = make_prompts(options.prompts, model.config.vocab_size)
-    ends = np.random.default_rng(1).choice(model.config.vocab_size, model.config.vocab_size // 100, replace=False)
-    for case, entropy in {"the model": None}.items() if options.model else ((c, ENTROPIES[c]) for c in options.cases):
-        scale = scale_head(model, entropy) if entropy is not None else 1.0
-        model.generation_config.eos_token_id = ends.tolist() if case == "ends" else None
-        found = {who: [] for who in engines}
-        for who in engines:
-            timed(who, model, prompts, options.samples, 3)  # warm-up
+class Cases:
+    """The model and the prompts; `run` measures one engine on one case."""
+
+    def __init__(self, options):
+        transformers.logging.set_verbosity_error()
+        self.options, self.model, self.case, self.scale = options, make_model(options), None, 1.0
+        self.prompts = make_prompts(options.prompts, self.model.config.vocab_size)
+
+    def run(self, case, name, tokens):
+        if case != self.case:
+            self._prepare(case)
+        return timed(globals()[name], self.model, self.prompts, self.options.samples, tokens)
+
+    def _prepare(self, case):
+        self.model.lm_head.weight.data.div_(self.scale)
+        entropy, vocab = ENTROPIES.get(case), self.model.config.vocab_size
+        self.case, self.scale = case, scale_head(self.model, entropy) if entropy is not None else 1.0
+        if case in ENTROPIES:  # not a real model
+            ends = np.random.default_rng(1).choice(vocab, vocab // 100, replace=False).tolist()
+            self.model.config.eos_token_id = self.model.generation_config.eos_token_id = (
+                ends if case == "ends" else None
+            )
+        _vllm_engine.cache_clear()
+
+
+def start_other_version(options):
+    global other_version
+    other_version = Cases(options)
+
+
+def run_other_version(case, tokens):
+    return other_version.run(case, "widen", tokens)
+
+
+def compare(options):
+    """Rows of (case, engine, runs); the engines take turns."""
+    here, before = Cases(options), None
+    if options.before:
+        sys.path.insert(0, str(options.before.resolve()))  # a spawned process takes over this path
+        spawn = multiprocessing.get_context("spawn")
+        before = ProcessPoolExecutor(1, spawn, start_other_version, (options,))
+    names = ["widen"] + ["before"] * bool(before) + ["generate"] * (not options.widen_only) + ["vllm"] * options.vllm
+
+    def run(name, case, tokens):
+        if name == "before":
+            return before.submit(run_other_version, case, tokens).result()
+        return here.run(case, name, tokens)
+
+    for case in ["the model"] if options.model else options.cases:
+        found = {name: [] for name in names}
+        for name in names:
+            run(name, case, 3)  # warm-up
         for _ in range(options.repeats):
-            for who, runs in found.items():
-                runs.append(timed(who, model, prompts, options.samples, options.tokens))
-        model.lm_head.weight.data.div_(scale)
-        yield from ((case, who.__name__, runs) for who, runs in found.items())
+            for name, runs in found.items():
+                runs.append(run(name, case, options.tokens))
+        yield from ((case, name, runs) for name, runs in found.items())
+    if before:
+        before.shutdown()
 
 
 def report(options, rows):
@@ -140,8 +209,8 @@ def report(options, rows):
         f"{options.model or 'Random Llama'}: {options.prompts} prompts x {options.samples} samples x up to {options.tokens} tokens, "
         f"one batch, temperature 1. CPU s is the processor time of the process.",
         "",
-        "| case | engine | median s | runs | CPU s | sample tokens | forward tokens | tokens/s | peak GiB | ids |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| case | engine | median s | runs | CPU s | sample tokens | forward tokens | tokens/s | samples/CPU s | peak GiB | ids |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for case, who, runs in rows:
         seconds = [run[0] for run in runs]
@@ -149,8 +218,11 @@ def report(options, rows):
         _, _, forward, gigabytes, tokens, digest = runs[-1]
         cpu = statistics.median(run[1] for run in runs)
         spread = ", ".join(f"{s:.2f}" for s in seconds)
-        cells = [case, who, f"{median:.2f}", spread, f"{cpu:.2f}", f"{tokens:,}", f"{forward:,}"]
-        lines.append("| " + " | ".join([*cells, f"{tokens / median:,.0f}", f"{gigabytes:.1f}", digest]) + " |")
+        cells = [case, who, f"{median:.2f}", spread, f"{cpu:.2f}", f"{tokens:,}", f"{forward:,}" if forward else ""]
+        rate = options.prompts * options.samples / cpu
+        lines.append(
+            "| " + " | ".join([*cells, f"{tokens / median:,.0f}", f"{rate:,.1f}", f"{gigabytes:.1f}", digest]) + " |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -164,14 +236,14 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cases", nargs="+", default=list(ENTROPIES), choices=list(ENTROPIES))
     parser.add_argument("--widen-only", action="store_true", help="do not run generate")
+    parser.add_argument("--before", type=Path, help="`src` of another version")
+    parser.add_argument("--vllm", action="store_true", help="also run vLLM")
     parser.add_argument("--out", type=Path, help="folder for the table (default: print only)")
     options = parser.parse_args()
     for name, value in zip(("prompts", "samples", "tokens"), SIZES[options.device], strict=True):
         if getattr(options, name) is None:
             setattr(options, name, value)
-    transformers.logging.set_verbosity_error()
-    engines = (widen,) if options.widen_only else (widen, generate)
-    text = report(options, list(compare(make_model(options), options, engines)))
+    text = report(options, list(compare(options)))
     print(text)
     if options.out:
         name = "cpu" if options.device == "cpu" else torch.cuda.get_device_name().lower().replace(" ", "_")

@@ -42,6 +42,12 @@ def test_a_token_of_probability_zero_is_never_drawn_even_at_the_ends(u):
     assert int(token) == (300 if u < 0.5 else 700)
 
 
+def test_a_token_too_unlikely_for_float32_is_not_drawn_even_at_zero():
+    assert draw(torch.tensor([[-100.0, 0.0]]), torch.zeros(1, dtype=torch.float64), torch.tensor([0]))[0].tolist() == [
+        1
+    ]
+
+
 def test_the_last_uniform_stays_inside_where_float32_sums_round_up():
     """u * total may exceed what the weights of the last block really sum to; the last token that has any weight takes it."""
     scores = torch.randn(400, 200, generator=torch.Generator().manual_seed(0))

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from widen.sample.fill import collect, difference
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SOURCE = Path(__file__).parent.parent.parent / "src"
 HEATED = "t=2,min_p=0.1,order=temperature_last"
 PROMPTS = [Prompt(text="w3 w4"), Prompt(text="w7 w8 w9")]
@@ -48,31 +49,27 @@ def environment(vllm):
     return dict(os.environ, HF_HUB_OFFLINE="1", VLLM_CPU_KVCACHE_SPACE="1", PATH=path, PYTHONPATH=str(SOURCE))
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    vllm, folder = home(), tmp_path_factory.mktemp("model")
-    model, port, log = save_model(folder, **SIZES), free_port(), folder / "log.txt"
-    command = [
-        vllm / "bin" / "vllm",
-        "serve",
-        folder,
-        "--served-model-name",
-        "tiny",
-        "--dtype",
-        "float32",
-        "--max-model-len",
-        "128",
-    ]
-    command += ["--enforce-eager", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--logits-processors", *PROCESSORS]
+@contextmanager
+def vllm_serve(folder, *options):
+    vllm, port, log = home(), free_port(), folder / "log.txt"
+    command = [vllm / "bin" / "vllm", "serve", folder, "--served-model-name", "tiny", "--dtype", "float32", *options]
+    command += ["--max-model-len", "128", "--enforce-eager", "--host", "127.0.0.1", "--port", port]
     with log.open("w") as out:
         process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=out, env=environment(vllm))
     try:
         wait_for(f"http://127.0.0.1:{port}", process, log, 300)
-        yield f"http://127.0.0.1:{port}", model, folder
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    model = save_model(folder, **SIZES)
+    with vllm_serve(folder, "--logits-processors", *PROCESSORS) as url:
+        yield url, model, folder
 
 
 def settings(*specs, max_tokens=4):
@@ -109,6 +106,9 @@ def test_its_samples_follow_the_exact_law(served, tmp_path, spec):
     law = exact_law(model, [3, 4], 2, LAWS[spec])
     found = read_samples(path)
     assert chi_square(law, Counter(s.ids for s in found)) > 1e-3
+    for other in LAWS.keys() - {spec}:
+        wrong = exact_law(model, [3, 4], 2, LAWS[other])
+        assert not {s.ids for s in found} <= wrong.keys() or chi_square(wrong, Counter(s.ids for s in found)) < 1e-6
     plain = exact_law(model, [3, 4], 2, softmax)
     assert all(s.logq == pytest.approx(np.log(plain[s.ids]), abs=1e-3) for s in found)  # the model's own, unfiltered
 
@@ -131,15 +131,15 @@ def test_a_bad_value_of_ours_is_a_refusal(served, tmp_path):
 
 
 def test_vllm_in_process_draws_what_the_server_draws(served, tmp_path):
-    """In a process of its own, with vLLM's Python."""
+    """In a process of its own, with vLLM's Python. 60 samples of each prompt have more prompt tokens than vLLM reads at a time here."""
     url, _, folder = served
     specs = ["t=1", "t=1,top_n_sigma=1", HEATED, "t=0"]
     code = f"""
 from widen.sample import Decoding, Prompt, Settings, VllmEngine, collect
 if __name__ == "__main__":
-    engine = VllmEngine({str(folder)!r}, dtype="float32", max_model_len=128, enforce_eager=True)
+    engine = VllmEngine({str(folder)!r}, dtype="float32", max_model_len=128, max_num_batched_tokens=128, enforce_eager=True)
     settings = [Settings(decoding=Decoding.parse(spec), max_tokens=4) for spec in {specs!r}]
-    collect(engine, [Prompt(text=t) for t in {[p.text for p in PROMPTS]!r}], settings, num=5, folder={str(tmp_path / "inside")!r})
+    collect(engine, [Prompt(text=t) for t in {[p.text for p in PROMPTS]!r}], settings, num=60, folder={str(tmp_path / "inside")!r})
 """
     script = tmp_path / "inside.py"
     script.write_text(code)
@@ -152,3 +152,14 @@ if __name__ == "__main__":
         header = json.loads((tmp_path / "inside" / path.name).read_text().splitlines()[0])
         assert header["engine"] == "vllm"
     assert torch.isfinite(torch.tensor([s.logq for s in read_samples(outside[0])])).all()
+
+
+def test_a_server_without_our_plug_in_is_refused_before_the_first_sample(tmp_path):
+    save_model(tmp_path, **SIZES)
+    with vllm_serve(tmp_path) as url:
+        for spec, missing in ((HEATED, "min_p_first"), ("t=1,top_n_sigma=1", "top_n_sigma")):
+            with pytest.raises(ValueError, match=missing):
+                collect(ServerEngine([url]), PROMPTS, settings(spec), num=2, folder=tmp_path / "out")
+        collect(
+            ServerEngine([url]), PROMPTS, settings("t=2,min_p=0.1"), num=2, folder=tmp_path / "out"
+        )  # its own order

@@ -7,12 +7,17 @@ Shapes: B samples, U distributions, V vocabulary.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 __all__ = ["choose", "draw"]
 
+LEAST = (
+    -87.0
+)  # log-weights below become 0: `exp` is ten times slower if it underflows, and float32 has few numbers below e^-87
 BLOCK = 256  # tokens summed before the search: it then covers V / 256 sums and 256 weights
 
 
@@ -30,7 +35,8 @@ def draw(
     """
     U, V = scores_UV.shape
     top_U1 = scores_UV.amax(-1, keepdim=True)
-    weight_UV = (scores_UV - top_U1).exp_()  # in place: for thousands of rows this takes gigabytes
+    weight_UV = (scores_UV - top_U1).clamp_(min=LEAST).exp_()  # in place: for thousands of rows this takes gigabytes
+    torch.threshold_(weight_UV, 2 * math.exp(LEAST), 0.0)
     # Blocks are summed in the scores' dtype, the running total in float64: a float32 running sum over 1e5 tokens loses the tail.
     whole = V // BLOCK * BLOCK
     sums = weight_UV[:, :whole].reshape(U, V // BLOCK, BLOCK).sum(-1)

@@ -108,12 +108,22 @@ def continue_samples(
 def _branches(
     row_B: Int[Tensor, " B"], token_B: Int[Tensor, " B"], *, rows: int, vocab: int
 ) -> tuple[Int[Tensor, " U"] | None, Int[Tensor, " U"], Int[Tensor, " B"]]:
-    """The distinct (row, token) pairs as (parent, token) per new row, and the new row of each sample."""
-    pairs, branch_B = torch.unique(row_B * vocab + token_B, return_inverse=True)
-    parent_U, token_U = pairs // vocab, pairs % vocab
-    splits = bool((parent_U[1:] == parent_U[:-1]).any())  # `unique` sorts
-    if splits or len(pairs) < (1 - FEW) * rows:
-        return parent_U, token_U, branch_B
-    in_place = token_U.new_zeros(rows)
-    in_place[parent_U] = token_U
-    return None, in_place, row_B
+    """Each distinct (row, token) pair gets a row; returns (parent, token) of every new row, and the new row of each sample.
+
+    The first pair of a row stays there. The others take the rows without samples, then new rows at the end. If too many rows have no
+    samples, all rows are numbered anew.
+    """
+    pairs, pair_B = torch.unique(row_B * vocab + token_B, return_inverse=True)
+    parent_P, token_P = pairs // vocab, pairs % vocab
+    stays_P = torch.ones_like(parent_P, dtype=torch.bool)
+    stays_P[1:] = parent_P[1:] != parent_P[:-1]  # `unique` sorts
+    empty_U = torch.ones(rows, dtype=torch.bool, device=row_B.device).index_fill_(0, parent_P, False)
+    free, others = empty_U.nonzero()[:, 0], int((~stays_P).sum())
+    after = max(rows, rows + others - len(free))
+    if len(pairs) < (1 - FEW) * after:
+        return parent_P, token_P, pair_B
+    place_P = parent_P.clone()
+    place_P[~stays_P] = torch.cat([free, torch.arange(rows, after, device=row_B.device)])[:others]
+    parent_U, token_U = torch.arange(after, device=row_B.device), token_P.new_zeros(after)
+    parent_U[place_P], token_U[place_P] = parent_P, token_P
+    return (parent_U if others else None), token_U, place_P[pair_B]

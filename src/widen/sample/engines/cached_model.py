@@ -28,6 +28,8 @@ class CachedModel:
     """
 
     def __init__(self, model: Any, prompts: Sequence[Sequence[int]]) -> None:
+        from .growing_cache import replace_plain_layers
+
         self.model = model
         self._known = inspect.signature(model.forward).parameters
         width = max(map(len, prompts))
@@ -39,6 +41,7 @@ class CachedModel:
             raise ValueError(
                 f"{type(model).__name__} keeps no key-value cache; only models with one can be sampled here"
             )
+        replace_plain_layers(self._cache)
 
     def fork(self) -> CachedModel:
         """A copy that can be continued on its own."""
@@ -49,11 +52,21 @@ class CachedModel:
     def step(self, parent_U: Int[Tensor, " U"] | None, token_U: Int[Tensor, " U"]) -> None:
         """Prefix u becomes prefix `parent_U[u]` followed by `token_U[u]`; None keeps the order of the prefixes."""
         if parent_U is not None:
-            self._cache.reorder_cache(parent_U)
+            self._reorder(parent_U)
             self._mask_US = self._mask_US[parent_U]
         position_U1 = self._mask_US.sum(1, keepdim=True)
         self._mask_US = torch.cat([self._mask_US, torch.ones_like(position_U1)], dim=1)
         self.logits_UV = self._forward(token_U[:, None], position_U1)
+
+    def _reorder(self, parent_U: Int[Tensor, " U"]) -> None:
+        """Make row u of the cache row `parent_U[u]`. Rows that keep their place are not copied, unless rows are dropped."""
+        moved = (parent_U != torch.arange(len(parent_U), device=parent_U.device)).nonzero()[:, 0]
+        dropped = len(parent_U) < len(self._mask_US)
+        for layer in self._cache.layers:
+            if dropped or not hasattr(layer, "replace_rows"):
+                layer.reorder_cache(parent_U)
+            else:
+                layer.replace_rows(moved, parent_U[moved], rows=len(parent_U))
 
     @torch.inference_mode()
     def _forward(self, ids: Int[Tensor, "U n"], positions: Int[Tensor, "U n"]) -> Float[Tensor, "U V"]:

@@ -35,6 +35,9 @@ class VllmEngine:
         except ImportError:
             raise ImportError("vLLM is not installed here: pip install vllm, or give the address of a server") from None
         self._vllm, self.name, self.batch = vllm, path, batch
+        if import_module("vllm.platforms").current_platform.is_cpu():
+            # There vLLM fails on a request with a seed whose prompt it reads in parts ("CPU Generator does not use offset").
+            settings = {"enable_chunked_prefill": False} | settings
         self.llm = vllm.LLM(model=path, logits_processors=PROCESSORS, **settings)
         self.tokenizer = self.llm.get_tokenizer()
 
