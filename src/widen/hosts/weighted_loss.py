@@ -71,7 +71,8 @@ class WeightedLoss(_Host):
         self._adopt(self.model)
         # The count of targets is passed on whether or not the model's own forward would have taken it.
         self.model_accepts_loss_kwargs = True
-        # The host guesses by the class's name whether a first token can be a target (GPT2LMHeadModel: yes). Here none can.
+        # No row's first token is a target. transformers 5 guesses it from the class's name; transformers 4 counts these tokens.
+        self._counts_first_tokens = not hasattr(self, "_loss_shifts_labels")
         self._loss_shifts_labels = True
         self.add_callback(_Settle(self))
 
@@ -103,6 +104,14 @@ class WeightedLoss(_Host):
         return model
 
     # ---- the loss
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
+        """The host's count of targets, without the first token of each row."""
+        if self._counts_first_tokens:
+            batch_samples = [
+                {"labels": shifted_targets(batch)} if "labels" in batch else batch for batch in batch_samples
+            ]
+        return super()._get_num_items_in_batch(batch_samples, device)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
