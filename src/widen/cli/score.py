@@ -47,6 +47,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
+    """Score, then write the scores into the cards of the models."""
+    status = _score(options)
+    if options.json is None:
+        from widen.run.folder import RunFolder
+        from widen.run.model_card import complete_card
+        from widen.run.sample_files import run_of
+
+        runs = [RunFolder(path) if path.is_dir() else run_of(path) for path in options.paths]
+        for run in {run.path: run for run in runs if run is not None}.values():
+            if card := complete_card(run):
+                Console().print(f"model card: {card}", soft_wrap=True)
+    return status
+
+
+def _score(options: argparse.Namespace) -> int:
     """Programs if a task is named, else runs or texts, by what the paths are."""
     if missing := [str(path) for path in options.paths if not path.exists()]:
         raise FileNotFoundError(f"not there: {', '.join(missing)}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,7 @@ from widen.losses import NLL, Weight, idle, parse, refuse_late_start, was_idle
 from widen.train.figures import Figures
 from widen.train.objective import Objective
 
+from .card import add_loss
 from .collate import WithColumns, has_column, is_known
 from .fused_head import Reply, Request, add_fused_head, ask
 from .head_check import check_head
@@ -272,6 +274,14 @@ class WeightedLoss(_Host):
             super()._save_checkpoint(model, trial)  # with the arguments as the user gave them
         finally:
             self.args.logging_nan_inf_filter = running
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """The host's card, which ``push_to_hub`` uploads, with the loss and the data."""
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            names = kwargs.get("dataset_name") or kwargs.get("dataset") or ()
+            dataset = ", ".join([names] if isinstance(names, str) else names)
+            add_loss(Path(self.args.output_dir) / "README.md", self, dataset or None)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The host's; ``resume_from_checkpoint=True`` passes over a checkpoint that a kill left half written, and says so."""
