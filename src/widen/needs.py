@@ -33,7 +33,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "widen.hosts.trl": (Need("transformers", "5.17"), *_TUNING, Need("trl", "1.16", "2", "trl")),
     "widen train": (Need("transformers", "5.17"), *_TUNING),
     "LoRA": (Need("peft", "0.18"),),
-    "lm-eval tasks": (Need("lm_eval", "0.4.9", "0.5", "lm-eval"),),
+    "lm-eval tasks": (Need("lm_eval", "0.4.13", "0.5", "lm-eval"),),
 }
 """What each part needs. pyproject.toml states the same ranges."""
 

@@ -6,6 +6,7 @@
   widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv, files of widen sample)
   widen score reference.txt runs/NAME --embedder PATH              all samples of a run; widen report shows the scores
   widen score --checker own.py:check runs/NAME                     answers that a function of yours checks, run in a sandbox
+  widen score --lm-eval gsm8k runs/NAME                            answers to widen sample --lm-eval gsm8k, by that harness's own check
   widen score --task mbpp test.jsonl runs/NAME                     programs drawn by widen sample --task mbpp --prompts test.jsonl
 
 Runs of small models are scored exactly under every decoding, without sampling; recall is the expected share of right answers in N samples.
@@ -66,7 +67,7 @@ def _score(options: argparse.Namespace) -> int:
     if missing := [str(path) for path in options.paths if not path.exists()]:
         raise FileNotFoundError(f"not there: {', '.join(missing)}")
     console = Console()
-    if options.checker is not None:
+    if options.checker is not None or options.lm_eval is not None:
         return _checked(options, console)
     if options.checker_file:
         raise ValueError("--checker-file is for --checker FILE.py:FUNCTION")
@@ -95,8 +96,8 @@ def _score(options: argparse.Namespace) -> int:
 
 
 def _checked(options: argparse.Namespace, console: Console) -> int:
-    if options.task is not None:
-        raise ValueError("--checker and --task: give one of them")
+    if sum(flag is not None for flag in (options.task, options.checker, options.lm_eval)) > 1:
+        raise ValueError("--task, --checker and --lm-eval: give one of them")
     options.paths = score_samples.files_or_runs(options.paths, console)
     with ExitStack() as held:
         for path in options.paths:

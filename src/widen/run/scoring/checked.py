@@ -11,7 +11,7 @@ from widen.disk.inside import inside
 from widen.judge import Checked, Count, Sandbox, run_checker
 from widen.metrics.interval import mean_interval
 from widen.metrics.passes import PassScores, pass_scores
-from widen.sample import Decoding, Sample, read_samples
+from widen.sample import Decoding, Sample, Samples, read_samples
 
 from ..folder import RunFolder
 from .programs import measured
@@ -99,6 +99,11 @@ def check_samples(
         verdicts_path=kept,
         progress=progress,
     )
+    return summary(path, samples, found, ks)
+
+
+def summary(path: Path, samples: Samples, found: Sequence[Checked], ks: Sequence[int]) -> CheckedSamples:
+    """The scores of a samples file from one result per sample."""
     answers: dict[str, list[tuple[Sample, Checked]]] = {}
     for sample, one in zip(samples, found, strict=True):
         answers.setdefault(sample.prompt, []).append((sample, one))
