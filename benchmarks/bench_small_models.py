@@ -22,7 +22,7 @@ import torch
 from widen.data.mulmod import MulMod
 from widen.models.tiny_llama import TinyLlama
 from widen.train.settings import Configuration, Train
-from widen.train.small import loop_of
+from widen.train.small_models import loop_of
 
 LOSSES = ("nll", "cdiv:alpha=1.5", "tailr:gamma=0.1", "truncr:drop=0.1", "lambda_pr:lam=0.9,gamma=0.1")
 

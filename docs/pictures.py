@@ -150,6 +150,29 @@ def eaft(ax: Axes) -> None:
     legend(ax)
 
 
+def reference_picture(ax: Axes, spec: str) -> None:
+    """Weight against q, one line for each probability that the reference gives the target."""
+    logq = torch.from_numpy(np.log(Q))
+    for r, colour, dash in zip((0.5, 0.1, 0.01), COLOURS, DASHES, strict=False):
+        rows = losses.Rows(logq, extra={"ref_logq": torch.full_like(logq, np.log(r))})
+        ax.plot(Q, losses.parse(spec).weigh(rows).numpy(), color=colour, linestyle=dash, label=f"{spec}, r = {r:g}")
+    ax.set_xscale("log")
+    ax.set_xlabel("q, the probability of the target token")
+    ax.set_ylabel("weight")
+    ax.axhline(1, color=GREY, linewidth=0.7)
+    legend(ax)
+
+
+def asft(ax: Axes) -> None:
+    """ASFT at the authors' kl."""
+    reference_picture(ax, "asft:kl=0.1")
+
+
+def anchor(ax: Axes) -> None:
+    """The anchor."""
+    reference_picture(ax, "anchor:kl=0.1")
+
+
 def dco(ax: Axes) -> None:
     """DCO: weight against the probability of the whole answer."""
     for spec, colour, dash in zip(["dco:n=4", "dco:n=16", "dco:n=256"], COLOURS, DASHES, strict=False):
@@ -240,6 +263,8 @@ PICTURES: dict[str, Callable[[Axes], None]] = {
     "weight_entropy": entropy,
     "weight_eaft": eaft,
     "weight_dco": dco,
+    "weight_asft": asft,
+    "weight_anchor": anchor,
     "temperature": temperature,
     "joint": joint,
 }

@@ -124,11 +124,6 @@ def test_no_source_file_is_longer_than_400_lines():
     assert {str(p): n for p in SOURCES if (n := len(p.read_text().splitlines())) > 400} == {}
 
 
-# Names that two rooms share today. Empty this list; never add to it.
-SHARED_MODULES = {"curve", "figures", "frontier", "mulmod", "report", "rows", "separation"}
-SHARED_CLASSES = {"Encoded", "Progress", "Rows"}
-
-
 def shared(names: dict[str, set[str]]) -> set[str]:
     return {name for name, rooms in names.items() if len(rooms) > 1}
 
@@ -144,7 +139,7 @@ def test_no_two_rooms_have_a_module_of_the_same_name():
     for path in SOURCES:
         if path.stem not in ("__init__", "__main__") and room(path) != "widen_recipes":
             found[path.stem].add(room(path))
-    assert shared(found) - SHARED_MODULES == set()
+    assert shared(found) == set()
 
 
 def test_no_two_rooms_have_a_public_class_of_the_same_name():
@@ -153,7 +148,7 @@ def test_no_two_rooms_have_a_public_class_of_the_same_name():
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].add(room(path))
-    assert shared(found) - SHARED_CLASSES == set()
+    assert shared(found) == set()
 
 
 def test_there_are_no_drawers():

@@ -109,6 +109,26 @@ def joint() -> list[Experiment]:
     return [replace(run, decoding=("grid",)) for run in found]
 
 
+def rivals() -> list[Experiment]:
+    """Other people's losses under the decodings of `joint`, with NLL and c-Div 2 beside them. All gradients are clipped to norm 1.
+
+    Not in the paper.
+    """
+    specs = [
+        "gem:beta=0.7",
+        "tofu:gamma=3,beta=0.8",
+        "focal:gamma=2",
+        "smooth:eps=0.1",
+        "entropy:bonus=0.01",
+        "eaft",
+        "dco:n=16",
+    ]
+    grid = {"NLL": "nll", "c-Div 2": cdiv(2.0)} | {spec.partition(":")[0]: WARM_UP + spec for spec in specs}
+    clipped = AdamW(lr=1e-3, max_grad_norm=1.0)
+    found = (_trained(run, f"{run.name}, norm 1", clipped) for run in _seeds(grid))
+    return [replace(run, decoding=("grid",)) for run in found]
+
+
 def losses() -> list[Experiment]:
     """Fig. ``fig:mulmod_losses``: every loss at t = 1 over its hyperparameters (scored at all temperatures as well)."""
     claim = "Trunc, GOLD and TaiLr improve Precision; the proposed losses improve Recall"

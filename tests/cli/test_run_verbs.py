@@ -104,7 +104,7 @@ def test_train_prints_a_config_that_trains_the_same_model(capsys, tmp_path):
         (["nowhere.json"], "is not there"),
         (
             ["--loss", "nll:steps=5 then gold", "--steps", "5"],
-            "the run has 5 steps, so that cdiv:alpha=0.5 would never",
+            "the run has 5 steps, so cdiv:alpha=0.5 would never",
         ),
         (["--steps", "5", "--set", "model.train.schedule.warmup_steps=6"], "learning rate would never be reached"),
         (["--start", "nowhere", "--steps", "1"], "no model.safetensors"),

@@ -163,8 +163,8 @@ def make_run(folder, name, seed, *, samples=(), num_samples=60, temperatures=TEM
                 "grad_norm": 1 + rng.random(),
                 "weight_mean": 1.2,
                 "weight_max": 3 + rng.random(),
-                "ess": 0.8,
-                "zero_share": 0.1,
+                "weight_ess": 0.8,
+                "weight_zero_share": 0.1,
             }
             log.write(json.dumps(row) + "\n")
     temperatures = (*temperatures, *(1.4 * t for t in temperatures)) if name == "NLL" else temperatures
@@ -208,7 +208,7 @@ def many_runs(root, *, models, seeds, temperatures, num_samples):
         for i in range(3 * num_samples)
     ]
     heats = [round(0.1 * (i + 1), 3) for i in range(temperatures)]
-    log = "".join(json.dumps({"step": i, "loss": 1 + 1 / (i + 1), "nll": 1.0, "ess": 0.5}) + "\n" for i in range(2000))
+    log = "".join(json.dumps({"step": i, "loss": 1 + 1 / (i + 1), "nll": 1.0, "weight_ess": 0.5}) + "\n" for i in range(2000))
     paths = []
     for n in range(models * seeds):
         model, seed = divmod(n, seeds)

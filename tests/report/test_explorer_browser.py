@@ -10,6 +10,7 @@ from report_in_browser import ARTIFACTS, overlapping_labels, scroll_through
 
 from widen import losses
 from widen.theory import ArtificialCase, TruncatedCase, optima, pr_curve, tempered
+from widen.theory.steps import decoded_log
 
 pytestmark = pytest.mark.browser
 CLOSE = {"rel": 1e-9, "abs": 1e-9}
@@ -111,8 +112,8 @@ def test_truncation_in_the_page_is_widen_theory(page):
             assert p == pytest.approx(truth.precision([*lams, math.inf]), **CLOSE), (job, t)
             assert r == pytest.approx(truth.recall(lams), **CLOSE), (job, t)
             assert area == pytest.approx(truth.curve.auc, **CLOSE), (job, t)
-            l1, l2, _ = truth.positions
-            left = [x * bool(n) for at in (l1, l2) for x, n in zip(at.token_masses(), at.counts, strict=True)]
+            l1, l2 = (np.exp(decoded_log(lead, truth.steps)) for lead in case.leads())
+            left = [l1[0], l1[support - 1], l2[0], l2[-1]]
             assert [q[k] for k in ("over", "under", "kept", "noise")] == pytest.approx(left, **CLOSE), (job, t)
     assert separable == {True, False}
 

@@ -201,7 +201,8 @@ def test_a_measured_line_is_what_its_rows_say(folder):
 def test_rows_are_read_with_their_missing_values(folder):
     found = result_figures.read(folder, "losses")
     assert len(found) == len(LOSSES) * 3
-    assert (found[0].seeds, found[0].precision_half_width, found[0].recall_half_width) == (5, 0.01, None)
+    half = [found[0].values[metric].half_width for metric in ("precision", "recall")]
+    assert (found[0].seeds, *half) == (5, 0.01, None)
     assert result_figures.read(folder, "no_such_recipe") == []
 
 

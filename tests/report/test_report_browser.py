@@ -199,11 +199,11 @@ def test_a_figure_leaves_as_svg_and_csv(page):
 
 def test_choices_show_one_figure_at_a_time(page):
     select = page.locator(".choice select").last
-    select.select_option("zero_share")
+    select.select_option("weight_zero_share")
     shown = (
         select.locator("xpath=ancestor::*[contains(@class,'choice')]").locator("figure:visible h3").all_text_contents()
     )
-    assert shown == ["zero_share while training"]
+    assert shown == ["weight_zero_share while training"]
 
 
 def test_every_control_can_be_reached_by_keyboard(page):

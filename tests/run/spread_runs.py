@@ -71,7 +71,7 @@ def _started_by(pid):
 def assert_same_training(spread, alone, rel, weights_rel=None):
     found, expected = ([json.loads(line) for line in one.log.read_text().splitlines()] for one in (spread, alone))
     assert [line["step"] for line in found] == [line["step"] for line in expected]
-    for key in ("loss", "nll", "eval_nll", "zero_share"):
+    for key in ("loss", "nll", "eval_nll", "weight_zero_share"):
         values = [line[key] for line in expected if key in line]
         assert [line[key] for line in found if key in line] == pytest.approx(values, rel=rel)
     weights, others = (load_file(folder.checkpoint / "model.safetensors") for folder in (spread, alone))

@@ -115,7 +115,7 @@ def test_truncr_drops_sequences_in_a_short_run_and_says_how_many(base, tmp_path)
     found = summary(folder)
     assert found["loss"] == "truncr:drop=0.2,window=32,start=16"
     assert found["left_out"] > 0
-    assert sum(line.get("zero_share", 0) > 0 for line in log(folder)) > 4
+    assert sum(line.get("weight_zero_share", 0) > 0 for line in log(folder)) > 4
 
 
 def test_the_command_prints_what_it_chose_and_what_came_of_it(base, tmp_path, capsys):

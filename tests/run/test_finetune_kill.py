@@ -152,7 +152,7 @@ def test_two_processes_train_what_one_trains(config, tmp_path, launcher):
         assert sorted(tree(both.path)) == sorted(tree(alone.path))
         two, single = ([json.loads(line) for line in f.log.read_text().splitlines()] for f in (both, alone))
         assert [line["step"] for line in two] == [line["step"] for line in single]
-        for name in ("loss", "nll", "eval_nll", "zero_share"):
+        for name in ("loss", "nll", "eval_nll", "weight_zero_share"):
             found, wanted = ([line[name] for line in lines if name in line] for lines in (two, single))
             assert found == pytest.approx(wanted, rel=1e-3)
         assert json.loads((both.path / "env.json").read_text())["processes"] == 2

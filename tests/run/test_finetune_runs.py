@@ -68,7 +68,7 @@ def test_a_run_folder_holds_config_environment_inputs_log_and_model_and_nothing_
     experiment = json.loads(folder.config.read_text())["experiment"]
     assert experiment["model"]["loss"] == "nll"
     assert [line["step"] for line in log(folder)] == [0, 1, 2]
-    assert {"loss", "nll", "grad_norm", "lr", "weight_mean", "ess", "zero_share"} <= set(log(folder)[0])
+    assert {"loss", "nll", "grad_norm", "lr", "weight_mean", "weight_ess", "weight_zero_share"} <= set(log(folder)[0])
     facts = inputs(folder)
     assert (facts.examples, facts.left_out, facts.completions_cut) == (24, 0, 0)
     assert log(folder)[0]["nll"] > log(folder)[2]["nll"]

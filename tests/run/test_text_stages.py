@@ -158,7 +158,7 @@ def test_each_task_has_its_judge(place, tmp_path, task, judge):
     where = tmp_path if task == "mbpp" else place
     one = experiment(place, prompts=Source(task=task, path=str(where / f"{task}.jsonl")), num_prompts=1)
     asked = questions_of(one, tmp_path)
-    assert judge_of(asked).settings()["judge"] == judge
+    assert judge_of(asked).name == judge
     program = judged(asked[0], "x = 1")
     judge_of(asked).check(program)
     assert program.shadows == (("sum",) if task == "mbpp" else ())

@@ -19,7 +19,7 @@ from widen.train.log import Log, read_log
 from widen.train.loop import Loop, Timer
 from widen.train.order import Order
 from widen.train.settings import AdamW, Configuration, Schedule, Train
-from widen.train.small import batches_of, train_models, train_one
+from widen.train.small_models import batches_of, train_models, train_one
 
 GOLDEN = Path(__file__).parent / "golden"
 TINY = Configuration(

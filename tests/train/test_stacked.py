@@ -10,7 +10,7 @@ from widen.losses import TokenWeight
 from widen.models.tiny_llama import LlamaShape
 from widen.train.log import read_log
 from widen.train.settings import AdamW, Configuration, Schedule, Train
-from widen.train.small import loop_of, train_one
+from widen.train.small_models import loop_of, train_one
 from widen.train.stacked import Stacked, run_stacked
 
 LOSSES = [

@@ -21,8 +21,8 @@ MEANING = {
     "grad_norm": "Length of the gradient before clipping.",
     "weight_mean": "Mean weight of a token: the factor by which the loss's scale differs from NLL's.",
     "weight_max": "Largest weight of a token.",
-    "ess": "Effective sample size as a share of the tokens: 1 if all weigh the same.",
-    "zero_share": "Share of target tokens with weight 0.",
+    "weight_ess": "Effective sample size as a share of the tokens: 1 if all weigh the same.",
+    "weight_zero_share": "Share of target tokens with weight 0.",
     "lr": "Learning rate.",
 }
 
@@ -83,7 +83,7 @@ def _figure(
     ]
     values = [value for one in data for value in one["y"]]
     drawn = layout(f"{name} while training", "step", name)
-    if values and min(values) > 0 and name.rpartition(".")[2] not in ("zero_share", "ess"):
+    if values and min(values) > 0 and name.rpartition(".")[2] not in ("weight_zero_share", "weight_ess"):
         drawn["yaxis"] |= log_axis(min(values), max(values))
     caption = MEANING.get(name.rpartition(".")[2], f"`{name}` of log.jsonl.")
     caption += " One line per run; long logs are thinned to the smallest and the largest loss of each stretch."

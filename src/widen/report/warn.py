@@ -132,6 +132,6 @@ def _training(line: ModelLine) -> Iterator[str]:
             if loss is not None and not math.isfinite(loss):
                 yield f"{line.name}, seed {run.seed}: the loss was {loss} at step {row.get('step')}."
                 break
-        zero = number(run.log[-1].get("zero_share")) if run.log else None
+        zero = number(run.log[-1].get("weight_zero_share")) if run.log else None
         if zero is not None and zero > STARVED:
             yield f"{line.name}, seed {run.seed}: at the end {zero:.2%} of the target tokens had weight 0; training was starved."

@@ -10,7 +10,7 @@ from widen.disk.lock import hold
 from widen.losses import parse, refuse_late_start
 from widen.models.convert import load_pretrained
 from widen.train.settings import Configuration
-from widen.train.small import train_models
+from widen.train.small_models import train_models
 
 from .environment import environment
 from .experiment import Experiment

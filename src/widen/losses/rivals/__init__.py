@@ -1,4 +1,4 @@
-"""Other people's losses. docs/losses/rivals.md compares what they converge to. DFT is c-Div at alpha = 0 (`widen.losses.dft`)."""
+"""Other people's losses. README.md's second table compares what they converge to. DFT is c-Div at alpha = 0 (`widen.losses.dft`)."""
 
 from .asft import ASFT
 from .dco import DCO

@@ -34,6 +34,7 @@ class EAFT(Bounded):
 
     spec_name: ClassVar[str] = "eaft"
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
+    never_zero: ClassVar[bool] = True  # an entropy of exactly 0 is rare
     power: float = 1.0
 
     def __post_init__(self) -> None:

@@ -114,7 +114,7 @@ def frontiers_by_b(rows: Sequence[Row]) -> Figure:
     for index, b in enumerate(sorted({row.b for row in rows if row.b is not None})):
         line = sorted((row for row in rows if row.b == b), key=lambda row: row.temperature)
         for ax, score in zip(axes, ("precision", "recall"), strict=True):
-            half = [getattr(row, f"{score}_half_width") or 0.0 for row in line]
+            half = [row.values[score].half_width or 0.0 for row in line]
             ax.errorbar(
                 [row.temperature for row in line],
                 [getattr(row, score) for row in line],

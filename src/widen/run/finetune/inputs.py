@@ -14,7 +14,7 @@ from ..folder import RunFolder, folder_of
 from ..value import from_json, to_json
 from .config import FineTune, Source
 from .model_files import load_tokenizer
-from .reference import reference_key
+from .reference_column import reference_key
 from .token_data import DataFacts, TokenData, load_data
 
 __all__ = ["inputs", "same_data", "same_inputs"]

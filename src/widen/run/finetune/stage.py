@@ -35,7 +35,7 @@ from .host_trainer import Process, is_spread, loading_once, process_of, trainer_
 from .inputs import inputs, same_data, same_inputs
 from .model_files import adapted, load_model, load_tokenizer, merged, saved_dtype, write_model
 from .packing import refuse_mixing
-from .reference import with_reference
+from .reference_column import with_reference
 from .summary import sampled, summarise, weight_change
 from .token_data import DataFacts, TokenData, load_data, refuse_misfit
 from .watch import drop_others, newest_whole, same_spread, step_after, watcher

@@ -31,7 +31,7 @@ class Summary:
       nll_first, nll_last: NLL per target token, mean over the first and the last tenth of the steps.
       eval_nll: the last NLL of the held-out data; None without such data. With early stopping the lowest.
       left_out: share of the target tokens with weight 0, mean over the steps.
-      ess: effective sample size of the weights as a share of the tokens, mean over the steps.
+      weight_ess: effective sample size of the weights as a share of the tokens, mean over the steps.
     """
 
     chosen: Chosen
@@ -41,7 +41,7 @@ class Summary:
     nll_last: float
     eval_nll: float | None
     left_out: float
-    ess: float
+    weight_ess: float
 
     def __str__(self) -> str:
         text = (
@@ -99,8 +99,8 @@ def summarise(folder: RunFolder, chosen: Chosen, loss: str, change: float, *, lo
         nll_first=_mean(steps[:tenth], "nll"),
         nll_last=_mean(steps[-tenth:], "nll"),
         eval_nll=(min(evals) if lowest else evals[-1]) if evals else None,
-        left_out=_mean(steps, "zero_share"),
-        ess=_mean(steps, "ess"),
+        left_out=_mean(steps, "weight_zero_share"),
+        weight_ess=_mean(steps, "weight_ess"),
     )
     last = int(lines[-1]["step"])
     log = Log(folder.log, step=last)  # drops the lines of the last step, which are written again

@@ -20,7 +20,7 @@ from widen.train.log import Log
 __all__ = ["drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
 
 WHOLE = "whole.json"
-RENAMED = {"learning_rate": "lr", "eval_loss": "eval_nll", "weight_ess": "ess", "weight_zero_share": "zero_share"}
+RENAMED = {"learning_rate": "lr", "eval_loss": "eval_nll"}
 """Names in the host's log, and the names in log.jsonl."""
 TIMES = ("runtime", "per_second", "total_flos", "train_loss")
 

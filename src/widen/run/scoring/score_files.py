@@ -15,7 +15,7 @@ from ..record import Record, read_records, write_records
 from ..score_settings import SupportScore
 from ..value import content_hash, to_json
 
-VERSION = 2
+VERSION = 3
 """Version of the measurements; raising it measures everything again."""
 
 
