@@ -208,7 +208,9 @@ def many_runs(root, *, models, seeds, temperatures, num_samples):
         for i in range(3 * num_samples)
     ]
     heats = [round(0.1 * (i + 1), 3) for i in range(temperatures)]
-    log = "".join(json.dumps({"step": i, "loss": 1 + 1 / (i + 1), "nll": 1.0, "weight_ess": 0.5}) + "\n" for i in range(2000))
+    log = "".join(
+        json.dumps({"step": i, "loss": 1 + 1 / (i + 1), "nll": 1.0, "weight_ess": 0.5}) + "\n" for i in range(2000)
+    )
     paths = []
     for n in range(models * seeds):
         model, seed = divmod(n, seeds)

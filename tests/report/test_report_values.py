@@ -312,7 +312,10 @@ def test_every_trap_in_the_runs_is_said(runs):
 
 def test_duplicates_ceilings_repeats_starvation_and_lost_losses_are_said():
     cells = [SampleCell(label="t=0.1", temperature=0.1, drawn=1000, distinct=3, samples=(), cut=600)]
-    log = [{"step": 7, "loss": math.nan}, {"step": 8, "loss": 1.0, "weight_zero_share": 0.999, "warning": "only 0.1 % count"}]
+    log = [
+        {"step": 7, "loss": math.nan},
+        {"step": 8, "loss": 1.0, "weight_zero_share": 0.999, "warning": "only 0.1 % count"},
+    ]
     run = plain_run(points=[point(1.0, recall=0.899, ceiling=0.9, n=500)], cells=cells, log=log)
     other = plain_run("other", seed=1, points=[point(1.0, ceiling=0.9, n=20_000)])
     kept, said = warn.without_duplicates([run, plain_run(folder="again"), other])
