@@ -15,6 +15,7 @@ from importlib import import_module
 VERBS = {
     "demo": "two minutes: train for coverage, then choose precision with temperature",
     "run": "run a recipe: a table or figure of the paper, or an experiment of your own",
+    "advise": "which loss and which decoding to use for your model, data and wish",
     "train": "train one model from a config file and flags",
     "merge": "average the weights of several models: WiSE-FT, soups",
     "sample": "draw sequences from a trained model",

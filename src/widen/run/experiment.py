@@ -22,7 +22,7 @@ from widen.theory.steps import as_steps
 from widen.train.settings import Configuration
 
 from .finetune.config import FineTune, Source, is_finetune
-from .score_settings import SCORES, ExactScore, KnnScore, ProgramScore, Score
+from .score_settings import SCORES, CheckerScore, ExactScore, KnnScore, ProgramScore, Score
 from .value import content_hash, file_name, from_json, read_config, set_key, to_json
 
 
@@ -121,7 +121,7 @@ class Experiment:
             raise ValueError(f"template={self.template!r}: must say where the prompt goes, as {{prompt}}")
         if self.num_samples < 1 or (self.num_prompts is not None and self.num_prompts < 1):
             raise ValueError(f"num_samples={self.num_samples}, num_prompts={self.num_prompts}: at least 1 each")
-        if isinstance(self.score, ProgramScore) and self.num_samples < max(self.score.ks, default=1):
+        if isinstance(self.score, (ProgramScore, CheckerScore)) and self.num_samples < max(self.score.ks, default=1):
             raise ValueError(
                 f"num_samples={self.num_samples}: pass@{max(self.score.ks)} needs as many samples per prompt"
             )

@@ -29,7 +29,8 @@ from .folder import RunFolder, StageProgress, folder_of, silent
 from .questions import Question, questions_of
 from .record import Record, read_records, write_records
 from .sampling import Models, missing, sample
-from .score_settings import ExactScore, KnnScore, ProgramScore, SupportScore
+from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SupportScore
+from .scoring.checked import score_checked
 from .scoring.listed_answers import score_exactly, score_name
 from .scoring.neighbours import score_neighbours
 from .scoring.programs import Judges, score_programs
@@ -204,6 +205,8 @@ def _score(
                 records = score_neighbours(folder, one, asked, root=root, device=device, progress=progress)
             elif isinstance(one.score, ProgramScore):
                 records = score_programs(folder, one, asked, judges=judges, progress=progress)
+            elif isinstance(one.score, CheckerScore):
+                records = score_checked(folder, one, asked, judges=judges, progress=progress)
             else:
                 records = score_support(folder, one)
             scored.append((one, records))

@@ -1,11 +1,11 @@
-"""Settings of each kind of score: exact, nearest neighbours, programs, support size."""
+"""Settings of each kind of score: exact, nearest neighbours, programs, a checker, support size."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SCORES", "ExactScore", "KnnScore", "ProgramScore", "Score", "SupportScore"]
+__all__ = ["SCORES", "CheckerScore", "ExactScore", "KnnScore", "ProgramScore", "Score", "SupportScore"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,26 @@ class ProgramScore:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckerScore:
+    """Precision, pass@k and coverage of answers that a user's function checks in a sandbox.
+
+    Args:
+      checker: ``FILE.py:FUNCTION``.
+      digest: of the file, so that an edited checker scores again.
+      ks: numbers of tries; every prompt needs as many samples as the largest.
+      wall_seconds, cpu_seconds, memory_mib: limits for one answer.
+    """
+
+    checker: str
+    digest: str
+    kind: str = "checker"
+    ks: tuple[int, ...] = (1, 10)
+    wall_seconds: float = 10.0
+    cpu_seconds: int = 10
+    memory_mib: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
 class SupportScore:
     """How many tokens hold a share of the model's next-token distribution, along the examples' completions. Nothing is sampled.
 
@@ -80,5 +100,7 @@ class SupportScore:
     max_length: int = 2048
 
 
-Score = ExactScore | KnnScore | ProgramScore | SupportScore
-SCORES: dict[str, type[Any]] = {kind.kind: kind for kind in (ExactScore, KnnScore, ProgramScore, SupportScore)}
+Score = ExactScore | KnnScore | ProgramScore | CheckerScore | SupportScore
+SCORES: dict[str, type[Any]] = {
+    kind.kind: kind for kind in (ExactScore, KnnScore, ProgramScore, CheckerScore, SupportScore)
+}

@@ -1,4 +1,4 @@
-"""Scores by a checker of the user's own: precision, pass@k and coverage of a samples file."""
+"""Scores by a checker of the user's own: precision, pass@k and coverage, of a samples file or of an experiment."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from widen.disk.digest import file_digest
 from widen.disk.inside import inside
 from widen.judge import Checked, Count, Sandbox, run_checker
 from widen.metrics.interval import mean_interval
 from widen.metrics.passes import PassScores, pass_scores
-from widen.sample import Decoding, Sample, Samples, read_samples
+from widen.sample import Decoding, read_samples
 
-from ..folder import RunFolder
-from .programs import measured
-from .score_files import Measured
+from ..experiment import Experiment
+from ..folder import RunFolder, StageProgress, silent
+from ..questions import Question
+from ..record import Record
+from ..sampling import texts_of
+from ..score_settings import CheckerScore
+from .programs import Judges, measured
+from .score_files import Measured, Sampled
 
 RIGHT = 0.5
 """An answer with at least this score is right."""
@@ -44,7 +50,7 @@ class Checker(NamedTuple):
 class CheckedSamples(NamedTuple):
     """The answers of one samples file, checked.
 
-    ``coverage`` is the number of distinct right answers per prompt, by the checker's ``key``.
+    ``coverage`` is the mean number of distinct right answers, by the checker's ``key``; ``distinct`` has that number for each prompt.
     """
 
     path: Path
@@ -53,6 +59,7 @@ class CheckedSamples(NamedTuple):
     counts: list[Count]
     statuses: dict[str, int]
     coverage: Measured
+    distinct: list[int]
     failures: list[str]
 
     def measured(self) -> dict[str, Measured]:
@@ -60,8 +67,11 @@ class CheckedSamples(NamedTuple):
         return {**measured(self.passes), "coverage": self.coverage}
 
     def detail(self) -> dict[str, dict[str, Any]]:
-        """Answers checked and right per prompt, and how many checks ended in which way."""
-        return {"precision": {"counts": {c.problem: [c.n, c.c] for c in self.counts}, "statuses": self.statuses}}
+        """Answers checked and right per prompt, distinct right answers, and how many checks ended in which way."""
+        return {
+            "precision": {"counts": {c.problem: [c.n, c.c] for c in self.counts}, "statuses": self.statuses},
+            "coverage": {"by_problem": self.distinct},
+        }
 
 
 def check_samples(
@@ -89,33 +99,83 @@ def check_samples(
     kept = run.path / "verdicts" / f"{checker.file.stem}.jsonl" if run else path.with_name(f"{path.name}.checked.jsonl")
     inside(run.path if run else path.parent, kept)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    pairs = [(samples.prompts[sample.prompt].text, sample.text) for sample in samples]
+    answers = [ToCheck(sample.prompt, samples.prompts[sample.prompt].text, sample.text) for sample in samples]
+    return _check(answers, checker, ks, path, samples.settings.decoding, kept, sandbox, progress)
+
+
+def score_checked(
+    folder: RunFolder,
+    experiment: Experiment,
+    questions: Sequence[Question],
+    *,
+    judges: Judges,
+    progress: StageProgress = silent,
+) -> list[Record]:
+    """Records at every decoding of one experiment. Results of checks are kept in ``root/verdicts``."""
+    score = experiment.score
+    assert isinstance(score, CheckerScore)
+    checker = Checker.parse(score.checker)
+    if file_digest(checker.file) != score.digest:
+        raise ValueError(f"{checker.file} has changed since this score was defined: restore it, or take another --out")
+    kept = judges.root / "verdicts" / f"{checker.file.stem}.jsonl"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    prompts, records = {one.id: one.example.prompt for one in questions}, []
+    for number, setting in enumerate(experiment.settings):
+        answers = [ToCheck(one, prompts[one], text) for one, text in texts_of(folder, setting, experiment, questions)]
+        progress(f"check {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
+        path, sandbox = folder.samples(setting.name), judges.sandbox(score)
+        found = _check(answers, checker, score.ks, path, setting.decoding, kept, sandbox, None)
+        records += Sampled(experiment).keep(folder, setting, found.measured(), found.detail())
+    return records
+
+
+class ToCheck(NamedTuple):
+    """One answer, with the id and the text of its prompt."""
+
+    problem: str
+    prompt: str
+    text: str
+
+
+def _check(
+    answers: Sequence[ToCheck],
+    checker: Checker,
+    ks: Sequence[int],
+    path: Path,
+    decoding: Decoding,
+    kept: Path,
+    sandbox: Sandbox,
+    progress: Callable[[int, int], None] | None,
+) -> CheckedSamples:
     found = run_checker(
         checker.file,
         checker.function,
-        pairs,
+        [(one.prompt, one.text) for one in answers],
         sandbox=sandbox,
         files=checker.files,
         verdicts_path=kept,
         progress=progress,
     )
-    return summary(path, samples, found, ks)
+    return summary(answers, found, ks, path, decoding)
 
 
-def summary(path: Path, samples: Samples, found: Sequence[Checked], ks: Sequence[int]) -> CheckedSamples:
-    """The scores of a samples file from one result per sample."""
-    answers: dict[str, list[tuple[Sample, Checked]]] = {}
-    for sample, one in zip(samples, found, strict=True):
-        answers.setdefault(sample.prompt, []).append((sample, one))
-    counts = [Count(prompt, len(own), sum(_right(one) for _, one in own)) for prompt, own in answers.items()]
-    distinct = [len({_key(sample, one) for sample, one in own if _right(one)}) for own in answers.values()]
+def summary(
+    answers: Sequence[ToCheck], found: Sequence[Checked], ks: Sequence[int], path: Path, decoding: Decoding
+) -> CheckedSamples:
+    """The scores of a samples file from one result per answer."""
+    of_problem: dict[str, list[tuple[ToCheck, Checked]]] = {}
+    for answer, one in zip(answers, found, strict=True):
+        of_problem.setdefault(answer.problem, []).append((answer, one))
+    counts = [Count(problem, len(own), sum(_right(one) for _, one in own)) for problem, own in of_problem.items()]
+    distinct = [len({_key(answer, one) for answer, one in own if _right(one)}) for own in of_problem.values()]
     interval = mean_interval(distinct)
     return CheckedSamples(
         path=path,
-        decoding=samples.settings.decoding,
+        decoding=decoding,
         passes=pass_scores([c.n for c in counts], [c.c for c in counts], ks),
         counts=counts,
         statuses=dict(Counter(_word(one) for one in found).most_common()),
+        distinct=distinct,
         coverage=Measured(sum(distinct) / len(distinct), interval.low, interval.high, len(distinct)),
         failures=[f"{one.status}: {one.detail}" for one in found if one.status != "scored"],
     )
@@ -125,8 +185,8 @@ def _right(one: Checked) -> bool:
     return one.score is not None and one.score >= RIGHT
 
 
-def _key(sample: Sample, one: Checked) -> str:
-    return sample.text.strip() if one.key is None else one.key
+def _key(answer: ToCheck, one: Checked) -> str:
+    return answer.text.strip() if one.key is None else one.key
 
 
 def _word(one: Checked) -> str:

@@ -17,7 +17,7 @@ from widen.needs import require
 from widen.sample import read_samples
 
 from ..questions import Question, named
-from .checked import CheckedSamples, summary
+from .checked import CheckedSamples, ToCheck, summary
 
 __all__ = ["HarnessTask"]
 
@@ -114,7 +114,9 @@ class HarnessTask(NamedTuple):
                     f"the samples with `widen sample MODEL --lm-eval {self.name}`"
                 )
             own[name] = by_id.get(name) or by_text[text]
-        return summary(path, samples, self.check([(own[one.prompt], one.text) for one in samples]), ks)
+        answers = [ToCheck(one.prompt, samples.prompts[one.prompt].text, one.text) for one in samples]
+        found = self.check([(own[one.prompt], one.text) for one in samples])
+        return summary(answers, found, ks, path, samples.settings.decoding)
 
 
 def _until(settings: Any) -> list[str]:

@@ -178,7 +178,7 @@ def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.floa
         "histogram": {"edges": list(bins.edges), "valid": list(bins.right), "invalid": list(bins.wrong)},
     }
     values = {"separation": Measured(found.auc, n=found.contexts)}
-    return records_for(experiment, None, values, detail={"separation": detail})
+    return records_for(experiment, None, values, score=_asked(experiment), detail={"separation": detail})
 
 
 def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
@@ -212,4 +212,9 @@ def _records(experiment: Experiment, decoding: Decoding, points: Sequence[ExactP
     if problems > 1:
         for name in ("precision", "recall"):
             detail[name]["by_problem"] = [round(getattr(one, name), 6) for one in points]
-    return records_for(experiment, decoding, values, detail=detail)
+    return records_for(experiment, decoding, values, score=_asked(experiment), detail=detail)
+
+
+def _asked(experiment: Experiment) -> dict[str, str]:
+    """Which prompts a real model was scored on: scores on other prompts do not compare."""
+    return {} if experiment.prompts is None else {"prompts": prompts_path(experiment, "").stem}

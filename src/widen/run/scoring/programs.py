@@ -24,7 +24,7 @@ from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question
 from ..record import Record
 from ..sampling import texts_of
-from ..score_settings import ProgramScore
+from ..score_settings import CheckerScore, ProgramScore
 from .score_files import Measured, Sampled
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -80,7 +80,7 @@ class Judges:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def sandbox(self, score: ProgramScore) -> Sandbox:
+    def sandbox(self, score: ProgramScore | CheckerScore) -> Sandbox:
         """The sandbox for the limits of a score, with one worker per core."""
         limits = Limits(
             wall_seconds=score.wall_seconds, cpu_seconds=score.cpu_seconds, memory_bytes=score.memory_mib << 20

@@ -1,0 +1,146 @@
+"""Which loss and which decoding to use for your model, your data and your wish.
+
+  widen advise --model M --data all.jsonl --task answers --wish "recall at precision >= 0.9" --budget 30m
+  widen advise --model M --data all.jsonl --checker mine.py:check --wish "pass@10 at pass@1 >= 0.3" --budget 2h --device cuda
+  widen advise ... --dry-run                      print the plan and stop
+
+The data is split into train, validation and test by prompt. The model is scored as it is under a grid of decodings; then short trainings
+with several losses are compared, and the worse half is dropped while the others train longer. NLL is always kept. The choice is made on
+validation prompts and measured on test prompts. Run the same command again to continue a stopped search.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from .show import bars
+
+if TYPE_CHECKING:
+    from widen.run.advise.advice import Advice
+    from widen.run.advise.search import Prepared
+
+WHAT_IS_RIGHT = "what says which answers are right: one of"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the verb."""
+    add = parser.add_argument
+    add("--model", required=True, help="folder or hub name of the model, or a run folder")
+    add("--data", required=True, help=".jsonl, .json or .csv with prompts and answers; it is split by prompt")
+    add("--wish", required=True, help='such as "recall at precision >= 0.9" or "pass@10 at pass@1 >= 0.3"')
+    add("--budget", required=True, metavar="TIME", help="such as 30m, 2h or 1h30m")
+    right = parser.add_argument_group(WHAT_IS_RIGHT)
+    right.add_argument("--task", default="jsonl", help="answers (all right answers are listed), or a task of programs")
+    right.add_argument("--checker", metavar="FILE.py:FUNCTION", help="check(prompt, answer) -> bool; runs in a sandbox")
+    right.add_argument(
+        "--embedder", metavar="MODEL", help="compare texts with those of the data by k-NN on its features"
+    )
+    add(
+        "--losses",
+        nargs="+",
+        metavar="SPEC",
+        help="losses to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)",
+    )
+    add("--lora", type=int, metavar="R", help="train adapters of this rank (default: all weights)")
+    add("--num", type=int, metavar="N", help="samples per prompt (default: 16; 1 with --embedder; 100 for answers)")
+    add("--max-tokens", type=int, metavar="N", help="of a sample (default: twice the longest completion of the data)")
+    add("--batch-size", type=int, default=8, metavar="N", help="sequences per training step (default: 8)")
+    add("--lr", type=float, help="learning rate (default: as in `widen train`)")
+    add("--seed", type=int, default=0, help="of the splits, the training and the samples (default: 0)")
+    add("--device", help="cpu or cuda (default: cuda if there is one)")
+    add("--out", type=Path, default=Path("advice"), metavar="DIR", help="folder of everything (default: advice)")
+    add("--dry-run", action="store_true", help="print the plan and stop")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the plan, search, print the advice, write the page."""
+    import torch
+
+    from widen.judge import SandboxUnavailable
+    from widen.report.run_report import write_report
+    from widen.run.advise.request import LOSSES, AdviceRequest
+    from widen.run.advise.search import prepare, search
+    from widen.run.advise.wish import parse_budget
+
+    request = AdviceRequest(
+        model=options.model,
+        data=options.data,
+        wish=options.wish,
+        budget=parse_budget(options.budget),
+        task=options.task,
+        checker=options.checker,
+        embedder=options.embedder,
+        losses=tuple(options.losses or LOSSES),
+        lora=options.lora,
+        num=options.num,
+        max_tokens=options.max_tokens,
+        batch_size=options.batch_size,
+        lr=options.lr,
+        seed=options.seed,
+        device=options.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+    )
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    try:
+        prepared = prepare(request, options.out)
+        console.print(*plan_lines(prepared), sep="\n")
+        if options.dry_run:
+            return 0
+        with bars() as progress:
+            advice = search(prepared, say=lambda text: console.print(text), progress=progress)
+    except SandboxUnavailable as error:
+        raise ValueError(f"programs and checkers run in a sandbox only: {error}") from None
+    console.print("", *advice_lines(advice), sep="\n")
+    page, *_ = write_report([options.out], options.out / "report.html", figures=False)
+    console.print(f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
+    return 0
+
+
+def plan_lines(prepared: Prepared) -> list[str]:
+    """The plan in words, with estimates of time and memory."""
+    from widen.run.advise.plan import duration
+
+    request, _, splits, plan, state = prepared
+    counts = splits.counts
+    rungs = [
+        f"{1 + rivals} loss{'es' * (rivals > 0)} x {steps} steps"
+        for rivals, steps in zip(plan.rivals, plan.steps, strict=True)
+    ]
+    left_out = [loss for loss in request.losses if loss not in plan.losses]
+    lines = [
+        f"wish: {request.parsed}",
+        f"data: {counts['train']:,} rows to train on, {counts['validation']:,} to choose on, {counts['test']:,} to test on",
+        f"score: {request.score.kind}, {len(request.grid)} decodings of every model",
+        f"losses: {', '.join(plan.losses)}" + (f" (no time for {', '.join(left_out)})" if left_out else ""),
+        f"training: {', then '.join(rungs)}",
+        f"estimate: about {duration(plan.seconds)} of {duration(request.budget)}; {plan.memory / 2**30:.1f} GiB while training "
+        f"{plan.parameters / 1e6:.3g}M parameters on {request.device}",
+        f"measured: {plan.step:.2g} s per step, {plan.score:.2g} s to score a model",
+    ]
+    return [*lines, f"{duration(state.spent)} spent before; continuing"] if state.spent > 1 and state.started else lines
+
+
+def advice_lines(advice: Advice) -> list[str]:
+    """The advice in words."""
+    from widen.run.advise.advice import part_words
+
+    lines = [advice.headline, *advice.reasons]
+    if advice.met:
+        expected = ", ".join(f"{name} {value}" for name, value in advice.expected.items())
+        lines.append(f"Expected on new prompts: {expected} (95 % interval over the test prompts).")
+        goal, bound = advice.wish.split()[0], advice.wish.split()[2]
+        if advice.parts:
+            lines.append(f"What each part brings to {goal}: {part_words(advice.parts) or 'nothing to compare'}.")
+        behind = [
+            f"{advice.parts[key].signed} {name}"
+            for name in (goal, bound)
+            if (key := f"{name} over NLL at t=1") in advice.parts
+        ]
+        if behind:
+            lines.append(f"Against NLL at t = 1: {', '.join(behind)}.")
+    if advice.train:
+        lines += ["", f"model: {advice.folder}", f"train: {advice.train}"]
+    return [*lines, "", *(f"{name}: {text}" for name, text in advice.use.items())]

@@ -1,0 +1,193 @@
+"""The plan: how many losses and steps fit into the budget, from short measurements of a training step and of scoring."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
+
+import torch
+
+from widen.sample.decoding import Decoding
+
+from ..finetune.model_files import adapted, load_model, load_tokenizer
+from ..finetune.token_data import load_data, padded
+from ..runner import run
+from .request import AdviceRequest
+from .split import Splits
+
+FEWEST_STEPS = 8
+"""Fewest steps of a candidate."""
+MOST_EPOCHS = 6
+"""Most passes over the training data."""
+MARGIN = 0.9
+"""Share of the budget that the plan uses."""
+PROBE = 4
+"""Prompts of the short measurement of scoring."""
+GPU_ROWS = 32
+"""A GPU draws about this many times the rows of the short measurement in the same time."""
+TEST_DECODINGS = 3
+"""Decodings of each finalist on the test prompts: the chosen one, the best temperature alone, and t = 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Rungs of the search, with estimates in seconds and bytes.
+
+    Args:
+      losses: that are tried, NLL first.
+      rivals: number of losses besides NLL in each rung.
+      steps: of training in each rung.
+      step, score, load, test: seconds of one training step, of scoring one model on validation, of loading and saving it, of the test.
+      max_tokens: of a sample.
+      parameters, memory: of the model, and bytes while it trains.
+    """
+
+    losses: tuple[str, ...]
+    rivals: tuple[int, ...]
+    steps: tuple[int, ...]
+    step: float
+    score: float
+    load: float
+    test: float
+    max_tokens: int
+    parameters: int
+    memory: int
+
+    def job(self, steps: int) -> float:
+        """Seconds to train one model and to score it."""
+        return self.load + steps * self.step + self.score
+
+    @property
+    def seconds(self) -> float:
+        """Of everything."""
+        jobs = sum((1 + n) * self.job(steps) for n, steps in zip(self.rivals, self.steps, strict=True))
+        return self.score + jobs + self.test
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """What was measured: see `Plan`."""
+
+    step: float
+    score: float
+    load: float
+    test: float
+    max_tokens: int
+    parameters: int
+    memory: int
+
+
+def halved(rivals: int) -> tuple[int, ...]:
+    """How many losses besides NLL each rung trains.
+
+    >>> halved(3), halved(1), halved(0)
+    ((3, 2, 1), (1,), (0,))
+    """
+    counts = [rivals]
+    while counts[-1] > 1:
+        counts.append(math.ceil(counts[-1] / 2))
+    return tuple(counts)
+
+
+def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: int) -> Plan:
+    """As many losses as fit with at least `FEWEST_STEPS`, and then as many steps as fit.
+
+    Args:
+      losses: NLL first; if time is short, the last ones are left out.
+      budget: seconds.
+      longest: most steps of the last rung.
+    """
+    room = MARGIN * budget - timing.score - timing.test
+    for count in range(len(losses) - 1, -1, -1):
+        rivals = halved(count)
+        jobs = sum(1 + n for n in rivals)
+        weight = sum((1 + n) * 2**rung for rung, n in enumerate(rivals))
+        first = int((room - jobs * (timing.load + timing.score)) / (weight * timing.step))
+        if first >= FEWEST_STEPS:
+            break
+    else:
+        need = (timing.load + 2 * timing.score + FEWEST_STEPS * timing.step + timing.test) / MARGIN
+        raise ValueError(f"budget: {duration(budget)} is too short; this model and data need at least {duration(need)}")
+    first = max(FEWEST_STEPS, min(first, longest // 2 ** (len(rivals) - 1)))
+    steps = tuple(first * 2**rung for rung in range(len(rivals)))
+    return Plan(losses=tuple(losses[: count + 1]), rivals=rivals, steps=steps, **vars(timing))
+
+
+def longest_run(request: AdviceRequest, splits: Splits) -> int:
+    """Most steps of a training."""
+    return math.ceil(MOST_EPOCHS * splits.counts["train"] / request.batch_size)
+
+
+def measure(request: AdviceRequest, splits: Splits) -> Timing:
+    """Load the model, train two steps, and score the model as it is on a few validation prompts."""
+    config = request.fine_tune("nll", 2, splits)
+    data = load_data(config, config.train, {}, skip_bad=False)
+    longest = max(len(ids) - start for ids, start in zip(data.ids, data.starts, strict=True))
+    max_tokens = request.max_tokens or 2 * longest
+    began = time.perf_counter()
+    model = load_model(request.model, precision=config.precision).to(request.device)
+    load = time.perf_counter() - began
+    parameters = model.num_parameters()
+    if config.lora is not None:
+        model = adapted(model, config.lora)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    batch = padded(
+        [data[i] for i in range(min(config.batch_size, len(data)))], pad=load_tokenizer(request.model).eos_token_id
+    )
+    step = _step_seconds(model, trained, {name: rows.to(request.device) for name, rows in batch.items()})
+    logits = 3 * 4 * batch["input_ids"].numel() * model.config.get_text_config().vocab_size
+    memory = 4 * parameters + 12 * sum(weight.numel() for weight in trained) + logits
+    if request.device.startswith("cuda"):
+        memory = max(memory, torch.cuda.max_memory_allocated())
+    del model, trained
+    probe = request.grid if request.task == "answers" else request.grid[:1]
+    _score_seconds(request, splits, probe[:1], max_tokens, prompts=1)  # the first run also loads libraries
+    seconds = _score_seconds(request, splits, probe, max_tokens, prompts=PROBE)
+    prompts = 1.0 if request.embedder else max(1.0, splits.counts["validation"] / PROBE)
+    more = prompts if request.device == "cpu" or request.task == "answers" else max(1.0, prompts / GPU_ROWS)
+    score = load + max(seconds - load, seconds / 10) * more * len(request.grid) / len(probe)
+    share = 1.0 if request.task == "answers" else TEST_DECODINGS / len(request.grid)
+    test = 3 * score * share * splits.counts["test"] / splits.counts["validation"]
+    return Timing(
+        step=step, score=score, load=load + 1, test=test, max_tokens=max_tokens, parameters=parameters, memory=memory
+    )
+
+
+def _step_seconds(model: torch.nn.Module, trained: list[torch.nn.Parameter], batch: dict[str, torch.Tensor]) -> float:
+    """Seconds of the second of two steps; the learning rate is 0."""
+    optimizer, seconds = torch.optim.AdamW(trained, lr=0.0), 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        model(**batch).loss.backward()
+        optimizer.step()
+        if batch["input_ids"].is_cuda:
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - began
+    return seconds
+
+
+def _score_seconds(
+    request: AdviceRequest, splits: Splits, probe: Sequence[Decoding], max_tokens: int, *, prompts: int
+) -> float:
+    """Seconds to score the model as it is on a few prompts; k-NN needs more texts, so there all prompts are drawn."""
+    asked = request.experiment(request.model, splits.validation, probe, max_tokens=max_tokens)
+    asked = replace(asked, num_prompts=None if request.embedder else prompts)
+    with TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        run("probe", [asked], folder, device=request.device)
+        return time.perf_counter() - began
+
+
+def duration(seconds: float) -> str:
+    """A duration in words.
+
+    >>> [duration(s) for s in (0.4, 45, 600, 5400)]
+    ['1 s', '45 s', '10 min', '1 h 30 min']
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

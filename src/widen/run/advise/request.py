@@ -1,0 +1,187 @@
+"""What the user asks for, as a value, and the experiments that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from widen.data.tasks import task
+from widen.disk.digest import file_digest
+from widen.losses import spec
+from widen.sample.decoding import Decoding
+from widen.sample.grid import decoding_grid
+
+from ..experiment import Experiment
+from ..finetune.config import FineTune, Lora, Source
+from ..score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, Score
+from ..scoring.checked import Checker
+from .split import Splits
+from .wish import Wish
+
+LOSSES = ("nll", "truncr:drop=0.1", "cdiv:alpha=1.4,cap=10", "gem:beta=0.7")
+"""Losses that are tried by default. NLL is the baseline; if time is short, the last ones are left out first."""
+NLL_FIRST = 0.25
+"""Other losses start after this share of the steps with NLL: their weights need a model that knows the task a little."""
+PROGRAM_TASKS = ("mathqa_python", "mbpp", "codecontests")
+EXACT_GRID = decoding_grid(
+    temperatures=(0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0),
+    min_p=(0.02, 0.05, 0.1, 0.2),
+    heats=(1.0, 1.5, 2.0, 3.0, 5.0),
+    min_p_after=(0.05, 0.1),
+    heats_before=(1.5, 2.0),
+    top_p=(0.9, 0.95),
+    top_p_heats=(1.0, 1.5, 2.0),
+)
+SAMPLED_GRID = decoding_grid(
+    temperatures=(0.4, 0.7, 1.0, 1.3),
+    min_p=(0.05, 0.1),
+    heats=(1.0, 1.5, 2.0),
+    min_p_after=(0.1,),
+    heats_before=(1.5,),
+    top_p=(0.9,),
+    top_p_heats=(1.0,),
+)
+"""Fewer decodings than for exact scores: each one draws samples of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviceRequest:
+    """A model, data, a wish and a budget.
+
+    Args:
+      data: file or hub name with records of ``task``; it is split by prompt.
+      checker: ``FILE.py:FUNCTION`` that decides which answers are right.
+      embedder: model whose features compare answers with the completions of the data.
+      budget: seconds.
+      losses: specs; NLL is added if it is missing.
+      lora: rank of an adapter; None trains all weights.
+      num: samples per prompt. For listed answers nothing is drawn, and recall is the share of right answers expected in ``num`` samples.
+      max_tokens: of a sample; None takes twice the longest completion of the data.
+      device: not part of what is asked; float32 on a CPU, bfloat16 on a GPU.
+    """
+
+    model: str
+    data: str
+    wish: str
+    budget: float
+    task: str = "jsonl"
+    checker: str | None = None
+    embedder: str | None = None
+    losses: tuple[str, ...] = LOSSES
+    lora: int | None = None
+    num: int | None = None
+    max_tokens: int | None = None
+    batch_size: int = 8
+    lr: float | None = None
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        task(self.task)
+        if self.checker is not None and self.embedder is not None:
+            raise ValueError(f"checker={self.checker!r}, embedder={self.embedder!r}: give one of them")
+        if self.task == "answers" and (self.checker or self.embedder):
+            raise ValueError(
+                "task='answers' lists every right answer and is scored exactly: leave out checker and embedder"
+            )
+        losses = dict.fromkeys(spec(loss) for loss in ("nll", *self.losses))
+        object.__setattr__(self, "losses", tuple(losses))
+        for loss in losses:
+            FineTune(
+                model=self.model, train=Source(path="train.jsonl"), loss=loss
+            )  # refuses a loss with a reference model
+        legal = {"exact": ("precision", "recall"), "knn": ("precision", "recall", "coverage")}.get(self.score.kind)
+        if legal is None:
+            legal = ("precision", "recall", *(f"pass@{k}" for k in self._ks))
+            legal += ("coverage",) if self.score.kind == "checker" else ()
+        if wrong := [name for name in (self.parsed.goal, self.parsed.bound) if name not in legal]:
+            raise ValueError(f"wish={self.wish!r}: this score has no {wrong[0]}; it has {', '.join(legal)}")
+
+    @cached_property
+    def parsed(self) -> Wish:
+        """The wish; with listed answers, coverage is another word for recall."""
+        wish = Wish.parse(self.wish)
+        if self.task != "answers":
+            return wish
+        names = {name: "recall" if name == "coverage" else name for name in (wish.goal, wish.bound)}
+        return replace(wish, goal=names[wish.goal], bound=names[wish.bound])
+
+    @property
+    def num_samples(self) -> int:
+        """Samples per prompt."""
+        default = 100 if self.task == "answers" else 1 if self.embedder else max(16, *self.parsed.ks, 1)
+        return default if self.num is None else self.num
+
+    @property
+    def _ks(self) -> tuple[int, ...]:
+        ks = tuple(sorted({1, *self.parsed.ks, self.num_samples}))
+        if ks[-1] > self.num_samples:
+            raise ValueError(f"num={self.num_samples}: pass@{ks[-1]} needs at least {ks[-1]} samples per prompt")
+        return ks
+
+    @cached_property
+    def score(self) -> Score:
+        """How answers are scored."""
+        if self.task == "answers":
+            return ExactScore(lams=(), num_samples=self.num_samples)
+        if self.checker is not None:
+            return CheckerScore(checker=self.checker, digest=file_digest(Checker.parse(self.checker).file), ks=self._ks)
+        if self.embedder is not None:
+            return KnnScore(embedder=self.embedder, samples=None)
+        if self.task in PROGRAM_TASKS:
+            return ProgramScore(ks=self._ks)
+        raise ValueError(
+            f"task={self.task!r}: nothing says which answers are right; give a checker (--checker FILE.py:FUNCTION), an embedder "
+            f"(--embedder MODEL), or data of the task answers, {', '.join(PROGRAM_TASKS)}"
+        )
+
+    @property
+    def grid(self) -> tuple[Decoding, ...]:
+        """The decodings that every model is tried with."""
+        return EXACT_GRID if self.task == "answers" else SAMPLED_GRID
+
+    def fine_tune(self, loss: str, steps: int, splits: Splits) -> FineTune:
+        """The training of one candidate.
+
+        NLL stops early if the NLL of the validation prompts rises, and keeps the best model. Other losses start with NLL.
+        """
+        watched, first = {}, int(NLL_FIRST * steps)
+        if loss != "nll" and first and " then " not in loss:
+            loss = f"nll:steps={first} then {loss}"
+        if loss == "nll":
+            watched = {"evaluate": splits.watch, "eval_steps": max(1, steps // 5), "patience": 2}
+        return FineTune(
+            model=self.model,
+            train=splits.train,
+            loss=loss,
+            lora=None if self.lora is None else Lora(rank=self.lora),
+            precision="fp32" if self.device == "cpu" else "bf16",
+            max_steps=steps,
+            batch_size=self.batch_size,
+            micro_batch=next(n for n in range(min(8, self.batch_size), 0, -1) if self.batch_size % n == 0),
+            lr=self.lr,
+            schedule="cosine_with_min_lr",
+            seed=self.seed,
+            save_dtype="auto",
+            **watched,  # type: ignore[arg-type]
+        )
+
+    def experiment(
+        self, model: FineTune | str, prompts: Source, decodings: Sequence[Decoding], *, max_tokens: int
+    ) -> Experiment:
+        """One model, scored on the prompts of one split."""
+        name = (
+            "as it is" if isinstance(model, str) else f"{str(model.loss).split(' then ')[-1]}, {model.max_steps} steps"
+        )
+        return Experiment(
+            name=name,
+            model=model,
+            prompts=prompts,
+            num_samples=1 if self.task == "answers" else self.num_samples,
+            decoding=tuple(one.spec for one in decodings),
+            max_tokens=max_tokens,
+            dtype="float32" if self.device == "cpu" else "bfloat16",
+            seed=self.seed,
+            score=self.score,
+        )

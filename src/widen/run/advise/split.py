@@ -1,0 +1,108 @@
+"""Split a data set into train, validation and test by prompt: no prompt is in two splits.
+
+    <folder>/train.jsonl  validation.jsonl  test.jsonl     records of the task
+    <folder>/watch.jsonl                                   all records of the validation prompts, for early stopping
+
+With the task `answers`, train.jsonl and watch.jsonl have one row per right answer.
+
+A prompt's split depends on the seed and on the set of prompts, not on the order of the records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from widen.data.tasks import listed, task
+from widen.data.tasks.definition import LOSS_WEIGHTS
+from widen.data.tasks.source_files import records
+from widen.disk.atomic import write_text
+
+from ..finetune.config import Source
+
+SHARES = {"validation": 0.2, "test": 0.3}
+"""Shares of the prompts; the rest is for training."""
+MOST = {"validation": 256, "test": 512}
+"""Most prompts of each; scoring more takes time that training needs."""
+FEWEST = 10
+"""Fewest distinct prompts of a data set."""
+
+
+class Splits(NamedTuple):
+    """The files, and the number of prompts or rows in each."""
+
+    train: Source
+    watch: Source
+    validation: Source
+    test: Source
+    counts: dict[str, int]
+
+
+def split(task_name: str, source: str, folder: Path, *, seed: int, once: bool) -> Splits:
+    """Write the splits of a data set; the same arguments give the same files.
+
+    Args:
+      once: of several records with one prompt, validation and test keep the first. Texts that are compared with reference texts keep all.
+    """
+    groups = _by_prompt(task_name, source)
+    if len(groups) < FEWEST:
+        raise ValueError(
+            f"data={source!r}: {len(groups)} distinct prompts; at least {FEWEST} are needed for three splits"
+        )
+    order = sorted(groups, key=lambda prompt: hashlib.sha256(f"{seed}|{prompt}".encode()).digest())
+    test = order[: min(MOST["test"], round(SHARES["test"] * len(order)))]
+    validation = order[len(test) :][: min(MOST["validation"], round(SHARES["validation"] * len(order)))]
+    rest = [prompt for prompt in groups if prompt not in {*test, *validation}]
+    rows = {
+        "train": [record for prompt in rest for record in groups[prompt]],
+        "watch": [record for prompt in validation for record in groups[prompt]],
+        "validation": [record for prompt in validation for record in groups[prompt][: 1 if once else None]],
+        "test": [record for prompt in test for record in groups[prompt][: 1 if once else None]],
+    }
+    trained = task_name
+    if task_name == "answers":
+        trained = "jsonl"
+        rows |= {"train": _each_answer(rows["train"]), "watch": _each_answer(rows["watch"])}
+    for name, mine in rows.items():
+        write_text(folder / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in mine))
+
+    def of(name: str, format: str) -> Source:
+        return Source(task=format, path=str(folder / f"{name}.jsonl"))
+
+    watch = replace(of("watch", trained), split="validation")
+    counts = {name: len(mine) for name, mine in rows.items() if name != "watch"}
+    return Splits(of("train", trained), watch, of("validation", task_name), of("test", task_name), counts)
+
+
+def _by_prompt(task_name: str, source: str) -> dict[str, list[dict[str, Any]]]:
+    """The records of each prompt; every record must be usable, with a completion to learn."""
+    known, groups, bad = task(task_name), dict[str, list[dict[str, Any]]](), list[str]()
+    for where, fields, fault in records(
+        source or str(known.hub), split="train", columns=(*known.columns, LOSS_WEIGHTS)
+    ):
+        try:
+            if fault:
+                raise ValueError(fault)
+            example = known.example(fields)
+            if not example.completion:
+                raise ValueError(known.unanswered(fields))
+            if task_name == "answers" and example.prompt in groups:
+                raise ValueError(
+                    f"the prompt {example.prompt[:40]!r} appears twice: list all its answers in one record"
+                )
+        except ValueError as error:
+            bad.append(f"{where}: {error}")
+            continue
+        groups.setdefault(example.prompt, []).append(dict(fields))
+    if bad:
+        raise ValueError(f"{len(bad)} record{'s' * (len(bad) > 1)} of {source} cannot be used:\n{listed(bad)}")
+    return groups
+
+
+def _each_answer(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per right answer, for training."""
+    return [{"prompt": one["prompt"], "completion": answer} for one in found for answer in one["answers"]]

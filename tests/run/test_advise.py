@@ -1,0 +1,267 @@
+"""`widen advise`: the wish, the splits, the plan, successive halving, and what is recommended."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from widen.data.tasks import read
+from widen.run.advise import search as searching
+from widen.run.advise.advice import Finalist, advise_from, to_test
+from widen.run.advise.plan import FEWEST_STEPS, Timing, make_plan
+from widen.run.advise.request import AdviceRequest
+from widen.run.advise.search import prepare, search
+from widen.run.advise.split import split
+from widen.run.advise.wish import Wish, parse_budget
+from widen.run.record import Record
+from widen.sample.decoding import Decoding
+
+WISH = Wish.parse("recall at precision >= 0.8")
+HOT = Decoding.truncate_then_heat(min_p=0.1, temperature=2)
+TIMING = Timing(step=1.0, score=5.0, load=1.0, test=20.0, max_tokens=8, parameters=1000, memory=16_000)
+PROMPTS = 60
+
+
+def answers_file(path, prompts=range(PROMPTS)):
+    rows = [{"prompt": f"{n}:", "answers": [f"{n}a", f"{n}b"]} for n in prompts]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def points(**values):
+    """Made-up scores of one model: spec -> (precision, recall); each prompt differs a little, by a pattern of mean 0."""
+
+    def record(decoding, metric, value):
+        spread = 0.01 + 0.001 * len(decoding.spec)
+        each = [round(value + (-1) ** n * spread, 6) for n in range(20)]
+        about = {"task": "answers", "model": "m", "loss": "nll", "seed": 0, "decoding": decoding}
+        return Record(**about, metric=metric, value=value, detail={"by_problem": each})
+
+    return {
+        decoding: {"precision": record(decoding, "precision", p), "recall": record(decoding, "recall", r)}
+        for decoding, (p, r) in ((Decoding.parse(spec), pair) for spec, pair in values.items())
+    }
+
+
+def finalist(loss, values, test=None):
+    return Finalist(loss=loss, steps=8, validation=points(**values), test=points(**(test or values)))
+
+
+NLL = {"t=1": (0.7, 0.6), "t=0.5": (0.85, 0.5), HOT.spec: (0.82, 0.55)}
+AS_IT_IS = {"t=1": (0.1, 0.2), "t=0.5": (0.2, 0.1), HOT.spec: (0.2, 0.1)}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "recall", "recall at precision", "f1 at precision >= 0.5", "recall at precision > 0.5"]
+)
+def test_a_wish_that_cannot_be_read_is_refused_with_examples(text):
+    with pytest.raises(ValueError, match=r"write METRIC at METRIC >= LEVEL, such as \"recall at precision >= 0.9\""):
+        Wish.parse(text)
+
+
+def test_a_wish_of_one_metric_or_of_an_impossible_level_is_refused():
+    with pytest.raises(ValueError, match="recall is named twice"):
+        Wish.parse("recall at recall >= 0.5")
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Wish.parse("recall at precision >= 90")
+    assert Wish.parse("recall at precision >= 90%").level == 0.9
+
+
+@pytest.mark.parametrize("text", ["", "30", "-5m", "0s", "1.2.3h", "half an hour"])
+def test_a_budget_that_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match="budget="):
+        parse_budget(text)
+
+
+def test_a_wish_for_a_metric_that_the_score_lacks_is_refused(tmp_path):
+    asked = {"model": "m", "data": answers_file(tmp_path / "a.jsonl"), "budget": 60.0}
+    with pytest.raises(ValueError, match=r"this score has no pass@10; it has precision, recall"):
+        AdviceRequest(**asked, task="answers", wish="pass@10 at precision >= 0.5")
+    with pytest.raises(ValueError, match="compares with a reference model"):
+        AdviceRequest(**asked, task="answers", wish="recall at precision >= 0.5", losses=("asft",))
+    with pytest.raises(ValueError, match="nothing says which answers are right"):
+        AdviceRequest(**asked, wish="recall at precision >= 0.5")
+    with pytest.raises(ValueError, match="needs at least 10 samples"):
+        AdviceRequest(**asked, task="mbpp", num=4, wish="pass@10 at pass@1 >= 0.3")
+    assert AdviceRequest(**asked, task="answers", wish="coverage at precision >= 0.5").parsed.goal == "recall"
+
+
+def test_no_prompt_is_in_two_splits_and_the_order_of_the_records_does_not_matter(tmp_path):
+    def prompts_of(folder, order):
+        made = split("answers", answers_file(tmp_path / "all.jsonl", order), tmp_path / folder, seed=0, once=True)
+        sources = (made.train, made.validation, made.test)
+        return [{one.prompt for one in read(source.task, source.path).examples} for source in sources]
+
+    there, back = prompts_of("a", range(PROMPTS)), prompts_of("b", reversed(range(PROMPTS)))
+    assert there == back
+    assert [len(part) for part in there] == [30, 12, 18]
+    assert len(set.union(*there)) == PROMPTS
+
+
+def test_every_listed_answer_is_trained_on(tmp_path):
+    made = split("answers", answers_file(tmp_path / "all.jsonl"), tmp_path, seed=0, once=True)
+    rows = read(made.train.task, made.train.path).examples
+    assert len(rows) == made.counts["train"] == 2 * 30
+    assert {row.completion for row in rows} == {f"{row.prompt[:-1]}{x}" for row in rows for x in "ab"}
+
+
+def test_bad_records_and_too_few_prompts_are_refused(tmp_path):
+    file = tmp_path / "few.jsonl"
+    with pytest.raises(ValueError, match="9 distinct prompts; at least 10"):
+        split("answers", answers_file(file, range(9)), tmp_path, seed=0, once=True)
+    with pytest.raises(ValueError, match="appears twice: list all its answers in one record"):
+        split("answers", answers_file(file, [*range(12), 3]), tmp_path, seed=0, once=True)
+
+
+def test_the_plan_fits_into_the_budget_and_leaves_out_losses_before_it_is_too_short():
+    losses = ("nll", "a", "b", "c")
+    for budget in (100.0, 250.0, 400.0, 3000.0):
+        plan = make_plan(TIMING, losses, budget=budget, longest=10_000)
+        assert plan.seconds <= budget
+        assert plan.losses[0] == "nll"
+        assert plan.steps[0] >= FEWEST_STEPS
+    assert make_plan(TIMING, losses, budget=100.0, longest=10_000).rivals == (1,)
+    assert make_plan(TIMING, losses, budget=3000.0, longest=10_000).rivals == (3, 2, 1)
+    assert make_plan(TIMING, losses, budget=3000.0, longest=64).steps == (16, 32, 64)
+    with pytest.raises(ValueError, match="is too short; this model and data need at least"):
+        make_plan(TIMING, losses, budget=20.0, longest=100)
+
+
+def test_a_wish_that_cannot_be_met_says_so_and_names_the_closest():
+    advice = advise_from([finalist("", AS_IT_IS), finalist("nll", NLL)], Wish.parse("recall at precision >= 0.99"))
+    assert not advice.met
+    assert advice.headline == "The wish cannot be met: recall at precision >= 0.99."
+    assert "The closest is NLL with t=0.5" in advice.reasons[1]
+
+
+@pytest.mark.parametrize(("gain", "loss"), [(0.004, "nll"), (0.2, "gem")])
+def test_a_loss_is_recommended_only_if_its_gain_is_outside_the_noise(gain, loss):
+    better = {spec: (p, r + 0.1) for spec, (p, r) in NLL.items()}
+    # on the test prompts the gain is one prompt's alone if it is small
+    rival = finalist("gem", better)
+    nll = finalist("nll", NLL)
+    test = {one: dict(point) for one, point in nll.test.items()}
+    recall = test[HOT]["recall"]
+    each = [
+        value + (20 * gain if n == 0 else 0) if gain < 0.1 else value + gain
+        for n, value in enumerate(recall.detail["by_problem"])
+    ]
+    test[HOT]["recall"] = replace(recall, value=sum(each) / 20, detail={"by_problem": each})
+    advice = advise_from([finalist("", AS_IT_IS), nll, replace(rival, test=test)], WISH)
+    assert advice.loss == loss
+    assert advice.decoding == HOT.spec
+    assert advice.parts["loss"].value == pytest.approx(gain)
+    assert advice.parts["decoding"].value == pytest.approx(0.05 + (gain if loss == "gem" else 0))
+    if loss == "nll":
+        assert advice.headline == "Keep NLL, decode with min_p=0.1 then t=2."
+        assert "inside the noise: keep NLL" in advice.reasons[0]
+
+
+def test_the_lead_over_nll_at_t_1_is_reported_for_both_metrics():
+    advice = advise_from([finalist("", AS_IT_IS), finalist("nll", NLL)], WISH)
+    assert advice.parts["recall over NLL at t=1"].value == pytest.approx(-0.05)
+    assert advice.parts["precision over NLL at t=1"].value == pytest.approx(0.12)
+    assert advice.expected["precision"].low < 0.82 < advice.expected["precision"].high
+
+
+def last(loss):
+    """Without the first steps of NLL."""
+    return loss.rpartition(" then ")[2]
+
+
+class World:
+    """Training and scoring made up: each job takes as long as the plan says, times ``slow``, on a clock of its own."""
+
+    def __init__(self, monkeypatch, *, slow=1.0, die_at=None):
+        self.now, self.slow, self.die_at, self.calls, self.trained = 0.0, slow, die_at, 0, []
+        monkeypatch.setattr(searching, "run", self.run)
+        monkeypatch.setattr(searching, "found_records", self.records)
+
+    def run(self, name, experiments, root, **more):
+        self.calls += 1
+        if self.calls == self.die_at:
+            raise KeyboardInterrupt
+        steps = getattr(experiments[0].model, "max_steps", 0)
+        validation = experiments[0].prompts.path.endswith("validation.jsonl")
+        if len(experiments) == 1:  # the last call makes the table of everything
+            self.now += self.slow * ((6 + steps) if validation else TIMING.test / 3)
+        if steps and validation and len(experiments) == 1:
+            self.trained.append((last(experiments[0].loss), steps))
+
+    def records(self, folder, experiment):
+        worth = {"": 0.0, "nll": 0.3, "gem": 0.34}.get(last(experiment.loss), 0.2)
+        steps = getattr(experiment.model, "max_steps", 0)
+        made = points(**{s: (0.95 - 0.05 * n, worth + steps / 1e4 + n / 50) for n, s in enumerate(experiment.decoding)})
+        return [record for point in made.values() for record in point.values()]
+
+    def advise(self, tmp_path, budget=3000.0):
+        request = AdviceRequest(
+            model="m",
+            data=answers_file(tmp_path / "all.jsonl"),
+            task="answers",
+            wish="recall at precision >= 0.8",
+            budget=budget,
+            batch_size=1,
+        )
+        timing = lambda *_: TIMING  # noqa: E731
+        return search(prepare(request, tmp_path / "out", clock=lambda: self.now, timing=timing))
+
+
+def test_nll_is_trained_in_every_rung_and_the_better_half_of_the_others(tmp_path, monkeypatch):
+    world = World(monkeypatch)
+    advice = world.advise(tmp_path)
+    by_steps = {}
+    for loss, steps in world.trained:
+        by_steps.setdefault(steps, []).append(loss)
+    first, second, last = sorted(by_steps)
+    assert (second, last) == (2 * first, 4 * first)
+    assert all(losses[0] == "nll" for losses in by_steps.values())
+    assert [len(by_steps[steps]) for steps in (first, second, last)] == [4, 3, 2]
+    assert by_steps[last] == ["nll", "gem"]
+    assert json.loads((tmp_path / "out" / "advice.json").read_text())["advice"]["decoding"] == advice.decoding
+
+
+@pytest.mark.parametrize("slow", [1.0, 2.5, 6.0])
+def test_the_budget_is_respected_when_jobs_take_longer_than_planned(tmp_path, monkeypatch, slow):
+    world = World(monkeypatch, slow=slow)
+    world.advise(tmp_path, budget=700.0)
+    assert ("nll", min(steps for _, steps in world.trained)) == world.trained[0]
+    assert world.now <= 700.0
+
+
+def test_a_search_that_was_killed_again_and_again_gives_the_same_advice_in_the_end(tmp_path, monkeypatch):
+    found = []
+    for name, deaths in (("whole", ()), ("killed", (1, 2, 6, 11, 13))):
+        (tmp_path / name).mkdir()
+        for die_at in deaths:
+            with pytest.raises(KeyboardInterrupt):
+                World(monkeypatch, die_at=die_at).advise(tmp_path / name)
+        advice = World(monkeypatch).advise(tmp_path / name)
+        found.append(replace(advice, train="", folder="", use={}))  # these hold paths
+    assert found[0] == found[1]
+
+
+def test_a_folder_with_another_request_is_refused(tmp_path, monkeypatch):
+    World(monkeypatch).advise(tmp_path)
+    with pytest.raises(ValueError, match=r"another request \(they differ in budget\)"):
+        World(monkeypatch).advise(tmp_path, budget=2000.0)
+
+
+def test_the_command_trains_the_recommended_model(tmp_path, monkeypatch):
+    import shlex
+    from pathlib import Path
+
+    from widen.cli import train
+    from widen.cli.train_model import make_config
+
+    advice = World(monkeypatch).advise(tmp_path)
+    parser = __import__("argparse").ArgumentParser()
+    train.add_arguments(parser)
+    words = shlex.split(advice.train)
+    assert words[:2] == ["widen", "train"]
+    options = parser.parse_args(words[2:])
+    assert options.out / make_config(options).folder_name == Path(advice.folder)
+
+
+def test_finalists_are_tested_with_their_best_decoding_their_best_temperature_and_t_1():
+    assert set(to_test(finalist("nll", NLL), WISH)) == {HOT, Decoding(temperature=0.5), Decoding()}
