@@ -1,6 +1,7 @@
 """The command line, verb by verb, its errors included."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -126,13 +127,18 @@ def test_env_prints_json_without_a_path_or_a_host_name(capsys):
     assert socket.gethostname() not in out
 
 
-def test_env_says_what_a_part_that_does_not_work_here_needs(capsys, monkeypatch):
+def test_env_says_no_where_the_import_would_fail_and_names_the_version_the_range_and_the_command(capsys, monkeypatch):
+    """TRL 0.29 is there and imports; widen's trainer on it does not."""
     import widen.cli.env as module
+    import widen.needs as needs
 
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "trl" else object())
+    monkeypatch.setenv("COLUMNS", "240")
+    real, imported = needs.version, module.import_module
+    monkeypatch.setattr(needs, "version", lambda name: "0.29.1" if name == "trl" else real(name))
+    monkeypatch.setattr(module, "import_module", lambda name: imported(name) if name == "widen.hosts.trl" else None)
+    monkeypatch.delitem(sys.modules, "widen.hosts.trl", raising=False)
     _, out, _ = call(capsys, "env")
     (line,) = [line for line in out.splitlines() if "TRL" in line]
-    assert "no" in line
-    assert "pip install 'widen[trl]'" in line
-    assert "LoRA" in out
+    assert re.search(r"no .*widen.hosts.trl needs trl>=1.16,<2; found trl 0.29.1: pip install 'trl>=1.16,<2'", line)
+    (line,) = [line for line in out.splitlines() if "widen train" in line]
+    assert "yes" in line

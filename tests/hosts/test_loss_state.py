@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from trainer_runs import arguments, pad, rows, tiny_model
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from widen.hosts.transformers import Trainer
 
@@ -47,9 +47,10 @@ def job(name, folder, *, slow=False, resume=None):
         "save_strategy": "steps",
         "save_steps": 3,
     }
+    shuffled = {"train_sampling_strategy": "random"} if hasattr(TrainingArguments, "train_sampling_strategy") else {}
     trainer = Trainer(
         model=tiny_model(),
-        args=arguments(folder, **sizes, train_sampling_strategy="random", optim="adamw_torch"),
+        args=arguments(folder, **sizes, **shuffled, optim="adamw_torch"),
         train_dataset=rows(),
         data_collator=pad,
         callbacks=[Slow(Path(folder) / "step")] if slow else [],

@@ -11,11 +11,13 @@ import sys
 import tempfile
 
 import torch
+from torch.utils.data import SequentialSampler
 from transformers import (
     DataCollatorWithFlattening,
     LlamaConfig,
     LlamaForCausalLM,
     PrinterCallback,
+    Trainer,
     TrainerCallback,
     TrainingArguments,
 )
@@ -122,9 +124,12 @@ def arguments(folder, *, kind=TrainingArguments, **changes):
         "report_to": [],
         "disable_tqdm": True,
         "use_cpu": True,
-        "train_sampling_strategy": "sequential",
         "dataloader_pin_memory": False,
     }
+    if hasattr(kind, "train_sampling_strategy"):
+        chosen["train_sampling_strategy"] = "sequential"
+    else:  # transformers 4 has no such argument
+        Trainer._get_train_sampler = lambda self, dataset=None: SequentialSampler(self.train_dataset)
     return kind(**chosen | changes)
 
 

@@ -3,9 +3,18 @@
 import json
 
 import pytest
+import torch
+from huggingface_hub import ModelCard
 from tiny_pretrained import save_model, save_sums
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from widen.cli.__main__ import main
+from widen.disk.checksums import check_files
+from widen.run.folder import RunFolder
+from widen.run.model_card import MARK
+from widen.run.record import Record, write_records
+from widen.sample import Decoding
+from widen.sample.processors import logits_processors
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +55,63 @@ def test_report_shows_the_training_of_fine_tuned_models(runs, tmp_path):
     assert main(["report", *map(str, runs), "--out", str(page), "--no-figures"]) == 0
     text = page.read_text()
     assert all(f"{loss}" in text for loss in ("nll", "cdiv:alpha=1.4"))
+
+
+def with_scores(path, scores):
+    """Records of precision and recall at each decoding."""
+    about = {
+        "task": "sums",
+        "model": "base",
+        "loss": "cdiv:alpha=1.4",
+        "seed": 0,
+        "detail": {"score": {"kind": "checker"}},
+    }
+    found = [
+        Record(
+            **about, decoding=Decoding.parse(spec), metric=metric, value=value, low=value - 0.05, high=value + 0.04, n=9
+        )
+        for spec, values in scores.items()
+        for metric, value in zip(("precision", "recall"), values, strict=True)
+    ]
+    write_records(RunFolder(path), "by-hand", found)
+    assert main(["report", str(path), "--out", str(path.parent / "page.html"), "--no-figures"]) == 0
+    return ModelCard.load(path / "checkpoint" / "README.md")
+
+
+def test_training_leaves_a_card_with_the_loss_and_the_data_and_no_path_of_this_machine(runs):
+    card = ModelCard.load(runs[0] / "checkpoint" / "README.md")
+    assert card.data.to_dict()["tags"] == ["widen"]
+    assert card.data.library_name == "transformers"
+    assert "`cdiv:alpha=1.4,cap=10.0`: the sum of -w log Q(x)" in card.text
+    assert "`sums.jsonl` in the format `mathqa_python`: 24 examples" in card.text
+    assert "Not scored yet" in card.text
+    assert str(runs[0].parent.parent) not in card.content
+
+
+def test_scores_complete_the_card_and_the_best_decoding_is_what_generate_does(runs):
+    card = with_scores(runs[0], {"t=1": (0.4, 0.3), "t=0.7,top_p=0.9,min_p=0.05": (0.8, 0.5)})
+    assert "| `t=1` | 0.400 [0.350, 0.440] | 0.300 [0.250, 0.340] |" in card.text
+    assert "Recommended: `t=0.7,top_p=0.9,min_p=0.05`" in card.text
+    check_files(runs[0] / "checkpoint")
+    model = AutoModelForCausalLM.from_pretrained(runs[0] / "checkpoint")
+    prompt = torch.tensor([[0, 5, 9]])
+    out = model.generate(prompt, max_new_tokens=1, output_scores=True, return_dict_in_generate=True)
+    logits = model(prompt).logits[:, -1].detach().float()
+    for step in logits_processors(Decoding.parse("t=0.7,top_p=0.9,min_p=0.05")):
+        logits = step(prompt, logits)
+    torch.testing.assert_close(out.scores[0].softmax(-1), logits.softmax(-1))
+
+
+def test_a_decoding_that_transformers_cannot_express_is_left_out_and_the_card_says_how_to_draw_with_it(runs):
+    before = GenerationConfig.from_pretrained(runs[1] / "checkpoint")
+    card = with_scores(runs[1], {"t=1": (0.4, 0.3), "t=2,min_p=0.1,order=temperature_last": (0.8, 0.5)})
+    assert "transformers cannot apply these steps in this order" in card.text
+    assert "--decodings 't=2,min_p=0.1,order=temperature_last'" in card.text
+    assert GenerationConfig.from_pretrained(runs[1] / "checkpoint") == before
+
+
+def test_a_card_without_the_mark_is_the_users_own(runs):
+    path = runs[1] / "checkpoint" / "README.md"
+    path.write_text(path.read_text().replace(MARK, "My own words."))
+    assert "My own words." in with_scores(runs[1], {"t=1": (0.1, 0.1)}).text
+    check_files(path.parent)

@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("models", nargs="+", metavar="MODEL", help="run folder, Hugging Face path, server URLs, or vllm:PATH")
     add("--prompts", type=Path, metavar="FILE", help="what to continue (runs of the integer task need none)")
     add("--task", metavar="NAME", help="--prompts holds records of this task; it formats their prompts")
+    add(
+        "--lm-eval",
+        metavar="TASK",
+        help="instead of --prompts: those of a task of lm-evaluation-harness, or of its YAML file",
+    )
     add("--limit", type=int, metavar="N", help="only the first N prompts")
     add("--num", type=int, default=100, metavar="N", help="samples per prompt (default 100); more can be added later")
     add = parser.add_argument_group("how").add_argument
@@ -134,8 +139,15 @@ def _prompts(options: argparse.Namespace) -> list[Prompt] | None:
     """The lines of a file, or the problems of a task."""
     from widen.sample import read_prompts
 
-    if options.limit is not None and (options.limit < 1 or options.prompts is None):
-        raise ValueError(f"--limit {options.limit}: at least 1, and of --prompts")
+    if options.limit is not None and (options.limit < 1 or (options.prompts is None and options.lm_eval is None)):
+        raise ValueError(f"--limit {options.limit}: at least 1, and of --prompts or --lm-eval")
+    if options.lm_eval is not None:
+        from widen.run.questions import prompts_for
+        from widen.run.scoring.harness import HarnessTask
+
+        if options.prompts is not None or options.task is not None:
+            raise ValueError(f"--lm-eval {options.lm_eval} brings its own prompts: leave out --prompts and --task")
+        return prompts_for(HarnessTask.load(options.lm_eval, limit=options.limit).questions, None)
     if options.task is not None:
         from widen.run.questions import prompts_for, task_questions
 

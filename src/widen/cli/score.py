@@ -6,6 +6,7 @@
   widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv, files of widen sample)
   widen score reference.txt runs/NAME --embedder PATH              all samples of a run; widen report shows the scores
   widen score --checker own.py:check runs/NAME                     answers that a function of yours checks, run in a sandbox
+  widen score --lm-eval gsm8k runs/NAME                            answers to widen sample --lm-eval gsm8k, by that harness's own check
   widen score --task mbpp test.jsonl runs/NAME                     programs drawn by widen sample --task mbpp --prompts test.jsonl
 
 Runs of small models are scored exactly under every decoding, without sampling; recall is the expected share of right answers in N samples.
@@ -47,11 +48,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
+    """Score, then write the scores into the cards of the models."""
+    status = _score(options)
+    if options.json is None:
+        from widen.run.folder import RunFolder
+        from widen.run.model_card import complete_card
+        from widen.run.sample_files import run_of
+
+        runs = [RunFolder(path) if path.is_dir() else run_of(path) for path in options.paths]
+        for run in {run.path: run for run in runs if run is not None}.values():
+            if card := complete_card(run):
+                Console().print(f"model card: {card}", soft_wrap=True)
+    return status
+
+
+def _score(options: argparse.Namespace) -> int:
     """Programs if a task is named, else runs or texts, by what the paths are."""
     if missing := [str(path) for path in options.paths if not path.exists()]:
         raise FileNotFoundError(f"not there: {', '.join(missing)}")
     console = Console()
-    if options.checker is not None:
+    if options.checker is not None or options.lm_eval is not None:
         return _checked(options, console)
     if options.checker_file:
         raise ValueError("--checker-file is for --checker FILE.py:FUNCTION")
@@ -80,8 +96,8 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _checked(options: argparse.Namespace, console: Console) -> int:
-    if options.task is not None:
-        raise ValueError("--checker and --task: give one of them")
+    if sum(flag is not None for flag in (options.task, options.checker, options.lm_eval)) > 1:
+        raise ValueError("--task, --checker and --lm-eval: give one of them")
     options.paths = score_samples.files_or_runs(options.paths, console)
     with ExitStack() as held:
         for path in options.paths:

@@ -1,4 +1,7 @@
-"""`widen score --checker FILE.py:FUNCTION SAMPLES...`: answers checked by a function of the user's own, in a sandbox."""
+"""`widen score --checker FILE.py:FUNCTION SAMPLES...`: answers checked by a function of the user's own, in a sandbox.
+
+`widen score --lm-eval TASK SAMPLES...`: answers checked by a task of lm-evaluation-harness.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from widen.disk.atomic import write_json
 from .show import bars
 
 if TYPE_CHECKING:
-    from widen.run.scoring.checked import CheckedSamples
+    from widen.run.scoring.checked import CheckedSamples, Checker
+    from widen.run.scoring.harness import HarnessTask
 
 
 def add_arguments(group: Any) -> None:
@@ -34,32 +38,36 @@ def add_arguments(group: Any) -> None:
         metavar="FILE",
         help="a text file that the checker may open by its name, such as reference solutions; may be repeated",
     )
+    group.add_argument(
+        "--lm-eval",
+        metavar="TASK[:FILTER]",
+        help="instead of a checker: a task of lm-evaluation-harness that generates text, by its name or its YAML file; draw the samples "
+        "with widen sample --lm-eval TASK",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Check every answer, print, write."""
-    from widen.judge import Limits, Sandbox, SandboxUnavailable
     from widen.run.sample_files import files_of, keep_checked, run_of
-    from widen.run.scoring.checked import Checker, check_samples
+    from widen.run.scoring.checked import Checker
+    from widen.run.scoring.harness import HarnessTask
 
     if options.fenced:
         raise ValueError("--fenced is for programs: a checker gets the whole answer")
-    checker = Checker.parse(options.checker, options.checker_file or ())
+    by: Checker | HarnessTask
+    if options.lm_eval is None:
+        by = Checker.parse(options.checker, options.checker_file or ())
+    else:
+        by = HarnessTask.load(options.lm_eval)
     files = [file for path in options.paths for file in files_of(path)]
     if options.json is not None and len(files) > 1:
         raise ValueError(f"--json names one file, and {len(files)} samples files are scored: leave it out")
     ks = _ks(options.ks, files)
-    limits = Limits() if options.wall_seconds is None else Limits(wall_seconds=options.wall_seconds)
-    found = []
-    try:
-        with Sandbox(limits=limits) as sandbox, bars() as progress:
-            for file in files:
-                at = partial(progress, f"checking {file.name}")
-                found.append(check_samples(file, checker, ks, sandbox=sandbox, run=run_of(file), progress=at))
-    except SandboxUnavailable as error:
-        raise ValueError(f"a checker runs in a sandbox only: {error}") from None
+    found = _check(by, files, ks, options)
     console = Console()
-    console.print(_table(found, f"{options.checker}: {len(files)} samples file{'s' * (len(files) > 1)}"))
+    console.print(
+        _table(found, f"{options.checker or options.lm_eval}: {len(files)} samples file{'s' * (len(files) > 1)}")
+    )
     for one in found:
         if one.failures:
             console.print(
@@ -70,12 +78,40 @@ def main(options: argparse.Namespace) -> int:
             )
         run = run_of(one.path)
         if options.json is None and run is not None:
-            path = keep_checked(run, one, checker)
+            path = keep_checked(run, one, by)
         else:
             path = options.json or one.path.with_name(one.path.name + ".scores.json")
             write_json(path, _content(one))
         console.print(f"scores: {path}", soft_wrap=True)
     return 0
+
+
+def _check(
+    by: Checker | HarnessTask, files: list[Path], ks: list[int], options: argparse.Namespace
+) -> list[CheckedSamples]:
+    from widen.judge import Limits, Sandbox, SandboxUnavailable
+    from widen.run.sample_files import run_of
+    from widen.run.scoring.checked import check_samples
+    from widen.run.scoring.harness import HarnessTask
+
+    if isinstance(by, HarnessTask):
+        return [by.check_samples(file, ks) for file in files]
+    limits = Limits() if options.wall_seconds is None else Limits(wall_seconds=options.wall_seconds)
+    try:
+        with Sandbox(limits=limits) as sandbox, bars() as progress:
+            return [
+                check_samples(
+                    file,
+                    by,
+                    ks,
+                    sandbox=sandbox,
+                    run=run_of(file),
+                    progress=partial(progress, f"checking {file.name}"),
+                )
+                for file in files
+            ]
+    except SandboxUnavailable as error:
+        raise ValueError(f"a checker runs in a sandbox only: {error}") from None
 
 
 def _ks(asked: list[int] | None, files: list[Path]) -> list[int]:

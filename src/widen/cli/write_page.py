@@ -30,6 +30,8 @@ def main(options: argparse.Namespace) -> int:
     """Read the runs, write the page."""
     from widen.report.load import holds_runs
     from widen.report.run_report import write_report
+    from widen.run.folder import RunFolder
+    from widen.run.model_card import complete_card
 
     console = Console(highlight=False, soft_wrap=True)
     runs = runs_in(options.runs, console)
@@ -37,6 +39,8 @@ def main(options: argparse.Namespace) -> int:
     out = options.out or Path(os.path.commonpath(given)) / "report.html"
     page, *figures = write_report(runs, out, title=options.title, figures=not options.no_figures)
     console.print(f"page: {page} ({page.stat().st_size / 1e6:.1f} MB)")
+    for run in runs:
+        complete_card(RunFolder(run))
     if figures:
         console.print(f"figures: {figures[0].parent} ({len(figures)} files)")
     return 0

@@ -1,4 +1,4 @@
-"""Transformers' ``Trainer`` with a loss of this package.
+"""Transformers' ``Trainer`` with a loss of this package; transformers 4.57 and later.
 
 from widen.hosts.transformers import Trainer
 Trainer(model=model, args=args, train_dataset=data, loss="cdiv:alpha=1.4").train()
@@ -7,6 +7,10 @@ Trainer(model=model, args=args, train_dataset=data, loss="cdiv:alpha=1.4").train
 from __future__ import annotations
 
 from typing import Any
+
+from widen.needs import require
+
+require("widen.hosts.transformers")
 
 import transformers
 

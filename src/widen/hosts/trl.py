@@ -11,6 +11,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from widen.needs import require
+
+require("widen.hosts.trl")
+
 import trl
 from torch import Tensor
 

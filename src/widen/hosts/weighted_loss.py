@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,7 @@ from widen.losses import NLL, Weight, idle, parse, refuse_late_start, was_idle
 from widen.train.figures import Figures
 from widen.train.objective import Objective
 
+from .card import add_loss
 from .collate import WithColumns, has_column, is_known
 from .fused_head import Reply, Request, add_fused_head, ask
 from .head_check import check_head
@@ -71,7 +73,8 @@ class WeightedLoss(_Host):
         self._adopt(self.model)
         # The count of targets is passed on whether or not the model's own forward would have taken it.
         self.model_accepts_loss_kwargs = True
-        # The host guesses by the class's name whether a first token can be a target (GPT2LMHeadModel: yes). Here none can.
+        # No row's first token is a target. transformers 5 guesses it from the class's name; transformers 4 counts these tokens.
+        self._counts_first_tokens = not hasattr(self, "_loss_shifts_labels")
         self._loss_shifts_labels = True
         self.add_callback(_Settle(self))
 
@@ -103,6 +106,14 @@ class WeightedLoss(_Host):
         return model
 
     # ---- the loss
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
+        """The host's count of targets, without the first token of each row."""
+        if self._counts_first_tokens:
+            batch_samples = [
+                {"labels": shifted_targets(batch)} if "labels" in batch else batch for batch in batch_samples
+            ]
+        return super()._get_num_items_in_batch(batch_samples, device)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
@@ -263,6 +274,14 @@ class WeightedLoss(_Host):
             super()._save_checkpoint(model, trial)  # with the arguments as the user gave them
         finally:
             self.args.logging_nan_inf_filter = running
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """The host's card, which ``push_to_hub`` uploads, with the loss and the data."""
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            names = kwargs.get("dataset_name") or kwargs.get("dataset") or ()
+            dataset = ", ".join([names] if isinstance(names, str) else names)
+            add_loss(Path(self.args.output_dir) / "README.md", self, dataset or None)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The host's; ``resume_from_checkpoint=True`` passes over a checkpoint that a kill left half written, and says so."""

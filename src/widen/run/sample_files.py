@@ -19,6 +19,7 @@ from .record import write_records
 from .score_settings import ProgramScore
 from .scoring import neighbours
 from .scoring.checked import CheckedSamples, Checker
+from .scoring.harness import HarnessTask
 from .scoring.marks import write_marks
 from .scoring.programs import Judged, Judges
 from .scoring.score_files import Measured, records_of
@@ -109,15 +110,19 @@ def keep_programs(path: Path, found: Judged, task: str, score: ProgramScore, dec
     )
 
 
-def keep_checked(run: RunFolder, found: CheckedSamples, checker: Checker) -> Path:
-    """Write the records of one samples file that a checker has scored into its run."""
-    score = {"kind": "checker", "checker": f"{checker.file.name}:{checker.function}", "ks": list(found.passes.ks)}
-    key = content_hash(checker.file.read_text(), checker.function, [c.problem for c in found.counts], score)
+def keep_checked(run: RunFolder, found: CheckedSamples, by: Checker | HarnessTask) -> Path:
+    """Write the records of one samples file that a checker, or a task of the harness, has scored into its run."""
+    if isinstance(by, HarnessTask):
+        task, name, what = by.name, f"lm_eval:{by.name}:{by.filter}", (by.name, by.filter)
+    else:
+        task, name, what = by.file.stem, f"{by.file.name}:{by.function}", (by.file.read_text(), by.function)
+    score = {"kind": "checker", "checker": name, "ks": list(found.passes.ks)}
+    key = content_hash(*what, [c.problem for c in found.counts], score)
     return keep(
         run,
         f"checked-{found.path.stem}-{key}",
         found.measured(),
-        task=checker.file.stem,
+        task=task,
         decoding=found.decoding,
         score={**score, "num_samples": found.passes.samples[0]},
         detail=found.detail(),

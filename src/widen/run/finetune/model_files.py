@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 
 from widen.disk.checksums import check_files
 from widen.disk.inside import tree_inside
+from widen.needs import require
 
 from .config import FineTune, Lora
 
@@ -29,10 +30,9 @@ def resolved(model: str) -> str:
 
 def load_tokenizer(model: str) -> Any:
     """The tokenizer of a model."""
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise ImportError("fine-tuning needs transformers and accelerate: pip install 'widen[hf]'") from None
+    require("widen train")
+    from transformers import AutoTokenizer
+
     return _loaded(lambda name: AutoTokenizer.from_pretrained(name, trust_remote_code=False), "tokenizer", model)
 
 
@@ -113,10 +113,9 @@ def _loaded(load: Callable[[str], Any], what: str, model: str) -> Any:
 
 def adapted(model: Any, lora: Lora) -> Any:
     """The model with an adapter; only the adapter is trained."""
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError:
-        raise ImportError("lora needs peft: pip install 'widen[hf]'") from None
+    require("LoRA")
+    from peft import LoraConfig, get_peft_model
+
     names = [name.strip() for name in str(lora.targets).split(",")]
     settings = LoraConfig(
         task_type="CAUSAL_LM",

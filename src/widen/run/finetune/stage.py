@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from widen.disk.atomic import write_text
 from widen.disk.atomic_folder import write_folder
 from widen.disk.checksums import check_files
 from widen.disk.digest import weights_digest
@@ -198,6 +199,8 @@ def _write(
 
     from widen.hosts.ema import EMA
 
+    from ..model_card import card_text
+
     # Gathers sharded weights, so every process must call it.
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     model = trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
@@ -221,6 +224,7 @@ def _write(
 
         def write(path: Path) -> None:
             write_model(model, tokenizer, state, dtype=dtype)(path)
+            write_text(path / "README.md", card_text(folder))
             if ema is not None:
                 write_model(_averaged(config, start, trained, ema), tokenizer, dtype=dtype)(path / "average")
 

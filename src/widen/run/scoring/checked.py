@@ -153,6 +153,13 @@ def _check(
         verdicts_path=kept,
         progress=progress,
     )
+    return summary(samples, found, ks, path, decoding)
+
+
+def summary(
+    samples: Sequence[Sample], found: Sequence[Checked], ks: Sequence[int], path: Path, decoding: Decoding
+) -> CheckedSamples:
+    """The scores of a samples file from one result per sample; right and wrong samples are marked beside the file."""
     write_marks(path, ((sample, _right(one)) for sample, one in zip(samples, found, strict=True)))
     of_prompt: dict[str, list[tuple[Sample, Checked]]] = {}
     for sample, one in zip(samples, found, strict=True):

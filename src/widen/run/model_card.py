@@ -1,0 +1,179 @@
+"""The model card of a fine-tuned run (checkpoint/README.md): loss, data, decoding and scores with their intervals.
+
+`widen train` writes it; `widen score` and `widen report` write it again with the scores, and put the recommended decoding into
+generation_config.json if transformers applies the same steps in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from widen.data.tasks.source_files import ENDINGS
+from widen.disk.atomic import write_text
+from widen.disk.checksums import changing
+from widen.hosts.card import TAG, loss_text
+from widen.sample.decoding import FILTERS, Decoding
+
+from .finetune.config import FineTune, is_finetune
+from .finetune.inputs import inputs
+from .folder import RunFolder
+from .record import Record, all_records, by_decoding
+from .value import from_json
+
+__all__ = ["card_text", "complete_card", "generation_settings", "recommended"]
+
+MARK = "<!-- widen writes this file again after each score; remove this line to keep your own text -->"
+_NAMES = {"typical": "typical_p", "epsilon": "epsilon_cutoff", "eta": "eta_cutoff"}
+_SHOWN = ("precision", "recall", "pass@", "coverage", "mauve")
+
+
+def complete_card(folder: RunFolder) -> Path | None:
+    """Write the card and the recommended decoding of a fine-tuned run; None if it is none, or its card was edited by hand."""
+    path = folder.path / "checkpoint" / "README.md"
+    if not folder.is_trained or not folder.config.exists() or not is_finetune(folder.read(folder.config)):
+        return None
+    if path.exists() and MARK not in path.read_text(encoding="utf-8"):
+        return None
+    text = card_text(folder)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+    best = recommended(all_records(folder))
+    settings = None if best is None else generation_settings(best)
+    file = folder.checkpoint / "generation_config.json"
+    if settings is not None and file.exists():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        after = {key: value for key, value in before.items() if key not in _all_settings()} | settings
+        if after != before:
+            with changing(folder.checkpoint, file.name):
+                write_text(file, json.dumps(after, indent=2, sort_keys=True) + "\n")
+    return path
+
+
+def recommended(records: Sequence[Record]) -> Decoding | None:
+    """The decoding with the highest F1 of precision and recall, in the kind of score with the most decodings; None without a choice."""
+    kinds: dict[str, dict[Decoding, float]] = {}
+    for (kind, decoding), point in by_decoding(records).items():
+        if decoding is not None and {"precision", "recall"} <= point.keys():
+            p, r = max(point["precision"].value, 0.0), max(point["recall"].value, 0.0)
+            kinds.setdefault(kind, {})[decoding] = 2 * p * r / (p + r) if p + r else 0.0
+    most = max(kinds.values(), key=len, default={})
+    return max(most, key=lambda one: most[one]) if len(most) > 1 and max(most.values()) > 0 else None
+
+
+def generation_settings(decoding: Decoding) -> dict[str, Any] | None:
+    """The decoding as keys of generation_config.json; None if transformers has other steps or applies them in another order.
+
+    >>> generation_settings(Decoding.parse("t=0.7,top_p=0.9"))
+    {'do_sample': True, 'temperature': 0.7, 'top_k': 0, 'top_p': 0.9}
+    >>> generation_settings(Decoding.truncate_then_heat())
+    """
+    if decoding.greedy:
+        return {"do_sample": False}
+    names = [name for name, _ in decoding.steps]
+    theirs = [name for name in ("temperature", *FILTERS) if name in names and name != "top_n_sigma"]
+    if names != theirs or decoding.kl_sigma is not None:
+        return None
+    found = {_NAMES.get(name, name): value for name, value in decoding.steps}
+    return {"do_sample": True, "temperature": 1.0, "top_k": 0} | found  # without a top_k transformers takes 50
+
+
+def _all_settings() -> set[str]:
+    return {"do_sample", "temperature", *(_NAMES.get(name, name) for name in FILTERS)}
+
+
+def card_text(folder: RunFolder) -> str:
+    """The card, from the files of the run."""
+    from huggingface_hub import ModelCardData
+
+    config = from_json(FineTune, folder.read(folder.config)["experiment"]["model"])
+    records = all_records(folder)
+    base = config.model if _on_hub(config.model) else None
+    datasets = [config.train.path.partition(":")[0]] if _on_hub(config.train.path) else None
+    about = ModelCardData(
+        base_model=base, datasets=datasets, tags=[TAG], library_name="transformers", pipeline_tag="text-generation"
+    )
+    parts = [
+        f"---\n{about.to_yaml()}\n---\n\n{MARK}\n\n# {_short(config.model)}, fine-tuned with {config.loss}\n",
+        loss_text(str(config.loss), config.weight_scale),
+        _training(folder, config),
+        _decoding(recommended(records)),
+        _scores(records),
+    ]
+    return "\n".join(parts)
+
+
+def _training(folder: RunFolder, config: FineTune) -> str:
+    lines = [f"## Training data\n\n{_data(config)}: {inputs(folder)}.\n"]
+    if config.after is not None:
+        lines.append(f"Before that, {config.after.epochs:g} epochs with `{config.after.loss}`.\n")
+    summary = folder.read(folder.path / "summary.json")
+    lines.append(
+        f"NLL per token of the training data: {summary['nll_first']:.3f} at first, {summary['nll_last']:.3f} at last"
+        + (f"; of held-out data: {summary['eval_nll']:.3f}" if summary["eval_nll"] is not None else "")
+        + f". Learning rate {summary['chosen']['lr']:g}, {summary['chosen']['steps']:,} steps of {config.batch_size} sequences.\n"
+    )
+    return "\n".join(lines)
+
+
+def _data(config: FineTune) -> str:
+    split = f", split `{config.train.split}`" if _on_hub(config.train.path) else ""
+    return f"`{_short(config.train.path) or config.train.task}` in the format `{config.train.task}`{split}"
+
+
+def _decoding(best: Decoding | None) -> str:
+    if best is None:
+        return (
+            "## Decoding\n\nNone is recommended: fewer than two decodings have a precision and a recall. `widen sample` draws at several, "
+            "`widen score` measures them.\n"
+        )
+    text = (
+        f"## Decoding\n\nRecommended: `{best.spec}` ({best.in_words}). It has the highest F1 of precision and recall among the decodings "
+        "below. It was chosen on these numbers, so they are optimistic. "
+    )
+    if generation_settings(best) is not None:
+        return f"{text}It is in `generation_config.json`: `model.generate(**inputs)` uses it.\n"
+    return (
+        f"{text}It is not in `generation_config.json`, because transformers cannot apply these steps in this order. Draw with "
+        f"`widen sample MODEL --prompts FILE --decodings '{best.spec}'`, or in Python:\n\n```python\n"
+        "from widen.sample import Decoding, logits_processors\n\n"
+        f"steps = logits_processors(Decoding.parse({best.spec!r}))\n"
+        "model.generate(**inputs, do_sample=True, top_k=0, logits_processor=steps)\n```\n"
+    )
+
+
+def _scores(records: Sequence[Record]) -> str:
+    lines = ["## Scores\n"]
+    points = {key: point for key, point in by_decoding(records).items() if key[1] is not None}
+    for kind in dict.fromkeys(kind for kind, _ in points):
+        rows = {decoding: point for (one, decoding), point in points.items() if one == kind}
+        metrics = [
+            name for name in dict.fromkeys(m for point in rows.values() for m in point) if name.startswith(_SHOWN)
+        ]
+        lines += [f"{kind}; 95 % intervals in brackets:\n", "| decoding | " + " | ".join(metrics) + " |"]
+        lines.append("|---" * (len(metrics) + 1) + "|")
+        for decoding, point in rows.items():
+            cells = " | ".join(_cell(point.get(metric)) for metric in metrics)
+            lines.append(f"| `{decoding.spec if decoding else ''}` | {cells} |")
+        lines.append("")
+    return "\n".join(lines if points else [*lines, "Not scored yet.\n"])
+
+
+def _cell(record: Record | None) -> str:
+    if record is None:
+        return ""
+    interval = f" [{record.low:.3f}, {record.high:.3f}]" if record.low is not None and record.high is not None else ""
+    return f"{record.value:.3f}{interval}"
+
+
+def _on_hub(name: str) -> bool:
+    """Whether a name can be of the hub: ``owner/name``, and no file or folder here."""
+    local = name.startswith((".", "/", "~")) or Path(name).suffix.lower() in ENDINGS or Path(name).exists()
+    return name.count("/") == 1 and not local
+
+
+def _short(name: str) -> str:
+    """A name of the hub, or the last part of a path; no folders of this machine."""
+    return name if _on_hub(name) else Path(name).name
