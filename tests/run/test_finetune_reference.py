@@ -34,7 +34,7 @@ def lines(folder):
 
 
 def test_a_model_anchored_to_itself_starts_as_nll_does_and_the_reference_reads_once(base, monkeypatch):
-    from widen.run.finetune import reference
+    from widen.run.finetune import reference_column as reference
 
     monkeypatch.setattr(reference, "PART", 3)  # three files
     place, config = base

@@ -162,7 +162,10 @@ def test_vllm_gets_the_tokens_of_the_template_and_the_stop_strings(monkeypatch, 
 
     vllm = ModuleType("vllm")
     vllm.LLM, vllm.SamplingParams, vllm.__version__ = LLM, SimpleNamespace, "0"
+    platforms = ModuleType("vllm.platforms")
+    platforms.current_platform = SimpleNamespace(is_cpu=lambda: False)
     monkeypatch.setitem(sys.modules, "vllm", vllm)
+    monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
     settings = replace(CHAT, stop=("w2", "w4"))
     collect(VllmEngine("m"), [Prompt(text="w3")], [settings], num=1, folder=tmp_path)
     ((prompt, params),) = given
