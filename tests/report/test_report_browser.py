@@ -42,6 +42,14 @@ def test_it_opens_without_a_complaint_and_asks_nothing_of_the_outside(opened):
     assert opened.page.evaluate("document.querySelectorAll('.js-plotly-plot').length") >= 5
 
 
+def test_error_bars_of_the_frontier_stay_between_0_and_1(page):
+    ends = page.evaluate("""() => [...document.querySelectorAll('[data-name^=frontier] .plot')].flatMap((plot) =>
+      plot.data.flatMap((t) => [[t.x, t.error_x], [t.y, t.error_y]]).filter(([, bar]) => bar?.array)
+        .flatMap(([at, bar]) => at.flatMap((v, i) => [v - bar.arrayminus[i], v + bar.array[i]])))""")
+    assert len(ends) > 20
+    assert -1e-9 <= min(ends) <= max(ends) <= 1 + 1e-9
+
+
 @pytest.mark.parametrize("index", [0, 4, len(TEMPERATURES) - 1])
 def test_the_slider_of_decodings_moves_every_curve_to_the_exact_one(page, index):
     to_slider(page, "[data-panel=curves] [data-pick=t]", index)

@@ -446,3 +446,15 @@ def test_no_runs_are_refused():
 
 def test_every_model_of_the_fixture_has_its_own_setting():
     assert len({loss for loss, *_ in MODELS.values()}) == len(MODELS)
+
+
+def test_error_bars_of_the_static_figure_end_at_0_and_1():
+    from types import SimpleNamespace
+
+    from widen.report.static import _arms
+
+    means = [
+        SimpleNamespace(value=value, bar=bar) for value, bar in ((0.02, 0.1), (0.5, 0.1), (0.97, 0.1), (1.0, None))
+    ]
+    np.testing.assert_allclose(_arms(means), [[0.02, 0.1, 0.1, 0.0], [0.1, 0.1, 0.03, 0.0]])
+    assert _arms(means[3:]) is None

@@ -61,15 +61,23 @@ def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
 
 
 def _bars(ax: Axes, points: Sequence[LinePoint], **style: Any) -> None:
-    xerr, yerr = ([point.recall.bar or 0.0 for point in points], [point.precision.bar or 0.0 for point in points])
+    recall, precision = ([getattr(point, name) for point in points] for name in ("recall", "precision"))
     ax.errorbar(
-        [p.recall.value for p in points],
-        [p.precision.value for p in points],
-        xerr=xerr if any(xerr) else None,
-        yerr=yerr if any(yerr) else None,
+        [mean.value for mean in recall],
+        [mean.value for mean in precision],
+        xerr=_arms(recall),
+        yerr=_arms(precision),
         elinewidth=0.6,
         **style,
     )
+
+
+def _arms(means: Sequence[Any]) -> list[list[float]] | None:
+    """Lengths of the error bars down and up; they end at 0 and 1."""
+    if not any(mean.bar for mean in means):
+        return None
+    down = [min(mean.bar or 0.0, max(0.0, mean.value)) for mean in means]
+    return [down, [min(mean.bar or 0.0, max(0.0, 1 - mean.value)) for mean in means]]
 
 
 def _label_temperatures(ax: Axes, models: Sequence[Sequence[LinePoint]], window: Window) -> None:

@@ -50,14 +50,20 @@ widen.panel("frontier", (root, /** @type {{ kinds: FrontierKind[] }} */ data) =>
     mode: "lines+markers",
     line: { color: line.color, dash: line.dash, width: 2.2 },
     marker: { symbol: line.symbol, color: line.color, size: 8 },
-    error_x: bars(points.recall_half, line.color),
-    error_y: bars(points.precision_half, line.color),
+    error_x: bars(points.recall, points.recall_half, line.color),
+    error_y: bars(points.precision, points.precision_half, line.color),
     hovertemplate: "%{customdata}<br>recall %{x:.3f}<br>precision %{y:.3f}<extra>%{fullData.name}</extra>",
   });
-  /** @param {(number | null)[]} halves @param {string} color */
-  function bars(halves, color) {
+  /**
+   * Error bars that end at 0 and 1; `halves` goes to the CSV file as it is.
+   * @param {number[]} values @param {(number | null)[]} halves @param {string} color
+   */
+  function bars(values, halves, color) {
     if (halves.every((half) => half === null)) return null;
-    return { type: "data", array: halves, color, thickness: 1, width: 2 };
+    /** @param {number} sign */
+    const arm = (sign) =>
+      halves.map((half, i) => half && Math.min(half, Math.max(0, sign > 0 ? 1 - (values[i] ?? 0) : (values[i] ?? 0))));
+    return { type: "data", symmetric: false, array: arm(1), arrayminus: arm(-1), halves, color, thickness: 1, width: 2 };
   }
 
   function show() {

@@ -232,7 +232,7 @@ const widen = (() => {
       ...(more ? [more] : []),
       x,
       y,
-      ...(data.some((trace) => trace.error_y?.array)
+      ...(data.some((trace) => trace.error_y?.halves)
         ? [`${x}, half width of 95 % interval`, `${y}, half width of 95 % interval`]
         : []),
     ];
@@ -244,7 +244,7 @@ const widen = (() => {
           ...(more ? [trace.customdata?.[i] ?? ""] : []),
           value,
           trace.y?.[i],
-          ...(head.length > 3 + (more ? 1 : 0) ? [trace.error_x?.array?.[i], trace.error_y?.array?.[i]] : []),
+          ...(head.length > 3 + (more ? 1 : 0) ? [trace.error_x?.halves?.[i], trace.error_y?.halves?.[i]] : []),
         ]),
       );
     return csv([head, ...rows]);

@@ -16,8 +16,8 @@ interface Trace {
   text?: string[];
   textposition?: string;
   textfont?: object;
-  error_x?: { array?: unknown[] } | null;
-  error_y?: { array?: unknown[] } | null;
+  error_x?: { halves?: unknown[] } | null;
+  error_y?: { halves?: unknown[] } | null;
   fill?: string;
   fillcolor?: string;
   cliponaxis?: boolean;
