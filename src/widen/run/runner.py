@@ -195,8 +195,6 @@ def _score(
                 lacks = "no trained model is" if exact else "not all samples are"
                 notice(f"{one.name}, seed {one.model_seed}: {lacks} in {folder.path}; not in the table")
                 continue
-            if exact:
-                progress("score", done, len(experiments))
             if records is not None:
                 pass
             elif exact:
@@ -210,6 +208,8 @@ def _score(
             else:
                 records = score_support(folder, one)
             scored.append((one, records))
+            if exact:
+                progress("score", done + 1, len(experiments))
     if not scored:
         raise FileNotFoundError(f"nothing to score in {root}: run the stages `train` and `sample` first")
     return scored

@@ -126,10 +126,10 @@ def score_checked(
     prompts, records = {one.id: one.example.prompt for one in questions}, []
     for number, setting in enumerate(experiment.settings):
         samples = samples_of(folder, setting, experiment, questions)
-        progress(f"check {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
         path, sandbox = folder.samples(setting.name), judges.sandbox(score)
         found = _check(samples, prompts, checker, score.ks, path, setting.decoding, kept, sandbox, None)
         records += Sampled(experiment).keep(folder, setting, found.measured(), found.detail())
+        progress(f"check {experiment.name}, seed {experiment.seed}", number + 1, len(experiment.settings))
     return records
 
 

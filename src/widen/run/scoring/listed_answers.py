@@ -80,12 +80,13 @@ def score_exactly(
     decodings = [setting.decoding for setting in experiment.settings]
     points, contexts, room = [], [], CONTEXT_LOGITS
     for done, answers in enumerate(problems):
-        progress(f"score {experiment.name}, seed {experiment.model_seed}", done, len(problems))
         logits_SLV = logits(answers)
         points.append(_points(logits_SLV, answers, decodings, experiment.score))
         if room > 0:
             contexts.append(_contexts(logits_SLV, answers))
             room -= contexts[-1][1].size
+        if len(problems) > 1:
+            progress(f"score {experiment.name}, seed {experiment.model_seed}", done + 1, len(problems))
     records = [
         record
         for decoding, of_problems in zip(decodings, zip(*points, strict=True), strict=True)
