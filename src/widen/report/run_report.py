@@ -62,7 +62,7 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
         _what_was_run(lines, said.runs),
     ]
     count = sum(map(len, said))
-    warned = f" {_many(count, 'warning')}, each in the section that it concerns." if count else ""
+    warned = f" {_many(count, 'warning')}: see the section{'s' * (count > 1)} below." if count else ""
     lead = f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and how to decode for it.{warned}"
     return Page(
         title=title or _title(lines),
