@@ -13,7 +13,7 @@ from .parts import Panel, Part, Section, Warnings
 from .style import look_json
 
 MEANINGS = {
-    "exact": "Precision is the probability that a sample is right. Recall is the share of all right answers that {n:,} samples are expected to hold.",
+    "exact": "Precision is the probability that a sample is right. Recall is the expected share of all right answers in {n:,} samples.",
     "programs": "Precision is pass@1, the share of programs that are right. Recall is pass@k − pass@1: problems that several attempts "
     "solve and one does not.",
     "knn": "Precision is the share of generated texts that lie near a reference text. Recall is the share of reference texts that "
