@@ -57,15 +57,21 @@ def legend(ax: Axes) -> None:
     ax.figure.legend(loc="outside upper left", ncols=2)
 
 
+def label(ax: Axes, x: str, y: str = "weight", *, log: bool = True) -> None:
+    """Name the axes, draw the line of NLL at 1, and put the legend above."""
+    if log:
+        ax.set_xscale("log")
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.axhline(1, color=GREY, linewidth=0.7)
+    legend(ax)
+
+
 def token_picture(ax: Axes, specs: list[str]) -> None:
     """Weight against q, one line a spec string."""
     for spec, colour, dash in zip(specs, COLOURS, DASHES, strict=False):
         ax.plot(Q, weights(spec), color=colour, linestyle=dash, label=spec)
-    ax.set_xscale("log")
-    ax.set_xlabel("q, the probability of the target token")
-    ax.set_ylabel("weight")
-    ax.axhline(1, color=GREY, linewidth=0.7)
-    legend(ax)
+    label(ax, "q, the probability of the target token")
 
 
 def nll(ax: Axes) -> None:
@@ -110,11 +116,7 @@ def pull_picture(ax: Axes, specs: list[str]) -> None:
     """Pull on the target's logit, relative to NLL: the weight of a loss that also changes the residual."""
     for spec, colour, dash in zip(specs, COLOURS, DASHES, strict=False):
         ax.plot(Q[:-1], pull(spec), color=colour, linestyle=dash, label=spec)
-    ax.set_xscale("log")
-    ax.set_xlabel("q, the probability of the target token (999 others share the rest)")
-    ax.set_ylabel("pull, relative to NLL")
-    ax.axhline(1, color=GREY, linewidth=0.7)
-    legend(ax)
+    label(ax, "q, the probability of the target token (999 others share the rest)", "pull, relative to NLL")
 
 
 def gem(ax: Axes) -> None:
@@ -144,10 +146,7 @@ def eaft(ax: Axes) -> None:
     for spec, colour, dash in zip(["eaft", "eaft:power=0.5", "eaft:power=2"], COLOURS, DASHES, strict=False):
         found = losses.parse(spec).weigh(losses.Rows(entropy=torch.from_numpy(h)))
         ax.plot(h, found.numpy(), color=colour, linestyle=dash, label=spec)
-    ax.set_xlabel("entropy of the next-token distribution, in nats")
-    ax.set_ylabel("weight")
-    ax.axhline(1, color=GREY, linewidth=0.7)
-    legend(ax)
+    label(ax, "entropy of the next-token distribution, in nats", log=False)
 
 
 def reference_picture(ax: Axes, spec: str) -> None:
@@ -156,11 +155,7 @@ def reference_picture(ax: Axes, spec: str) -> None:
     for r, colour, dash in zip((0.5, 0.1, 0.01), COLOURS, DASHES, strict=False):
         rows = losses.Rows(logq, extra={"ref_logq": torch.full_like(logq, np.log(r))})
         ax.plot(Q, losses.parse(spec).weigh(rows).numpy(), color=colour, linestyle=dash, label=f"{spec}, r = {r:g}")
-    ax.set_xscale("log")
-    ax.set_xlabel("q, the probability of the target token")
-    ax.set_ylabel("weight")
-    ax.axhline(1, color=GREY, linewidth=0.7)
-    legend(ax)
+    label(ax, "q, the probability of the target token")
 
 
 def asft(ax: Axes) -> None:
@@ -178,11 +173,7 @@ def dco(ax: Axes) -> None:
     for spec, colour, dash in zip(["dco:n=4", "dco:n=16", "dco:n=256"], COLOURS, DASHES, strict=False):
         found = losses.parse(spec).factor(torch.from_numpy(np.log(Q)))
         ax.plot(Q, found.numpy(), color=colour, linestyle=dash, label=spec)
-    ax.set_xscale("log")
-    ax.set_xlabel("probability of the whole answer")
-    ax.set_ylabel("weight")
-    ax.axhline(1, color=GREY, linewidth=0.7)
-    legend(ax)
+    label(ax, "probability of the whole answer")
 
 
 def lambda_pr(ax: Axes) -> None:

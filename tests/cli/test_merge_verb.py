@@ -95,10 +95,13 @@ def test_two_runs_become_a_run_that_widen_score_takes(tmp_path, capsys):
     for loss in ("nll", "gem:beta=0.7"):
         assert main(["train", "--loss", loss, *settings, *small]) == 0
     a, b = sorted(str(path) for path in tmp_path.iterdir())
-    out = tmp_path / "half"
+    out, soup = tmp_path / "half", tmp_path / "no run" / "soup"
+    soup.parent.mkdir()
+    assert main(["merge", str(tmp_path), "--out", str(soup)]) == 0  # a folder stands for the runs in it
     assert main(["merge", a, b, "--out", str(out)]) == 0
-    merged, *both = (load_pretrained(f"{run}/checkpoint").flat() for run in (out, a, b))
+    merged, of_folder, *both = (load_pretrained(f"{run}/checkpoint").flat() for run in (out, soup, a, b))
     torch.testing.assert_close(merged, (both[0] + both[1]) / 2)
+    assert torch.equal(of_folder, merged)
     assert main(["score", str(out), "--temperatures", "1"]) == 0
     assert "average of 2" in capsys.readouterr().out
     shutil.rmtree(out / "checkpoint")

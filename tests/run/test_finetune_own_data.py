@@ -46,7 +46,7 @@ def test_a_model_trained_on_conversations_is_asked_through_its_template(tiny, tm
     (tmp_path / "p.txt").write_text("what is 1 + 1 ?\n")
     sample = ["sample", str(folder), "--prompts", "p.txt", "--num", "1", "--max-tokens", "2", "--device", "cpu"]
     assert main(sample) == 0
-    assert "is to be asked with --chat" in " ".join(capsys.readouterr().out.split())
+    assert "Use --chat if it is an Instruct model" in " ".join(capsys.readouterr().out.split())
     assert main([*sample, "--chat"]) == 0
     assert "template" not in capsys.readouterr().out
     found = [read_samples(path).samples[0].prompt_tokens for path in (folder / "samples").glob("*.jsonl")]

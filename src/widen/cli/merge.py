@@ -3,6 +3,7 @@
   widen merge runs/NLL runs/CDIV --weights .5 .5 --out runs/half         two runs; the result is a run folder
   widen merge ./base runs/NLL --weights .3 .7 --out ./wise               a model and a fine-tuning of it; the result is a model folder
   widen merge runs/A runs/B runs/C --out runs/soup                       equal weights
+  widen merge runs --out soup                                            every trained run in a folder
 
 A model is a run folder, or a folder of transformers or PEFT with .safetensors. All must be of one architecture and size; fine-tunings of
 one model average best. If every model is a run, the result is a run folder with the first one's settings; else it is a model folder.
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+
+from .show import trained_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
     from widen.run.finetune.model_files import resolved
     from widen.run.folder import RunFolder
 
-    models: list[Path] = options.models
+    models = [Path(model) for model in trained_models(list(map(str, options.models)))]
     for model in models:
         if not model.is_dir():
             raise FileNotFoundError(f"{model}: there is no such folder")

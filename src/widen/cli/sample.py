@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from widen.disk.lock import hold
 
-from .show import bars, table_of
+from .show import bars, table_of, trained_models
 
 if TYPE_CHECKING:
     from widen.sample import Engine, Prompt, Samples, SamplingProgress, Settings
@@ -81,7 +81,7 @@ def main(options: argparse.Namespace) -> int:
         last[:] = [now]
         shown(folder.parent.name, now.done, now.total)
 
-    for model in _expanded(options.models):
+    for model in trained_models(options.models):
         engine, folder, unprompted = open_model(model, options, notice=notice)
         if prompts is None and unprompted is None:
             raise ValueError(f"{model} needs --prompts FILE: what it is to continue")
@@ -119,20 +119,8 @@ def _template_note(model: str, engine: Engine, *, chat: bool) -> str:
         if chat and not trained:
             return f"{model} was trained on texts without a chat template: with --chat it is asked in another form"
     if trained and not chat:
-        return f"{model} has a chat template, and the prompts are given without it: an Instruct model is to be asked with --chat"
+        return f"{model} has a chat template, but these prompts go in without it. Use --chat if it is an Instruct model"
     return ""
-
-
-def _expanded(models: list[str]) -> list[str]:
-    """A folder that holds runs stands for the trained models of these runs."""
-    from widen.report.load import find_runs, holds_runs
-
-    found = []
-    for model in models:
-        path = Path(model)
-        parent = path.is_dir() and not (path / "config.json").exists() and holds_runs(path)
-        found += [str(one) for one in find_runs([path]) if (one / "checkpoint").is_dir()] if parent else [model]
-    return found
 
 
 def _prompts(options: argparse.Namespace) -> list[Prompt] | None:

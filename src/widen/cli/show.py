@@ -52,6 +52,18 @@ def runs_in(paths: Sequence[Path], console: Console) -> list[Path]:
     return find_runs([path for path in paths if path not in others] or paths)
 
 
+def trained_models(names: Sequence[str]) -> list[str]:
+    """Names of models as they are; a folder of runs stands for the trained models in it."""
+    from widen.report.load import find_runs, holds_runs
+
+    found = []
+    for name in names:
+        path = Path(name)
+        parent = path.is_dir() and not (path / "config.json").exists() and holds_runs(path)
+        found += [str(one) for one in find_runs([path]) if (one / "checkpoint").is_dir()] if parent else [name]
+    return found
+
+
 def best_table(rows: Sequence[MethodBest], *, title: str) -> Table:
     """One line per required precision and method: the best recall at temperature alone, and under any decoding."""
     first, seeds = rows[0], rows[0].seeds
