@@ -208,7 +208,7 @@ def test_an_instruct_model_without_its_chat_template_is_warned_about_once(call, 
     prompts = write_prompts(tmp_path / "p.jsonl", "w3 w4", "w5")
     flags = ["--prompts", prompts, "--num", 2, "--max-tokens", 3, "--device", "cpu", "--temperatures", 1, 2]
     _, out, _ = call(instruct, *flags)
-    assert " ".join(out.split()).count("has a chat template, and the prompts are given without it") == 1
+    assert " ".join(out.split()).count("has a chat template, but these prompts go in without it") == 1
     assert "chat template" not in call(hugging_face, *flags)[1]
     assert "chat template" not in call(instruct, *flags, "--chat")[1]
 
@@ -235,7 +235,7 @@ def test_a_run_that_learnt_texts_is_not_to_be_asked_through_a_template(call, ins
     run.write(run.config, {"experiment": {"model": {"model": str(instruct)}}})
     shutil.copytree(instruct, run.path / "checkpoint")
     flags = ["--prompts", prompts, "--num", 1, "--max-tokens", 3, "--device", "cpu"]
-    for learnt, given, said in ((False, [], ""), (False, ["--chat"], "another form"), (True, [], "is to be asked")):
+    for learnt, given, said in ((False, [], ""), (False, ["--chat"], "another form"), (True, [], "Use --chat if it is an Instruct model")):
         run.write(run.path / "inputs.json", {"chat": learnt})
         _, out, _ = call(run.path, *flags, *given)
         assert said in " ".join(out.split())
