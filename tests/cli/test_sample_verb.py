@@ -235,7 +235,11 @@ def test_a_run_that_learnt_texts_is_not_to_be_asked_through_a_template(call, ins
     run.write(run.config, {"experiment": {"model": {"model": str(instruct)}}})
     shutil.copytree(instruct, run.path / "checkpoint")
     flags = ["--prompts", prompts, "--num", 1, "--max-tokens", 3, "--device", "cpu"]
-    for learnt, given, said in ((False, [], ""), (False, ["--chat"], "another form"), (True, [], "Use --chat if it is an Instruct model")):
+    for learnt, given, said in (
+        (False, [], ""),
+        (False, ["--chat"], "another form"),
+        (True, [], "Use --chat if it is an Instruct model"),
+    ):
         run.write(run.path / "inputs.json", {"chat": learnt})
         _, out, _ = call(run.path, *flags, *given)
         assert said in " ".join(out.split())
