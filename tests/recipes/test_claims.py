@@ -1,4 +1,4 @@
-"""What README and docs/LOG.md say about the integer task, read off the kept tables: a claim that the numbers do not carry fails here."""
+"""What README and docs/log.md say about the integer task, read off the kept tables: a claim that the numbers do not carry fails here."""
 
 import csv
 from pathlib import Path

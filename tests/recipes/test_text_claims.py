@@ -1,4 +1,4 @@
-"""What docs/LOG.md says about the real model, read off the kept table: a claim that the numbers do not carry fails here."""
+"""What docs/log.md says about the real model, read off the kept table: a claim that the numbers do not carry fails here."""
 
 import csv
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_truncr_finds_as_much_in_a_hundred_tries_and_is_less_precise(rows, tempe
 
 
 def test_the_table_in_the_log_is_the_kept_one(rows):
-    log = (Path(__file__).parents[2] / "docs" / "LOG.md").read_text()
+    log = (Path(__file__).parents[2] / "docs" / "log.md").read_text()
     for (name, temperature), row in rows.items():
         cells = [
             f"{float(row[s]):.3f} ± {float(row[s + '_half_width']):.3f}".replace("0.", ".") for s in (*PASSES, "recall")
