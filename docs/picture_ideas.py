@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from picture_style import BLUE, DASHES, GREEN, GREY, INK, ORANGE, PINK, result_rows
+from picture_style import BLUE, DASHES, GREEN, GREY, INK, ORANGE, PAPER, PINK, result_rows
 
 from widen.theory import ArtificialCase, TruncatedCase, expected_unique_recall, optima, tempered
 
@@ -36,7 +36,14 @@ def precision_and_recall(figure: Figure) -> None:
         ax.tick_params(bottom=False)
         ax.set_yticks([])
         ax.spines["left"].set_visible(False)
-        ax.text(11.6, 0.52, f"precision {precision:.0%}\nrecall {recall:.0%}", ha="right", va="top", fontsize=BIG)
+        ax.text(
+            11.6,
+            0.52,
+            f"precision {100 * precision:.0f} %\nrecall {100 * recall:.0f} %",
+            ha="right",
+            va="top",
+            fontsize=BIG,
+        )
     figure.axes[0].set_ylabel("how often")
 
 
@@ -52,12 +59,12 @@ def heat(ax: Axes) -> None:
     ax.stackplot(t, rare, common, 1 - kept, colors=[GREEN, BLUE, ORANGE], linewidth=0)
     peak = t[rare.argmax()]
     ax.axvline(1, color=INK, linewidth=1, linestyle=":")
-    ax.text(2.9, 0.62, "wrong answers", ha="center", fontsize=BIG, color="white", weight="bold")
-    ax.text(0.95, 0.55, "common right", ha="center", fontsize=BIG, color="white", weight="bold")
-    ax.text(1.55, 0.08, "rare right answers", ha="center", fontsize=BIG, color="white", weight="bold")
+    ax.text(2.9, 0.62, "wrong answers", ha="center", fontsize=BIG, color=PAPER, weight="bold")
+    ax.text(0.36, 0.42, "common right answers", fontsize=BIG, color=PAPER, weight="bold")
+    ax.text(1.75, 0.07, "rare right answers", ha="center", fontsize=BIG, color=PAPER, weight="bold")
     ax.annotate(
-        f"largest at t = {peak:.1f}", (peak, rare.max()), (3.2, 0.32), color="white", fontsize=BIG,
-        arrowprops={"arrowstyle": "->", "color": "white", "linewidth": 1.5},
+        f"largest at t = {peak:.1f}", (peak, rare.max()), (2.5, 0.26), color=PAPER, fontsize=BIG,
+        arrowprops={"arrowstyle": "->", "color": PAPER, "linewidth": 1.5},
     )  # fmt: skip
     ax.set(xlim=(t[0], t[-1]), ylim=(0, 1), xlabel="temperature", ylabel="share of all answers")
     ax.set_yticks([0, 0.5, 1], ["0 %", "50 %", "100 %"])
@@ -67,7 +74,7 @@ def separation(figure: Figure) -> None:
     """Tokens on a line by q / max q: a threshold fits between wrong and rare right ones, or it does not."""
     cases = {
         "A threshold separates: decoding is enough": ArtificialCase(**SEPARABLE),
-        "No threshold separates: the model must change": ArtificialCase(**MAIN | {"support": 80, "epsilon": 0.3}),
+        "No threshold separates: the model must change": ArtificialCase(**SEPARABLE | {"epsilon": 0.35}),
     }
     for ax, (title, case) in zip(figure.subplots(2, 1, sharex=True), cases.items(), strict=True):
         rare, noise = case.rare_ratio, case.noise_ratio
@@ -81,10 +88,10 @@ def separation(figure: Figure) -> None:
             ax.text(at, 0.38, text, ha="center", fontsize=BIG, color=colour)
         if noise < rare:
             middle = (noise * rare) ** 0.5
-            ax.axvspan(noise, rare, ymin=0.05, ymax=0.42, color=GREY, alpha=0.25, linewidth=0)
-            ax.text(middle, -0.75, "cut here", ha="center", fontsize=BIG)
+            ax.plot([middle, middle], [-0.55, 0.75], color=INK, linewidth=2, linestyle="--")
+            ax.text(middle, -0.85, "min-p cuts here", ha="center", fontsize=BIG)
         ax.set_title(title, fontsize=BIG, loc="left", pad=8)
-        ax.set(ylim=(-0.9, 0.9), xlim=(0.1, 1.25), xscale="log", yticks=[])
+        ax.set(ylim=(-0.95, 0.9), xlim=(0.1, 1.25), xscale="log", yticks=[])
         ax.spines[["left", "bottom"]].set_visible(False)
         ax.tick_params(bottom=False, labelbottom=False)
     figure.axes[1].set_xlabel("probability of a token, relative to the most probable one  →")
@@ -100,7 +107,7 @@ def order(ax: Axes) -> None:
         "heat, then truncate": lambda one: (("temperature", one), cut),
         "heat alone": lambda one: (("temperature", one),),
     }
-    ends = {"truncate, then heat": (6.0, 0.90), "heat, then truncate": (2.2, 0.62), "heat alone": (7.0, 0.585)}
+    ends = {"truncate, then heat": (5.2, 0.885), "heat, then truncate": (1.6, 0.79), "heat alone": (3.4, 0.65)}
     for (name, make), colour, dash in zip(steps.items(), (GREEN, PINK, ORANGE), DASHES, strict=False):
         recall = [float(TruncatedCase(case=case, steps=make(float(one))).recall(1.0)) for one in t]
         ax.plot(t, recall, color=colour, linestyle=dash)
@@ -129,7 +136,7 @@ def converge(figure: Figure) -> None:
         for (name, (law, colour)), marker in zip(laws.items(), "os", strict=True):
             ax.plot(x, law, marker=marker, markersize=7, color=colour, label=name)
         ax.set_title(title, fontsize=BIG)
-        ax.set_xticks([1, 8], ["most common", "rarest"])
+        ax.set_xticks([1, 8], ["common", "rare"])
         ax.tick_params(bottom=False)
         ax.set_yticks([0, 0.2, 0.4, 0.6], ["0", "0.2", "0.4", "0.6"])
         ax.legend(fontsize=12)
@@ -147,7 +154,7 @@ def matched(ax: Axes) -> None:
     ax.text(1.6, 0.345, "the data; NLL at t = 1", color=GREY, fontsize=BIG)
     ax.text(3.0, 0.235, "c-Div 2 at t = 1 (circles)", color=GREEN, fontsize=BIG)
     ax.text(3.0, 0.19, "NLL at t = 2 (dots)", color=ORANGE, fontsize=BIG)
-    ax.set_xticks([1, 8], ["most common", "rarest"])
+    ax.set_xticks([1, 8], ["common", "rare"])
     ax.tick_params(bottom=False)
     ax.set_ylabel("probability")
 
@@ -158,8 +165,8 @@ def temperature(ax: Axes) -> None:
     t = np.linspace(0.1, 4, 200)
     ax.plot(t, [case.precision(10.0, s) for s in t], color=BLUE, linestyle=DASHES[0])
     ax.plot(t, [case.recall(0.7, s) for s in t], color=ORANGE, linestyle=DASHES[1])
-    ax.text(0.35, 1.02, "precision (λ = 10)", color=BLUE, fontsize=BIG)
-    ax.text(1.75, 0.72, "recall (λ = 0.7)", color=ORANGE, fontsize=BIG)
+    ax.text(0.12, 1.04, "precision (λ = 10)", color=BLUE, fontsize=BIG)
+    ax.text(2.3, 0.76, "recall (λ = 0.7)", color=ORANGE, fontsize=BIG)
     ax.axvline(1, color=GREY, linewidth=0.8)
     ax.set(xlabel="temperature", ylim=(0, 1.12), xlim=(0.1, 4))
 
@@ -206,12 +213,10 @@ def frontier(ax: Axes) -> None:
         if row["name"] == name and float(row["level"]) == level
     }
     start, end = best["temperature alone"], best["any decoding"]
-    ax.annotate(
-        "", (end, level), (start, level), arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 2.5, "shrinkA": 0, "shrinkB": 0}
-    )  # fmt: skip
-    ax.text(
-        0.5, level - 0.016, f"more different right answers\nat the same precision: {start:.0%} → {end:.0%}", fontsize=BIG, va="top"
-    )  # fmt: skip
+    arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 2.5, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", (end, level), (start, level), arrowprops=arrow)
+    gain = f"more different right answers\nat the same precision: {100 * start:.1f} % → {100 * end:.1f} %"
+    ax.text(0.5, level - 0.016, gain, fontsize=BIG, va="top")
     ax.text(0.535, 0.965, "temperature alone", color=ORANGE, fontsize=BIG)
     ax.text(0.69, 0.985, "truncate, then heat", color=GREEN, fontsize=BIG, ha="center")
     ax.set(

@@ -18,8 +18,16 @@ RESULTS = Path(widen_recipes.__file__).parent / "results"
 # Okabe and Ito's colours can be told apart with every common kind of colour vision; lines also differ in their dashes.
 BLUE, ORANGE, GREEN, PINK = COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"]
 DASHES = ["-", "--", "-.", ":"]
-INK, GREY = "#333333", "#8a8a8a"
-DARK = {BLUE: "#56b4e9", ORANGE: "#ff9a57", GREEN: "#3fd0a4", PINK: "#e79bc4", INK: "#e6e6e6", GREY: "#8f8f8f"}
+INK, GREY, PAPER = "#333333", "#8a8a8a", "#ffffff"
+DARK = {
+    BLUE: "#56b4e9",
+    ORANGE: "#ff9a57",
+    GREEN: "#3fd0a4",
+    PINK: "#e79bc4",
+    INK: "#e6e6e6",
+    GREY: "#8f8f8f",
+    PAPER: "#1e2129",
+}
 """What each colour becomes on a dark page."""
 STYLE = {
     "svg.hashsalt": "widen",  # fixed, so that the ids in the file do not change from run to run

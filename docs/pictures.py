@@ -1,5 +1,6 @@
-"""Draws every picture under docs/img from the package and its tables: `python docs/pictures.py`. The same input gives the same bytes.
+"""Draws every picture under docs/img from the package and its tables: `python docs/pictures.py [NAME ...]`.
 
+The same input gives the same bytes.
 This file has the weights of the losses; ``picture_ideas.py`` has one picture per idea, ``picture_style.py`` the style.
 """
 
@@ -197,22 +198,23 @@ PICTURES: dict[str, Callable[[Axes], None]] = {
 }
 
 
-def draw_all(folder: Path) -> list[Path]:
-    """Draw everything into ``folder``."""
+NAMES = sorted([*PICTURES, *FIGURE_PICTURES])
+
+
+def draw(name: str, folder: Path) -> Path:
+    """Draw one picture into ``folder``."""
     folder.mkdir(exist_ok=True, parents=True)
     with plt.rc_context(STYLE):
-        for name, draw in PICTURES.items():
-            figure, ax = plt.subplots(figsize=(7.2, 3.9), layout="constrained")
-            draw(ax)
-            save(figure, folder / f"{name}.svg")
-            plt.close(figure)
-        for name, draw_figure in FIGURE_PICTURES.items():
-            figure = plt.figure(figsize=(7.2, 3.9), layout="constrained")
-            draw_figure(figure)
-            save(figure, folder / f"{name}.svg")
-            plt.close(figure)
-    return [folder / f"{name}.svg" for name in (*PICTURES, *FIGURE_PICTURES)]
+        figure = plt.figure(figsize=(7.2, 3.9), layout="constrained")
+        if name in PICTURES:
+            PICTURES[name](figure.subplots())
+        else:
+            FIGURE_PICTURES[name](figure)
+        save(figure, folder / f"{name}.svg")
+        plt.close(figure)
+    return folder / f"{name}.svg"
 
 
 if __name__ == "__main__":
-    draw_all(Path(sys.argv[1]) if len(sys.argv) > 1 else IMG)
+    for picture in sys.argv[1:] or NAMES:
+        draw(picture, IMG)
