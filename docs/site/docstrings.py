@@ -1,3 +1,4 @@
+# ruff: noqa: E501, SIM905 (a table of symbols)
 """Makes docstrings read well on the API pages: roles become plain names, LaTeX becomes plain text with the usual symbols."""
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 START = Path(__file__).parents[2] / "docs" / "start"
+pytestmark = pytest.mark.timeout(600)  # it trains
 LINE = re.compile(r"^(\S+) +precision (\S+), coverage (\S+)$", flags=re.M)
 
 
@@ -39,5 +40,7 @@ def test_the_notebook_runs_and_its_sentences_hold(cells):
 
 def test_the_page_and_the_notebook_begin_with_the_same_code():
     (block, *_) = re.findall(r"^```python\n(.*?)^```", (START / "ten_minutes.md").read_text(), flags=re.M | re.S)
-    first = next(cell for cell in nbformat.read(START / "ten_minutes.ipynb", as_version=4).cells if cell.cell_type == "code")
+    first = next(
+        cell for cell in nbformat.read(START / "ten_minutes.ipynb", as_version=4).cells if cell.cell_type == "code"
+    )
     assert block.strip() == first.source.strip()
