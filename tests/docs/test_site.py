@@ -70,21 +70,45 @@ def watched(browser):
         one.context.close()
 
 
-@pytest.mark.browser
-def test_every_page_fits_a_phone_and_nothing_fails(site, watched):
-    """The search index is left out here: each page would read all of it."""
-    found = watched(viewport=PHONE, color_scheme="dark")
-    for name, content in (("search_index.js", NO_INDEX), ("explore.html", "<p>tested below</p>")):
-        kind = "text/html" if name.endswith("html") else "text/javascript"
-        found.page.route(f"**/{name}", lambda route, c=content, k=kind: route.fulfill(body=c, content_type=k))
+def wrong_pages(site, found, chosen):
+    """Pages that are wider than a phone, lack an image, complain, or ask the network for something."""
     wrong = []
-    for page in pages(site):
+    for page in chosen:
         found.page.goto(page.as_uri())
         seen = found.page.evaluate(WIDE)
         if seen["width"] > PHONE["width"] or seen["broken"] or found.errors or found.outside:
             wrong.append((str(page.relative_to(site)), seen, found.errors.copy(), found.outside.copy()))
         found.errors.clear()
-    assert wrong == []
+    return wrong
+
+
+def replace(page, name, content, kind):
+    """Give the browser this content instead of a large file."""
+    page.route(f"**/{name}", lambda route: route.fulfill(body=content, content_type=kind))
+
+
+@pytest.mark.browser
+def test_every_page_fits_a_phone_and_shows_its_pictures(site, watched):
+    """Without scripts, which are the same on every page: the next tests run them."""
+    found = watched(viewport=PHONE, color_scheme="dark", java_script_enabled=False)
+    replace(found.page, "explore.html", "<p>tested below</p>", "text/html")
+    assert wrong_pages(site, found, pages(site)) == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_pages_with_their_scripts_fit_a_phone_and_nothing_fails(site, watched, every):
+    """One page of each kind; in the slow tests every page. The search index is left out: each page would read all of it."""
+    found = watched(viewport=PHONE)
+    replace(found.page, "search_index.js", NO_INDEX, "text/javascript")
+    kinds = [
+        "index.html",
+        "why/truncate.html",
+        "reference/api/head.html",
+        "reference/losses/cdiv.html",
+        "benchmarks.html",
+    ]
+    assert wrong_pages(site, found, pages(site) if every else [site / name for name in kinds]) == []
 
 
 @pytest.mark.browser
