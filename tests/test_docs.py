@@ -114,3 +114,9 @@ def test_the_tree_in_contributing_names_every_room():
     for room in (ROOT / "src" / "widen").iterdir():
         if room.is_dir() and room.name != "__pycache__":
             assert f"{room.name}/" in tree
+
+
+def test_the_page_on_tasks_shows_the_example():
+    page = (ROOT / "docs" / "how_to" / "own_task.md").read_text()
+    shown = page.split("# not run here: this is examples/own_task.py\n")[1].split("```")[0]
+    assert (ROOT / "examples" / "own_task.py").read_text().endswith(shown)
