@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from .value import NEWER
 
 __all__ = ["SCORES", "CheckerScore", "ExactScore", "KnnScore", "ProgramScore", "Score", "SupportScore"]
 
@@ -55,6 +57,7 @@ class ProgramScore:
       ks: numbers of tries; every problem needs as many samples as the largest.
       fenced: the program is the first block between ``` marks, if there is one.
       wall_seconds, cpu_seconds, memory_mib: limits for one program with all its tests.
+      distinct: also count the distinct right programs of a problem, as `scoring.same_program.program_form` tells them apart.
     """
 
     kind: str = "programs"
@@ -63,6 +66,7 @@ class ProgramScore:
     wall_seconds: float = 10.0
     cpu_seconds: int = 10
     memory_mib: int = 512
+    distinct: bool = field(default=False, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from ..folder import StageProgress, silent
 from ..questions import Question
 from ..scoring.checked import RIGHT, Checker
 from ..scoring.programs import judge_of, judged, program_in
+from ..scoring.same_program import tidy
 from .config import Growth
 
 
@@ -37,15 +38,6 @@ def spaced(text: str) -> str:
     '3 * 4 = 12'
     """
     return " ".join(text.split())
-
-
-def tidy(source: str) -> str:
-    """A program without blank lines and white space at the ends of lines. It is not parsed: it may be hostile.
-
-    >>> tidy("a = 1  \\n\\nif a:\\n    b = 2\\n")
-    'a = 1\\nif a:\\n    b = 2'
-    """
-    return "\n".join(line.rstrip() for line in source.splitlines() if line.strip())
 
 
 class Verifier:
