@@ -17,7 +17,8 @@ from widen.run.score_settings import ExactScore
 from widen.run.scoring.listed_answers import score_name
 from widen.sample.decoding import Decoding
 from widen.theory.steps import decoded_log
-from widen_recipes import study, tiny_texts
+from widen_recipes import tiny_texts
+from widen_recipes.study.countdown import DATA, write_countdown
 
 SPECS = ("t=1", "t=0.5", "min_p=0.6,t=2,order=temperature_last", "top_p=0.9,t=3,order=temperature_last")
 
@@ -79,7 +80,7 @@ def test_exact_scores_are_refused_for_prompts_without_a_list_of_answers(asked):
 
 
 def test_the_study_writes_problems_whose_numbers_were_not_trained_on(tmp_path):
-    study.write_countdown(tmp_path, replace(study.DATA, numbers=3, high=6, fewest=2, num_test=10, num_samples=50))
+    write_countdown(tmp_path, replace(DATA, numbers=3, high=6, fewest=2, num_test=10, num_samples=50))
     files = {
         name: [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
         for name in ("train", "new", "test", "problems", "all")

@@ -1,0 +1,10 @@
+"""Real models on tasks with many right answers: every method on one joint frontier of loss and decoding. Not in the paper.
+
+One file per task; `methods.py` holds what they share. The top of each file shows its commands.
+"""
+
+from .countdown import countdown
+from .grow import grow
+from .methods import tiny
+
+__all__ = ["countdown", "grow", "tiny"]
