@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from widen.disk.atomic import write_text
+from widen.judge import SandboxUnavailable
 from widen.train.settings import Configuration
 
 from .best_setting import MethodBest, best_csv, best_of_methods
@@ -95,8 +96,9 @@ def run(
     if "train" in stages:
         small = [one for one in chosen if isinstance(one.model, Configuration)]
         train_small(small, root, device=device, progress=progress)
-    if jobs > 1 and on_texts:
-        make_side_by_side(on_texts, root, jobs=jobs, device=device, stages=stages, skip_bad=skip_bad, notice=notice)
+    if jobs > 1:
+        left = [one for one in on_texts if not _is_sampled(folder_of(root, one), one, questions[id(one)])]
+        make_side_by_side(left, root, jobs=jobs, device=device, stages=stages, skip_bad=skip_bad, notice=notice)
     models = Models(device=device, servers=servers, rows=rows)
     for mine in by_model.values():
         folder, model = folder_of(root, mine[0]), mine[0].model
@@ -118,7 +120,13 @@ def run(
                 _drop(folder, [one.model for one in on_texts])
     if "score" not in stages:
         return []
-    scored = _score(chosen, questions, root, device=device, progress=progress, notice=notice)
+    try:
+        scored = _score(chosen, questions, root, device=device, progress=progress, notice=notice)
+    except SandboxUnavailable as error:
+        raise ValueError(
+            f"programs are judged in a sandbox only, and this machine has none: {error}. The samples are in {root}: copy the folder to a "
+            "machine with a sandbox, without its checkpoints if you like, and run the same command with --stages score there"
+        ) from None
     return _tabulate(name, scored, root, command or f"run({name!r}, ...)")
 
 

@@ -46,6 +46,8 @@ def make_side_by_side(
         for start in _starts(experiments):
             notice(f"training first what others start from: {start.folder_name}")
             fine_tune(start, root, device=device, skip_bad=skip_bad)
+    if not groups:
+        return
     failed = []
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = {
