@@ -38,6 +38,23 @@ RECORDS: dict[str, list[dict[str, Any]]] = {
         }
         for n in range(12)
     ],
+    "mbpp": [
+        {
+            "text": f"Write a function to add {n}.",
+            "code": f"def f(x): return x + {n}",
+            "test_list": [f"assert f(1) == {n + 1}"],
+        }
+        for n in range(3)
+    ],
+    "humaneval": [
+        {
+            "prompt": f'def f(x):\n    """Add {n}."""\n',
+            "canonical_solution": f"    return x + {n}\n",
+            "entry_point": "f",
+            "test": f"def check(candidate):\n    assert candidate(1) == {n + 1}\n",
+        }
+        for n in range(3)
+    ],
     "alpaca": [
         {"instruction": f"Count to {n}.", "input": "", "output": " ".join(map(str, range(n)))} for n in range(1, 13)
     ],
@@ -139,6 +156,7 @@ def _small(model: FineTune) -> FineTune:
         model,
         model=str(folder() / "model"),
         train=_source(model.train),
+        evaluate=_source(model.evaluate) if model.evaluate is not None else None,
         after=_small(model.after) if model.after is not None else None,
         precision="fp32",
         max_length=128,

@@ -165,7 +165,13 @@ def test_a_judge_that_was_stopped_keeps_its_verdicts_and_models_share_them(place
 
 
 @pytest.mark.parametrize(
-    ("task", "judge"), [("mathqa_python", "mathqa_python"), ("codecontests", "stdin_stdout"), ("mbpp", "assertions")]
+    ("task", "judge"),
+    [
+        ("mathqa_python", "mathqa_python"),
+        ("codecontests", "stdin_stdout"),
+        ("mbpp", "assertions"),
+        ("humaneval", "assertions"),
+    ],
 )
 def test_each_task_has_its_judge(place, tmp_path, task, judge):
     if task == "mbpp":

@@ -20,6 +20,7 @@ from widen.disk.atomic import write_text
 from widen.judge import SandboxUnavailable
 from widen.train.settings import Configuration
 
+from .best_on_halves import HalvesBest, best_on_halves, halves_csv
 from .best_setting import MethodBest, best_csv, best_of_methods
 from .environment import environment
 from .experiment import Experiment
@@ -262,6 +263,22 @@ def _tabulate(name: str, scored: Scored, root: Path, command: str) -> list[Row]:
     write_text(table_path(root, name), to_csv(cells, command=command, env=env, models=list(made.values())))
     if best := _best(scored):
         write_text(best_path(root, name), best_csv(best, recipe=name, command=command, env=env))
+    if halves := _halves(scored):
+        write_text(halves_path(root, name), halves_csv(halves, recipe=name, command=command, env=env))
+    return rows
+
+
+def _halves(scored: Scored) -> list[HalvesBest]:
+    """The best settings of each method, task by task, chosen and scored on halves of the problems."""
+    tasks: dict[str, tuple[Experiment, dict[str, list[Record]]]] = {}
+    for one, records in scored:
+        tasks.setdefault(one.task, (one, {}))[1].setdefault(one.name, []).extend(records)
+    rows = []
+    for one, methods in tasks.values():
+        goals = ["recall"] if isinstance(one.score, ExactScore) else []
+        if isinstance(one.score, ProgramScore):
+            goals = [f"pass@{max(one.score.ks)}", *(["coverage"] if one.score.distinct else [])]
+        rows += [row for goal in goals for row in best_on_halves(methods, goal=goal)]
     return rows
 
 
@@ -291,6 +308,11 @@ def best_settings(
 def best_path(root: str | Path, name: str) -> Path:
     """The CSV of a recipe's best settings."""
     return Path(root) / f"{name.replace(':', '_')}_best.csv"
+
+
+def halves_path(root: str | Path, name: str) -> Path:
+    """The CSV of a recipe's best settings, chosen and scored on halves of the problems."""
+    return Path(root) / f"{name.replace(':', '_')}_halves.csv"
 
 
 def table_path(root: str | Path, name: str) -> Path:

@@ -3,8 +3,10 @@
 One file per task; `methods.py` holds what they share. The top of each file shows its commands.
 """
 
+from .code import code
 from .countdown import countdown
 from .grow import grow
+from .mathqa import mathqa
 from .methods import tiny
 
-__all__ = ["countdown", "grow", "tiny"]
+__all__ = ["code", "countdown", "grow", "mathqa", "tiny"]
