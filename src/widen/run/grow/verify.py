@@ -80,10 +80,11 @@ class Verifier:
         at = partial(progress, what)
         if self.checker is not None:
             return self._check([(one.example.prompt, text) for one, text in answers], at)
-        programs = [judged(one, program_in(text, fenced=self.config.fenced)) for one, text in answers]
+        sources = [program_in(text, fenced=self.config.fenced) for _, text in answers]
+        programs = [judged(one, source) for (one, _), source in zip(answers, sources, strict=True)]
         kept = self._kept(self.config.prompts.task)
         verdicts = judge_programs(self._judge, programs, sandbox=self._open(), verdicts_path=kept, progress=at)
-        return [JudgedAnswer(v.passed, tidy(p.source)) for v, p in zip(verdicts, programs, strict=True)]
+        return [JudgedAnswer(v.passed, tidy(source)) for v, source in zip(verdicts, sources, strict=True)]
 
     def keys(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
         """The key of each (prompt, answer) of the data. Its verdict does not matter, so that only a checker has to run."""
