@@ -42,7 +42,9 @@ RECORDS: dict[str, list[dict[str, Any]]] = {
         {"instruction": f"Count to {n}.", "input": "", "output": " ".join(map(str, range(n)))} for n in range(1, 13)
     ],
     "jsonl": [{"prompt": f"{n} 1>{n + 1}:", "completion": f"{n}+1={n + 1}"} for n in range(1, 13)],
-    "answers": [{"prompt": f"{n} 1>{n}:", "answers": [f"{n}*1={n}", f"{n}/1={n}"]} for n in range(2, 8)],
+    "answers": [
+        {"prompt": f"{n} 1>{n}:", "answers": [f"{n}*1={n}", [f"{n}/1={n}", f"{n}:1={n}"]]} for n in range(2, 8)
+    ],
 }
 MODEL_FILES = (
     "config.json",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def run(
       servers: base URLs of servers to sample from, instead of loading the models here.
       rows: samples drawn at a time; by default as many as fit into memory.
       jobs: number of real models that are trained, sampled and exactly scored at a time, each in its own process.
-      drop_checkpoints: remove a fine-tuned model's weights once all its samples are on disk.
+      drop_checkpoints: remove a fine-tuned model's weights once all its samples, or its exact scores, are on disk.
       skip_bad: skip bad records instead of refusing to start.
       progress: called with (what, done, total).
       notice: called with messages for the user.
@@ -96,7 +96,16 @@ def run(
         small = [one for one in chosen if isinstance(one.model, Configuration)]
         train_small(small, root, device=device, progress=progress)
     if jobs > 1 and on_texts:
-        make_side_by_side(on_texts, root, jobs=jobs, device=device, stages=stages, skip_bad=skip_bad, notice=notice)
+        make_side_by_side(
+            on_texts,
+            root,
+            jobs=jobs,
+            device=device,
+            stages=stages,
+            drop_checkpoints=drop_checkpoints,
+            skip_bad=skip_bad,
+            notice=notice,
+        )
     models = Models(device=device, servers=servers, rows=rows)
     for mine in by_model.values():
         folder, model = folder_of(root, mine[0]), mine[0].model
@@ -114,11 +123,14 @@ def run(
                 elif not isinstance(one.score, ExactScore):
                     sample(models, folder, one, questions[id(one)], progress=progress, notice=notice)
             models.close()
-            if drop_checkpoints and all(_is_sampled(folder, one, questions[id(one)]) for one in mine):
-                _drop(folder, [one.model for one in on_texts])
+            if drop_checkpoints:
+                drop_finished(mine, questions, root, starts=_starts(on_texts))
     if "score" not in stages:
         return []
     scored = _score(chosen, questions, root, device=device, progress=progress, notice=notice)
+    if drop_checkpoints:
+        for mine in by_model.values():
+            drop_finished(mine, questions, root, starts=_starts(on_texts))
     return _tabulate(name, scored, root, command or f"run({name!r}, ...)")
 
 
@@ -167,10 +179,30 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run the stage `train` first")
 
 
-def _drop(folder: RunFolder, models: Sequence[Any]) -> None:
-    """Remove the weights, unless another model of this run starts from them."""
-    starts = {model.after.folder_name for model in models if isinstance(model, FineTune) and model.after is not None}
-    if folder.path.name not in starts:
+def _starts(experiments: Sequence[Experiment]) -> set[str]:
+    """The folder names of models that others start from."""
+    models = [one.model for one in experiments if isinstance(one.model, FineTune)]
+    return {model.after.folder_name for model in models if model.after is not None}
+
+
+def drop_finished(
+    experiments: Sequence[Experiment],
+    questions: dict[int, list[Question]],
+    root: str | Path,
+    *,
+    starts: Collection[str] = (),
+) -> None:
+    """Remove the weights of a fine-tuned model if nothing more is made from them.
+
+    Args:
+      experiments: all experiments of the model.
+      questions: of each experiment, by its ``id``.
+      starts: folder names of models that others start from; these are kept.
+    """
+    folder = folder_of(root, experiments[0])
+    if not isinstance(experiments[0].model, FineTune) or folder.path.name in starts:
+        return
+    if all(_is_sampled(folder, one, questions[id(one)]) for one in experiments):
         shutil.rmtree(folder.checkpoint, ignore_errors=True)
 
 
