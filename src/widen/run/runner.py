@@ -29,12 +29,13 @@ from .folder import RunFolder, StageProgress, folder_of, silent
 from .questions import Question, questions_of
 from .record import Record, read_records, write_records
 from .sampling import Models, missing, sample
-from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SupportScore
+from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SlotScore, SupportScore
 from .scoring.checked import score_checked
 from .scoring.listed_answers import score_exactly, score_name
 from .scoring.neighbours import score_neighbours
 from .scoring.programs import Judges, score_programs
 from .scoring.score_files import Sampled
+from .scoring.slots import score_slots
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
 from .side_by_side import make_side_by_side
 from .table import Row, summarise, to_csv
@@ -150,7 +151,7 @@ def first_seeds(name: str, experiments: Sequence[Experiment], seeds: int | None)
 
 def _check_variables(experiments: Sequence[Experiment]) -> None:
     """Refuse paths with environment variables that are not set."""
-    text = str([to_json([one.model, one.prompts]) for one in experiments])
+    text = str([to_json([one.model, one.prompts, one.score]) for one in experiments])
     if unset := sorted(set(re.findall(r"\$(\w+)", text))):
         raise ValueError(
             f"this recipe takes its model and data from {', '.join(unset)}: set {'them' if len(unset) > 1 else 'it'} to a path "
@@ -231,6 +232,8 @@ def _score(
                 pass
             elif exact:
                 records = score_listed(folder, one, asked, device=device, progress=progress)
+            elif isinstance(one.score, SlotScore):
+                records = score_slots(folder, one, asked, device=device, progress=progress)
             elif isinstance(one.score, KnnScore):
                 records = score_neighbours(folder, one, asked, root=root, device=device, progress=progress)
             elif isinstance(one.score, ProgramScore):

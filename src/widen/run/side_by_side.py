@@ -17,7 +17,7 @@ from widen.train.settings import Configuration
 from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
-from .score_settings import ExactScore
+from .score_settings import ExactScore, SlotScore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def make_side_by_side(
 ) -> None:
     """Train, sample and score real models, ``jobs`` of them at a time. A model that fails does not stop the others.
 
-    Programs and checkers are not run here, because the sandbox uses all cores by itself.
+    Exact and slot scores are made here; k-NN scores share a cache of features and programs share a sandbox, so that `run` makes them later.
 
     Args:
       drop_checkpoints: remove a fine-tuned model's weights once its samples or exact scores are on disk.
@@ -82,7 +82,8 @@ def _one_model(
     """All stages of one model, in this process; ``drop`` removes its weights at the end."""
     from .folder import folder_of
     from .questions import questions_of
-    from .runner import drop_finished, run, score_listed
+    from .runner import drop_finished, found_records, run, score_listed
+    from .scoring.slots import score_slots
 
     if made := tuple(stage for stage in stages if stage != "score"):
         run(experiments[0].name, experiments, root, device=device, stages=made, skip_bad=skip_bad)
@@ -90,5 +91,7 @@ def _one_model(
     for one in experiments:
         if "score" in stages and isinstance(one.score, ExactScore):
             score_listed(folder_of(root, one), one, questions[id(one)], device=device)
+        elif "score" in stages and isinstance(one.score, SlotScore) and not found_records(folder_of(root, one), one):
+            score_slots(folder_of(root, one), one, questions[id(one)], device=device)
     if drop:
         drop_finished(experiments, questions, root)

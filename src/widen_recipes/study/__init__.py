@@ -5,7 +5,8 @@ One file per task; `methods.py` holds what they share. The top of each file show
 
 from .countdown import countdown
 from .coverageqa import coverageqa, coverageqa_qwen
+from .e2e import e2e
 from .grow import grow
 from .methods import tiny
 
-__all__ = ["countdown", "coverageqa", "coverageqa_qwen", "grow", "tiny"]
+__all__ = ["countdown", "coverageqa", "coverageqa_qwen", "e2e", "grow", "tiny"]

@@ -9,8 +9,8 @@
 
 The file comes from CHATS-lab/verbalized-sampling: ``{question: {"answers": [[alias, ...], ...]}}``. Both models are Instruct models and are
 asked in chat form, as they are and after fine-tuning. A fine-tuned model learns the answers to the questions of one fold, one row per
-answer, and is scored on the other fold, so that every question is a test question once. Choose the decoding of a method on one fold and
-report it on the other. Many questions ask for European countries: a test question shares answers with training questions.
+answer, and is scored on the other fold, so that every question is a test question once. Both folds of a method have one name. Many
+questions ask for European countries, so that test questions share answers with training questions.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ NOT_IN_PAPER = {
 def coverageqa() -> list[Experiment]:
     """SmolLM2 on CoverageQA: every method from one NLL model, and both models as they are."""
     alone = [
-        _experiment(f"{name} as it is", path_of(variable), "all", 0)
+        _experiment(f"{name} as it is", path_of(variable), fold, 0)
         for name, variable in (("SmolLM2", "WIDEN_SMOLLM2"), ("Qwen", "WIDEN_QWEN"))
+        for fold in FOLDS
     ]
-    return [*alone, *_fine_tuned("WIDEN_SMOLLM2")]
+    return [*_fine_tuned("WIDEN_SMOLLM2"), *alone]
 
 
 def coverageqa_qwen() -> list[Experiment]:
@@ -71,18 +72,16 @@ def _fine_tuned(variable: str) -> list[Experiment]:
         models = {name: replace(start, after=start, epochs=1, loss=loss) for name, loss in METHODS.items()}
         models["NLL 2x"] = replace(start, after=start, epochs=2)
         found += [
-            _experiment(f"{name}, fold {fold}", replace(one, seed=seed), f"test-{fold}", seed)
-            for seed in SEEDS
-            for name, one in models.items()
+            _experiment(name, replace(one, seed=seed), fold, seed) for seed in SEEDS for name, one in models.items()
         ]
     return found
 
 
-def _experiment(name: str, model: FineTune | str, file: str, seed: int) -> Experiment:
+def _experiment(name: str, model: FineTune | str, fold: int, seed: int) -> Experiment:
     return Experiment(
         name=name,
         model=model,
-        prompts=Source(task="answers", path=f"{path_of('WIDEN_COVERAGEQA')}/{file}.jsonl"),
+        prompts=Source(task="answers", path=f"{path_of('WIDEN_COVERAGEQA')}/test-{fold}.jsonl"),
         decoding=decodings(),
         chat=True,
         dtype="float32",
@@ -93,7 +92,7 @@ def _experiment(name: str, model: FineTune | str, file: str, seed: int) -> Exper
 
 
 def write_coverageqa(source: str | Path, folder: str | Path) -> None:
-    """The questions as files: ``all`` of them; per fold ``test`` with all answers, and ``train``, one row per answer of the other fold."""
+    """The questions as files, per fold: ``test`` with all answers, and ``train``, one row per answer of the other fold."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     content = json.loads(Path(source).read_text(encoding="utf-8"))
@@ -111,7 +110,7 @@ def write_coverageqa(source: str | Path, folder: str | Path) -> None:
         ]
         for question, answers in questions.items()
     ]
-    files: dict[str, Sequence[object]] = {"all": listed}
+    files: dict[str, Sequence[object]] = {}
     for fold in FOLDS:
         files[f"test-{fold}"] = listed[fold - 1 :: 2]
         files[f"train-{fold}"] = [row for own in rows[2 - fold :: 2] for row in own]
