@@ -1,6 +1,7 @@
 """The study's tasks: the files they write, and their recipes at tiny size."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -111,3 +112,6 @@ def test_e2e_runs_at_tiny_size_with_every_score_by_meaning(tmp_path):
     assert row.values.keys() >= names
     records = [one for one in found_records(folder_of(tmp_path, experiments[0]), experiments[0]) if one.metric in names]
     assert {len(one.detail["by_problem"]) for one in records} == {4}
+    without = replace(experiments[0], score=replace(experiments[0].score, embedder=""))
+    (row, _) = runner.run("study:tiny:e2e", [without], tmp_path, stages=("score",))
+    assert row.values.keys() & names == {"precision", "slot_accuracy", "distinct_right"}

@@ -90,7 +90,7 @@ class SlotScore:
     """Texts about a meaning (task ``e2e``): are they right, do they differ, and are they like the texts that people wrote?
 
     Args:
-      embedder: model of the sentence features for k-NN scores and Vendi.
+      embedder: model of the sentence features for k-NN scores and Vendi; "" leaves these scores out.
       references: texts that people wrote, at most this many per meaning.
       k: neighbours.
     """

@@ -3,7 +3,7 @@
     python -m widen_recipes.study e2e data/e2e-dataset data/e2e       reads devset.csv and testset_w_refs.csv, writes train and test .jsonl
     export WIDEN_E2E=data/e2e
     export WIDEN_SMOLLM2=models/smollm2-135m      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
-    export WIDEN_MPNET=models/all-mpnet-base-v2   or sentence-transformers/all-mpnet-base-v2
+    export WIDEN_MPNET=models/all-mpnet-base-v2   or sentence-transformers/all-mpnet-base-v2; empty: no k-NN scores, no Vendi
     widen run study:e2e --device cuda --jobs 6 --drop-checkpoints --out runs
 
 Models are trained on the development set and asked about meanings of the test set; no meaning is in both. From one NLL model, each method

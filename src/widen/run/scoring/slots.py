@@ -48,17 +48,16 @@ def score_slots(
     score, records = experiment.score, list[Record]()
     assert isinstance(score, SlotScore)
     human = [list(one.example.facts["references"][: score.references]) for one in questions]
-    embed = _embedder(score.embedder, device)
-    reference = _rows(embed, tuple(text for own in human for text in own), device)
+    embed = _embedder(score.embedder, device) if score.embedder else None
+    reference = _rows(embed, [text for own in human for text in own], device) if embed else None
     for number, setting in enumerate(experiment.settings):
         drawn = samples_of(folder, setting, experiment, questions)
         of_meaning = [drawn[i : i + experiment.num_samples] for i in range(0, len(drawn), experiment.num_samples)]
-        features = _rows(embed, tuple(one.text for one in drawn), device)
-        found = {
-            **_checked(questions, of_meaning),
-            **_neighbours(reference, features, [len(own) for own in human], experiment.num_samples, score.k),
-            **_variety(of_meaning, features),
-        }
+        found = {**_checked(questions, of_meaning), "self_bleu": _self_bleu(of_meaning)}
+        if embed is not None and reference is not None:
+            features = _rows(embed, [one.text for one in drawn], device)
+            found |= _neighbours(reference, features, [len(own) for own in human], experiment.num_samples, score.k)
+            found["vendi"] = [vendi_score(own).value for own in torch.split(features.cpu(), experiment.num_samples)]
         values = {name: _measured(by_problem) for name, by_problem in found.items() if by_problem}
         detail = {name: {"by_problem": [round(x, 6) for x in by_problem]} for name, by_problem in found.items()}
         records += Sampled(experiment).keep(folder, setting, values, detail)
@@ -71,7 +70,7 @@ def _embedder(model: str, device: str) -> Embedder:
     return Embedder(model, normalise=True, device=device, batch_tokens=65_536 if device.startswith("cuda") else 4096)
 
 
-def _rows(embed: Embedder, texts: tuple[str, ...], device: str) -> Tensor:
+def _rows(embed: Embedder, texts: list[str], device: str) -> Tensor:
     return torch.from_numpy(embed(texts).features).to(device)
 
 
@@ -109,11 +108,7 @@ def _neighbours(
     }
 
 
-def _variety(of_meaning: Sequence[Sequence[Sample]], features: Tensor) -> dict[str, list[float]]:
-    """Self-BLEU and Vendi among the samples of each meaning; self-BLEU leaves out meanings with fewer than two texts that hold a token."""
+def _self_bleu(of_meaning: Sequence[Sequence[Sample]]) -> list[float]:
+    """Among the samples of each meaning; meanings with fewer than two texts that hold a word are left out."""
     spoken = [[one.text for one in own if tokenise([one.text], "words")[0]] for own in of_meaning]
-    rows = torch.split(features.cpu(), len(of_meaning[0]))
-    return {
-        "self_bleu": [self_bleu(texts).value for texts in spoken if len(texts) > 1],
-        "vendi": [vendi_score(own).value for own in rows],
-    }
+    return [self_bleu(texts).value for texts in spoken if len(texts) > 1]
