@@ -17,7 +17,7 @@ from widen.disk.atomic import write_bytes, write_text
 from widen.disk.digest import file_digest
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
-from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
+from widen.run.score_settings import KnnScore, ProgramScore, SlotScore, SupportScore
 
 RECORDS: dict[str, list[dict[str, Any]]] = {
     "mathqa_python": [
@@ -59,8 +59,15 @@ RECORDS: dict[str, list[dict[str, Any]]] = {
         {"instruction": f"Count to {n}.", "input": "", "output": " ".join(map(str, range(n)))} for n in range(1, 13)
     ],
     "jsonl": [{"prompt": f"{n} 1>{n + 1}:", "completion": f"{n}+1={n + 1}"} for n in range(1, 13)],
-    "answers": [{"prompt": f"{n} 1>{n}:", "answers": [f"{n}*1={n}", f"{n}/1={n}"]} for n in range(2, 8)],
+    "answers": [
+        {"prompt": f"{n} 1>{n}:", "answers": [f"{n}*1={n}", [f"{n}/1={n}", f"{n}:1={n}"]]} for n in range(2, 8)
+    ],
 }
+RECORDS["e2e"] = [
+    {"mr": f"name[{name}], area[{area}]", "refs": [f"{name} is a {area} place.", f"{name}, {area}."]}
+    for name in ("Aromi", "Cotto", "Zizzi")
+    for area in ("riverside", "city centre")
+]
 MODEL_FILES = (
     "config.json",
     "generation_config.json",
@@ -133,6 +140,8 @@ def shrink(experiment: Experiment) -> Experiment:
     score, number, samples = experiment.score, 2, 2
     if isinstance(score, KnnScore):
         score, number, samples = replace(score, embedder=str(folder() / "model"), samples=None), 6, 1
+    elif isinstance(score, SlotScore):
+        score, number = replace(score, embedder=str(folder() / "model"), k=1), 4
     elif isinstance(score, ProgramScore):
         score = replace(score, ks=(1, 2))
     elif isinstance(score, SupportScore):

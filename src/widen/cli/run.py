@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--server", action="append", default=[], metavar="URL", help="sample from this server (repeatable)")
     add("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
     add("--jobs", type=int, default=1, metavar="N", help="models at a time, each in its own process (default: 1)")
-    add("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling")
+    add("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling or exact scoring")
     add("--skip-bad", action="store_true", help="leave out records that cannot be used")
 
 

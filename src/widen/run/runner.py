@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,13 @@ from .folder import RunFolder, StageProgress, folder_of, silent
 from .questions import Question, questions_of
 from .record import Record, read_records, write_records
 from .sampling import Models, missing, sample
-from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SupportScore
+from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SlotScore, SupportScore
 from .scoring.checked import score_checked
 from .scoring.listed_answers import score_exactly, score_name
 from .scoring.neighbours import score_neighbours
 from .scoring.programs import Judges, score_programs
 from .scoring.score_files import Sampled
+from .scoring.slots import score_slots
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
 from .side_by_side import make_side_by_side
 from .table import Row, summarise, to_csv
@@ -73,7 +74,7 @@ def run(
       servers: base URLs of servers to sample from, instead of loading the models here.
       rows: samples drawn at a time; by default as many as fit into memory.
       jobs: number of real models that are trained, sampled and exactly scored at a time, each in its own process.
-      drop_checkpoints: remove a fine-tuned model's weights once all its samples are on disk.
+      drop_checkpoints: remove a fine-tuned model's weights once all its samples, or its exact scores, are on disk.
       skip_bad: skip bad records instead of refusing to start.
       progress: called with (what, done, total).
       notice: called with messages for the user.
@@ -99,7 +100,16 @@ def run(
         train_small(small, root, device=device, progress=progress)
     if jobs > 1:
         left = [one for one in on_texts if not _is_sampled(folder_of(root, one), one, questions[id(one)])]
-        make_side_by_side(left, root, jobs=jobs, device=device, stages=stages, skip_bad=skip_bad, notice=notice)
+        make_side_by_side(
+            left,
+            root,
+            jobs=jobs,
+            device=device,
+            stages=stages,
+            drop_checkpoints=drop_checkpoints,
+            skip_bad=skip_bad,
+            notice=notice,
+        )
     models = Models(device=device, servers=servers, rows=rows)
     for mine in by_model.values():
         folder, model = folder_of(root, mine[0]), mine[0].model
@@ -117,8 +127,8 @@ def run(
                 elif not isinstance(one.score, ExactScore):
                     sample(models, folder, one, questions[id(one)], progress=progress, notice=notice)
             models.close()
-            if drop_checkpoints and all(_is_sampled(folder, one, questions[id(one)]) for one in mine):
-                _drop(folder, [one.model for one in on_texts])
+            if drop_checkpoints:
+                drop_finished(mine, questions, root, starts=_starts(on_texts))
     if "score" not in stages:
         return []
     try:
@@ -128,6 +138,9 @@ def run(
             f"programs are judged in a sandbox only, and this machine has none: {error}. The samples are in {root}: copy the folder to a "
             "machine with a sandbox, without its checkpoints if you like, and run the same command with --stages score there"
         ) from None
+    if drop_checkpoints:
+        for mine in by_model.values():
+            drop_finished(mine, questions, root, starts=_starts(on_texts))
     return _tabulate(name, scored, root, command or f"run({name!r}, ...)")
 
 
@@ -147,7 +160,7 @@ def first_seeds(name: str, experiments: Sequence[Experiment], seeds: int | None)
 
 def _check_variables(experiments: Sequence[Experiment]) -> None:
     """Refuse paths with environment variables that are not set."""
-    text = str([to_json([one.model, one.prompts]) for one in experiments])
+    text = str([to_json([one.model, one.prompts, one.score]) for one in experiments])
     if unset := sorted(set(re.findall(r"\$(\w+)", text))):
         raise ValueError(
             f"this recipe takes its model and data from {', '.join(unset)}: set {'them' if len(unset) > 1 else 'it'} to a path "
@@ -176,10 +189,30 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run the stage `train` first")
 
 
-def _drop(folder: RunFolder, models: Sequence[Any]) -> None:
-    """Remove the weights, unless another model of this run starts from them."""
-    starts = {model.after.folder_name for model in models if isinstance(model, FineTune) and model.after is not None}
-    if folder.path.name not in starts:
+def _starts(experiments: Sequence[Experiment]) -> set[str]:
+    """The folder names of models that others start from."""
+    models = [one.model for one in experiments if isinstance(one.model, FineTune)]
+    return {model.after.folder_name for model in models if model.after is not None}
+
+
+def drop_finished(
+    experiments: Sequence[Experiment],
+    questions: dict[int, list[Question]],
+    root: str | Path,
+    *,
+    starts: Collection[str] = (),
+) -> None:
+    """Remove the weights of a fine-tuned model if nothing more is made from them.
+
+    Args:
+      experiments: all experiments of the model.
+      questions: of each experiment, by its ``id``.
+      starts: folder names of models that others start from; these are kept.
+    """
+    folder = folder_of(root, experiments[0])
+    if not isinstance(experiments[0].model, FineTune) or folder.path.name in starts:
+        return
+    if all(_is_sampled(folder, one, questions[id(one)]) for one in experiments):
         shutil.rmtree(folder.checkpoint, ignore_errors=True)
 
 
@@ -208,6 +241,8 @@ def _score(
                 pass
             elif exact:
                 records = score_listed(folder, one, asked, device=device, progress=progress)
+            elif isinstance(one.score, SlotScore):
+                records = score_slots(folder, one, asked, device=device, progress=progress)
             elif isinstance(one.score, KnnScore):
                 records = score_neighbours(folder, one, asked, root=root, device=device, progress=progress)
             elif isinstance(one.score, ProgramScore):

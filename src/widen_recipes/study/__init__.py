@@ -5,8 +5,10 @@ One file per task; `methods.py` holds what they share. The top of each file show
 
 from .code import code
 from .countdown import countdown
+from .coverageqa import coverageqa, coverageqa_qwen
+from .e2e import e2e
 from .grow import grow
 from .mathqa import mathqa
 from .methods import tiny
 
-__all__ = ["code", "countdown", "grow", "mathqa", "tiny"]
+__all__ = ["code", "countdown", "coverageqa", "coverageqa_qwen", "e2e", "grow", "mathqa", "tiny"]

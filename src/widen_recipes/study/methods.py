@@ -42,6 +42,20 @@ def decodings() -> tuple[str, ...]:
     return tuple(one.spec for one in grid)
 
 
+def sampled_decodings() -> tuple[str, ...]:
+    """Fewer of each kind, for tasks whose answers must be drawn."""
+    grid = decoding_grid(
+        temperatures=(0.5, 0.7, 0.85, 1.0, 1.2, 1.5),
+        min_p=(0.1,),
+        heats=(1.0, 1.5, 2.5),
+        min_p_after=(0.1,),
+        heats_before=(1.5,),
+        top_p=(0.9,),
+        top_p_heats=(1.0, 1.5),
+    )
+    return tuple(one.spec for one in grid)
+
+
 def path_of(variable: str) -> str:
     """The path in an environment variable, or its name with a dollar sign, which `widen run` refuses."""
     return os.environ.get(variable, f"${variable}").rstrip("/")
@@ -49,5 +63,6 @@ def path_of(variable: str) -> str:
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """The same shape in seconds on a CPU: a random model, a handful of problems, one seed, three methods."""
-    few = ("NLL", "TruncR 0.1", "TOFU 1", "HumanEval, temperature", "MBPP, top-p, then heat")
-    return [shrink(one) for one in recipe if one.seed == 0 and one.name in few]
+    kept = ("NLL", "TruncR 0.1", "TOFU 1", "HumanEval, temperature", "MBPP, top-p, then heat")
+    first = {one.name: one for one in reversed(recipe) if one.seed == 0 and one.name in kept}
+    return [shrink(first[name]) for name in kept if name in first]

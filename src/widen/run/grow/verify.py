@@ -13,6 +13,7 @@ from os import sched_getaffinity
 from pathlib import Path
 from typing import NamedTuple
 
+from widen.data.tasks import spellings
 from widen.judge import Limits, Sandbox, judge_programs, run_checker
 from widen.judge.ray_sandbox import RaySandbox
 
@@ -56,6 +57,7 @@ class Verifier:
             Checker.parse(config.checker, [Path(f) for f in config.checker_files]) if config.checker else None
         )
         self.listed = self.checker is None and all("answers" in one.example.facts for one in questions)
+        self._key_of = {one.example.prompt: _keys(one) for one in questions} if self.listed else {}
         if self.checker is None and not self.listed:
             try:
                 self._judge = judge_of(questions)
@@ -75,8 +77,11 @@ class Verifier:
     ) -> list[JudgedAnswer]:
         """Judge every answer, in order."""
         if self.listed:
-            right = {one.id: {spaced(text) for text in one.example.facts["answers"]} for one, _ in answers}
-            return [JudgedAnswer(spaced(text) in right[one.id], spaced(text)) for one, text in answers]
+            keys = {one.id: _keys(one) for one, _ in answers}
+            return [
+                JudgedAnswer(spaced(text) in keys[one.id], keys[one.id].get(spaced(text), spaced(text)))
+                for one, text in answers
+            ]
         at = partial(progress, what)
         if self.checker is not None:
             return self._check([(one.example.prompt, text) for one, text in answers], at)
@@ -90,7 +95,9 @@ class Verifier:
         """The key of each (prompt, answer) of the data. Its verdict does not matter, so that only a checker has to run."""
         if self.checker is not None and pairs:
             return [one.key for one in self._check(pairs, lambda done, total: None)]
-        return [spaced(text) if self.listed else tidy(program_in(text, fenced=self.config.fenced)) for _, text in pairs]
+        if self.listed:
+            return [self._key_of.get(prompt, {}).get(spaced(text), spaced(text)) for prompt, text in pairs]
+        return [tidy(program_in(text, fenced=self.config.fenced)) for _, text in pairs]
 
     def _check(self, pairs: Sequence[tuple[str, str]], at: Callable[[int, int], None]) -> list[JudgedAnswer]:
         assert self.checker is not None
@@ -116,3 +123,9 @@ class Verifier:
                 sandbox = RaySandbox(self.ray, limits=limits)
             self._sandbox = self._stack.enter_context(sandbox)
         return self._sandbox
+
+
+def _keys(question: Question) -> dict[str, str]:
+    """The key of every spelling of the listed right answers: the first spelling of the same answer."""
+    listed = [[spaced(text) for text in spellings(one)] for one in question.example.facts["answers"]]
+    return {text: texts[0] for texts in listed for text in texts}
