@@ -99,13 +99,14 @@ def run(
         small = [one for one in chosen if isinstance(one.model, Configuration)]
         train_small(small, root, device=device, progress=progress)
     if jobs > 1:
-        left = [one for one in on_texts if not _is_sampled(folder_of(root, one), one, questions[id(one)])]
+        left = [one for one in on_texts if _is_left(folder_of(root, one), one, questions[id(one)])]
         make_side_by_side(
             left,
             root,
             jobs=jobs,
             device=device,
             stages=stages,
+            rows=rows,
             drop_checkpoints=drop_checkpoints,
             skip_bad=skip_bad,
             notice=notice,
@@ -170,6 +171,12 @@ def _check_variables(experiments: Sequence[Experiment]) -> None:
 
 def _prefixed(progress: StageProgress, verb: str, seed: int) -> StageProgress:
     return lambda what, done, total: progress(f"{verb} {what}, seed {seed}", done, total)
+
+
+def _is_left(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
+    """Whether there is something to make side by side: samples, or scores that are made there."""
+    to_score = isinstance(experiment.score, SlotScore) and found_records(folder, experiment) is None
+    return to_score or not _is_sampled(folder, experiment, questions)
 
 
 def _is_sampled(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:

@@ -30,6 +30,7 @@ def make_side_by_side(
     jobs: int,
     device: str,
     stages: Sequence[str],
+    rows: int | None = None,
     drop_checkpoints: bool = False,
     skip_bad: bool = False,
     notice: Callable[[str], None] = print,
@@ -39,6 +40,7 @@ def make_side_by_side(
     Exact and slot scores are made here; k-NN scores share a cache of features and programs share a sandbox, so that `run` makes them later.
 
     Args:
+      rows: samples that each model draws at a time; by default as many as fit into the free memory.
       drop_checkpoints: remove a fine-tuned model's weights once its samples or exact scores are on disk.
 
     Raises:
@@ -59,7 +61,14 @@ def make_side_by_side(
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = {
             pool.submit(
-                _one_model, mine, str(root), device, tuple(stages), skip_bad, drop_checkpoints and name not in kept
+                _one_model,
+                mine,
+                str(root),
+                device,
+                tuple(stages),
+                rows,
+                skip_bad,
+                drop_checkpoints and name not in kept,
             ): name
             for name, mine in groups.items()
         }
@@ -79,7 +88,13 @@ def _starts(experiments: Sequence[Experiment]) -> Iterator[FineTune]:
 
 
 def _one_model(
-    experiments: list[Experiment], root: str, device: str, stages: tuple[str, ...], skip_bad: bool, drop: bool
+    experiments: list[Experiment],
+    root: str,
+    device: str,
+    stages: tuple[str, ...],
+    rows: int | None,
+    skip_bad: bool,
+    drop: bool,
 ) -> None:
     """All stages of one model, in this process; ``drop`` removes its weights at the end."""
     from .folder import folder_of
@@ -88,7 +103,7 @@ def _one_model(
     from .scoring.slots import score_slots
 
     if made := tuple(stage for stage in stages if stage != "score"):
-        run(experiments[0].name, experiments, root, device=device, stages=made, skip_bad=skip_bad)
+        run(experiments[0].name, experiments, root, device=device, stages=made, rows=rows, skip_bad=skip_bad)
     questions = {id(one): questions_of(one, root, skip_bad=skip_bad) for one in experiments}
     for one in experiments:
         if "score" in stages and isinstance(one.score, ExactScore):
