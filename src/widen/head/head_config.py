@@ -20,6 +20,7 @@ from torch import Tensor
 from .row_ops import RowOps
 
 Impl = Literal["auto", "eager", "chunked", "triton"]
+"""How the head is computed; ``auto`` takes the fastest that works on the device."""
 
 WORKSPACE = {"cpu": 64 * 2**20, "cuda": 512 * 2**20, "cuda of 40 GB": 1024 * 2**20, "cuda of 80 GB": 2048 * 2**20}
 """Default bytes of logits in memory at a time. A GPU wants many rows: on an H200, Llama-3.1-8B's head at 8k tokens took 1.066 times its

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 STATUSES = ("passed", "failed", "error", "timeout", "memory", "output", "forbidden")
+"""What can become of a program; only ``passed`` counts as right."""
 SCHEMA = 1
 Kept = TypeVar("Kept")
 

@@ -26,7 +26,8 @@ from ..shared_prefixes import continue_samples
 
 __all__ = ["UNPROMPTED", "MulModEngine", "PrefixTree"]
 
-UNPROMPTED = Prompt(id="bos", ids=(BOS,))  # the task's first token alone
+UNPROMPTED = Prompt(id="bos", ids=(BOS,))
+"""The prompt of the integer task: its first token alone."""
 
 _CHARACTERS = "0123456789x="
 
