@@ -38,10 +38,10 @@ def test_coverageqa_tests_every_question_once_on_a_model_that_did_not_learn_it(t
 
 
 def test_coverageqa_gives_every_method_the_same_decodings_folds_and_seeds():
-    for models in (coverageqa()[:-4], coverageqa_qwen()):
-        assert len(models) == 2 * 3 * (len(METHODS) + 1)
-        assert len({one.decoding for one in models}) == 1
-        assert len({(one.name, one.seed, one.prompts) for one in models}) == len(models)
+    models = coverageqa()[:-4]
+    assert len(models) == len(coverageqa_qwen()) == 2 * 3 * (len(METHODS) + 1)
+    assert len({one.decoding for one in models}) == 1
+    assert len({(one.name, one.seed, one.prompts.path) for one in models}) == len(models)
 
 
 def test_coverageqa_runs_at_tiny_size_and_drops_what_is_scored(tmp_path):
@@ -108,6 +108,7 @@ def test_e2e_gives_every_method_the_same_twelve_decodings_and_three_seeds():
 def test_e2e_runs_at_tiny_size_with_every_score_by_meaning(tmp_path):
     experiments = recipe.find("widen_recipes", "study:tiny:e2e")[:1]
     (row, _) = runner.run("study:tiny:e2e", experiments, tmp_path)
+    assert "distinct_right" in runner.halves_path(tmp_path, "study:tiny:e2e").read_text()
     names = {"precision", "slot_accuracy", "distinct_right", "recall", "knn_precision", "knn_coverage", "vendi"}
     assert row.values.keys() >= names
     records = [one for one in found_records(folder_of(tmp_path, experiments[0]), experiments[0]) if one.metric in names]

@@ -58,3 +58,14 @@ def test_scores_that_are_not_known_by_problem_or_are_ambiguous_give_no_rows(drop
     else:
         found *= 2
     assert best_on_halves({"NLL": found}, goal="pass@4") == []
+
+
+def test_the_folds_of_a_method_are_joined_and_a_method_without_one_fold_is_left_out():
+    def fold(name, right):
+        found = records({"t=1": right})
+        return [Record(**{**vars(one), "detail": {**one.detail, "score": {"prompts": name}}}) for one in found]
+
+    whole = [*fold("b", [4, 4]), *fold("a", [0, 0])]
+    found = best_on_halves({"NLL": whole, "half": fold("a", [0, 0]), "again": whole}, goal="pass@4", shares=(0.0,))
+    assert [(one.name, one.problems, one.value.value) for one in found] == [("NLL", 4, 0.5), ("again", 4, 0.5)]
+    assert found[1].gain.value == 0

@@ -72,16 +72,22 @@ def best_on_halves(
     """The best decoding of every method at every share; empty if the scores are not known by problem.
 
     Args:
-      methods: the records of each method, all its seeds together, by name. The first is the baseline.
+      methods: the records of each method, all its seeds together, by name. The first is the baseline. A method that was not scored on
+        all problems of the baseline is left out.
       goal: metric to make large, such as ``pass@64``.
     """
     values = {name: _values(records, goal) for name, records in methods.items()}
     if not values or any(one is None for one in values.values()):
         return []
-    known = {name: one for name, one in values.items() if one is not None}
-    baseline = next(iter(known.values()))
+    all_known = {name: one for name, one in values.items() if one is not None}
+    baseline = next(iter(all_known.values()))
     problems = len(next(iter(baseline[0].values()))[0])
-    if problems < 2:
+    known = {
+        name: one
+        for name, one in all_known.items()
+        if all(len(value) == problems for seed in one for _, value in seed.values())
+    }
+    if problems < 2 or next(iter(all_known)) not in known:
         return []
     even = np.arange(problems) % 2 == 0
     rows = []
@@ -113,28 +119,39 @@ def best_on_halves(
 
 
 def _values(records: Sequence[Record], goal: str) -> Values | None:
-    """Precision and goal by seed and decoding; None if they are not known by problem, or if a seed was scored twice."""
-    points: dict[Any, dict[Decoding, dict[str, Record]]] = {}
+    """Precision and goal by seed and decoding; None if they are not known by problem, or if a seed was scored twice.
+
+    Scores of one name on several files of prompts, such as the folds of a cross-validation, are joined.
+    """
+    points: dict[Any, dict[Decoding, dict[str, dict[str, Record]]]] = {}
     for record in records:
         if record.decoding is not None:
-            point = points.setdefault(record.seed, {}).setdefault(record.decoding, {})
+            files = points.setdefault(record.seed, {}).setdefault(record.decoding, {})
+            point = files.setdefault(str(record.score.get("prompts", "")), {})
             if record.metric in point:  # two settings share a name
                 return None
             point[record.metric] = record
     found: Values = []
     for of_seed in points.values():
         here: dict[Decoding, tuple[Array, Array]] = {}
-        for decoding, point in of_seed.items():
-            if "precision" not in point or goal not in point:
+        for decoding, files in of_seed.items():
+            parts = [_both(files[name], goal) for name in sorted(files)]
+            known = [part for part in parts if part is not None]
+            if len(known) < len(parts):
                 return None
-            precision, value = values_by_problem(point, "precision"), values_by_problem(point, goal)
-            if precision is None or value is None or len(precision) != len(value):
-                return None
-            here[decoding] = (precision, value)
+            here[decoding] = (np.concatenate([p for p, _ in known]), np.concatenate([v for _, v in known]))
         found.append(here)
     if not found or any(one.keys() != found[0].keys() for one in found):
         return None
     return found
+
+
+def _both(point: Point, goal: str) -> tuple[Array, Array] | None:
+    """Precision and goal of each problem, if both are known."""
+    if "precision" not in point or goal not in point:
+        return None
+    precision, value = values_by_problem(point, "precision"), values_by_problem(point, goal)
+    return None if precision is None or value is None or len(precision) != len(value) else (precision, value)
 
 
 def values_by_problem(point: Point, metric: str) -> Array | None:

@@ -320,6 +320,8 @@ def _halves(scored: Scored) -> list[HalvesBest]:
         goals = ["recall"] if isinstance(one.score, ExactScore) else []
         if isinstance(one.score, ProgramScore):
             goals = [f"pass@{max(one.score.ks)}", *(["coverage"] if one.score.distinct else [])]
+        if isinstance(one.score, SlotScore):
+            goals = ["distinct_right", *(["recall"] if one.score.embedder else [])]
         rows += [row for goal in goals for row in best_on_halves(methods, goal=goal)]
     return rows
 
