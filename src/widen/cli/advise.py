@@ -120,7 +120,7 @@ def plan_lines(prepared: Prepared) -> list[str]:
         f"{plan.parameters / 1e6:.3g}M parameters on {request.device}",
         f"measured: {plan.step:.2g} s per step, {plan.score:.2g} s to score a model",
     ]
-    return [*lines, f"{duration(state.spent)} spent before; continuing"] if state.spent > 1 and state.started else lines
+    return [*lines, f"{duration(state.spent)} spent before; continuing"] if state.spent > 1 and state.jobs else lines
 
 
 def advice_lines(advice: Advice) -> list[str]:
