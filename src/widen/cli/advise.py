@@ -90,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
         if options.dry_run:
             return 0
         with bars() as progress:
-            advice = search(prepared, say=lambda text: console.print(text), progress=progress)
+            advice = search(prepared, say=console.print, progress=progress)
     except SandboxUnavailable as error:
         raise ValueError(f"programs and checkers run in a sandbox only: {error}") from None
     console.print("", *advice_lines(advice), sep="\n")

@@ -76,13 +76,9 @@ def main(options: argparse.Namespace) -> int:
     from widen.run.grow import grow
     from widen.run.grow.rounds import last_model
 
-    config, console = make_growth(options), Console()
+    config, console = make_growth(options), Console(soft_wrap=True, highlight=False, markup=False)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(options.model).name).strip("_.") or "model"
     out = options.out or Path("runs") / f"grow-{name}"
-
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-
     try:
         with bars() as progress:
             rounds = grow(
@@ -92,19 +88,19 @@ def main(options: argparse.Namespace) -> int:
                 servers=tuple(filter(None, options.servers.split(","))),
                 ray=options.ray,
                 progress=progress,
-                say=say,
+                say=console.print,
             )
     except SandboxUnavailable as error:
         raise ValueError(f"programs and checkers run in a sandbox only: {error}") from None
-    console.print(_table(rounds, config))
-    say(f"model: {last_model(config, out, rounds)}")
-    say(f"all numbers: {out / 'grow.json'}")
+    console.print(_table(rounds, config), soft_wrap=False)
+    console.print(f"model: {last_model(config, out, rounds)}")
+    console.print(f"all numbers: {out / 'grow.json'}")
     return 0
 
 
 def make_growth(options: argparse.Namespace) -> Growth:
     """The settings that the flags name."""
-    from widen.run.finetune.config import Source
+    from widen.run.finetune.config import Source, micro_batch_for
     from widen.run.grow import Growth
     from widen.run.value import set_key
 
@@ -115,7 +111,7 @@ def make_growth(options: argparse.Namespace) -> Growth:
         set_key(training, key, text)
     size = training.get("batch_size", 8)
     if "micro_batch" not in training and isinstance(size, int) and size >= 1:
-        training["micro_batch"] = next(micro for micro in range(min(8, size), 0, -1) if size % micro == 0)
+        training["micro_batch"] = micro_batch_for(size)
     return Growth(
         model=options.model,
         prompts=Source(task=options.task, path=options.prompts, limit=options.limit),

@@ -50,7 +50,7 @@ class SearchState:
 
     def __init__(self, path: Path, asked: dict[str, Any], *, clock: Clock = time.monotonic) -> None:
         self.path, self.asked, self._clock, self._began = path, asked, clock, clock()
-        found = read_json(path) if path.exists() else {"schema": SCHEMA, "asked": asked}
+        found: dict[str, Any] = read_json(path) if path.exists() else {"schema": SCHEMA, "asked": asked}
         if found.get("schema") != SCHEMA:
             raise ValueError(f"{path} has schema {found.get('schema')!r}; this version of widen reads schema {SCHEMA}")
         if differs := [key for key in asked if found["asked"].get(key) != asked[key]]:

@@ -37,16 +37,14 @@ from .model_files import adapted, four_bit, load_model, load_tokenizer, merged, 
 from .packing import refuse_mixing
 from .reference_column import with_reference
 from .summary import sampled, summarise, weight_change
-from .token_data import DataFacts, TokenData, load_data, refuse_misfit
+from .token_data import TokenData, load_data, refuse_misfit
 from .watch import drop_others, newest_whole, same_spread, step_after, watcher
 
-__all__ = ["OnData", "Say", "fine_tune", "inputs"]
+__all__ = ["Say", "fine_tune", "inputs"]
 
 _log = logging.getLogger("widen.run")
 Say = Callable[[str], None]
 """Called with a sentence."""
-OnData = Callable[[str, DataFacts], None]
-"""Called with the name of a training and the counts of its data."""
 
 
 def fine_tune(
@@ -56,7 +54,6 @@ def fine_tune(
     device: str | None = None,
     skip_bad: bool = False,
     progress: StageProgress = silent,
-    on_data: OnData | None = None,
     say: Say | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> RunFolder:
@@ -69,8 +66,7 @@ def fine_tune(
       device: "cuda" or "cpu"; None takes a GPU if there is one.
       skip_bad: skip bad records, and count them, instead of refusing to start.
       progress: called with (what, steps done, steps in all).
-      on_data: called with the name of each training and the counts of its data.
-      say: called with sentences about the chosen settings and the result. Without it only warnings are logged.
+      say: called with sentences about the data, the chosen settings and the result. Without it only warnings are logged.
       about: more keys for the experiment in config.json, such as its name in tables.
 
     Returns:
@@ -97,8 +93,8 @@ def fine_tune(
         refuse_warmups(one, steps=_steps(one, data, process))
     for one, data in zip(waiting, sets, strict=True):
         what = f"{Path(one.model).name}, {one.loss}" + ("" if one is config else ", first")
-        if on_data is not None and process.main:
-            on_data(what, data["train"].facts)
+        if say is not None and process.main:
+            say(f"{what}: {data['train'].facts}")
         with hold(folder_of(root, one).path) if process.main else nullcontext(), loading_once(one):
             mine = (about or {}) if one is config else {}
             _train(one, data, root, process, what=what, about=mine, progress=progress, say=say)

@@ -171,15 +171,14 @@ def refuse_misfit(config: FineTune, tokenizer: Any, data: TokenData) -> None:
 def padded(features: Sequence[dict[str, list[int]]], *, pad: int) -> dict[str, Any]:
     """A batch padded at the right, with an attention mask."""
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
-    longest = max(len(one["input_ids"]) for one in features)
-    rows: dict[str, list[list[int]]] = {"input_ids": [], "labels": [], "attention_mask": []}
-    for one in features:
-        gap = longest - len(one["input_ids"])
-        rows["input_ids"].append(one["input_ids"] + [pad] * gap)
-        rows["labels"].append(one["labels"] + [IGNORED] * gap)
-        rows["attention_mask"].append([1] * len(one["input_ids"]) + [0] * gap)
-    return {name: torch.tensor(row) for name, row in rows.items()}
+    ids, labels = ([torch.tensor(one[name]) for one in features] for name in ("input_ids", "labels"))
+    return {
+        "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad),
+        "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
+        "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
+    }
 
 
 def packed(features: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
