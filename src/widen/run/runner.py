@@ -23,8 +23,8 @@ from .best_setting import MethodBest, best_csv, best_of_methods
 from .environment import environment
 from .experiment import Experiment
 from .finetune.config import FineTune
-from .finetune.inputs import same_data
 from .finetune.stage import fine_tune
+from .finetune.token_data import same_data
 from .folder import RunFolder, StageProgress, folder_of, silent
 from .questions import Question, questions_of
 from .record import Record, read_records, write_records

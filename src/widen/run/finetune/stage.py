@@ -32,12 +32,11 @@ from ..value import to_json
 from .config import FineTune, decisive
 from .defaults import Chosen, choose, refuse_warmups, steps_of
 from .host_trainer import Process, is_spread, loading_once, process_of, trainer_of, training_arguments
-from .inputs import inputs, same_data, same_inputs
 from .model_files import adapted, four_bit, load_model, load_tokenizer, merged, saved_dtype, write_model
 from .packing import refuse_mixing
 from .reference_column import with_reference
 from .summary import sampled, summarise, weight_change
-from .token_data import TokenData, load_data, refuse_misfit
+from .token_data import TokenData, inputs, load_data, refuse_misfit, same_data, same_inputs
 from .watch import drop_others, newest_whole, same_spread, step_after, watcher
 
 __all__ = ["Say", "fine_tune", "inputs"]

@@ -32,9 +32,8 @@ from ..sampling import Models, missing, sample
 from ..scoring.score_files import Measured, records_of
 from ..value import to_json
 from .config import Growth
-from .found import FoundAnswers, judge_samples_once, scores, share_measured
 from .training_rows import Judgement, data_rows, rows_to_train, write_lines
-from .verify import Verifier
+from .verify import FoundAnswers, Verifier, judge_samples_once, scores, share_measured
 
 Say = Callable[[str], None]
 """Called with a sentence."""

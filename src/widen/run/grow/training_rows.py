@@ -17,8 +17,7 @@ from widen.data.tasks import listed, read
 from widen.disk.atomic import write_text
 
 from ..finetune.config import Source
-from .found import FoundAnswers, RightAnswer
-from .verify import Verifier
+from .verify import FoundAnswers, RightAnswer, Verifier
 from .weights import Seen, answer_weights
 
 
