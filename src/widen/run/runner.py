@@ -162,7 +162,7 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
     """Create the folder of an untrained model; the folder of a fine-tuned one must exist."""
     if isinstance(experiment.model, str):
         config = {"name": experiment.name, "model": {"model": experiment.model, "loss": ""}}
-        folder.claim(config, environment(), decides=("model",))
+        folder.claim(config, environment())
     elif not folder.is_trained:
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run the stage `train` first")
 

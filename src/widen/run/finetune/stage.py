@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -78,6 +79,8 @@ def fine_tune(
     if config.load_in_4bit:
         four_bit(config.precision)  # refuses before the data is read
     process = process_of(device, config)
+    if not process.main:
+        progress, say = silent, None
     if config.after is not None:
         same_data(config.after, root, cache)
     waiting = [one for one in config.chain if not folder_of(root, one).is_trained]
@@ -92,7 +95,7 @@ def fine_tune(
         refuse_warmups(one, steps=_steps(one, data, process))
     for one, data in zip(waiting, sets, strict=True):
         what = f"{Path(one.model).name}, {one.loss}" + ("" if one is config else ", first")
-        if say is not None and process.main:
+        if say is not None:
             say(f"{what}: {data['train'].facts}")
         with hold(folder_of(root, one).path) if process.main else nullcontext(), loading_once(one):
             mine = (about or {}) if one is config else {}
@@ -137,13 +140,13 @@ def _train(
             model.to(args.device)
         refuse_mixing(model, [ids.tolist() for ids in data["train"].ids[:2]])
     chosen = choose(config, parameters=model.num_parameters(), steps=steps)
+    if say is not None:
+        say(f"{what}: {chosen}")
     before: dict[str, Any] = {}
     if process.main:
-        if say is not None:
-            say(f"{what}: {chosen}")
         before = sampled(dict(model.named_parameters()))
         experiment = {"name": config.loss, **about, "model": decisive(to_json(config))}
-        folder.claim(experiment, {**environment(), "processes": process.world}, decides=("model",))
+        folder.claim(experiment, {**environment(), "processes": process.world})
         same_inputs(folder, config, data, weights_digest(model))
     if config.lora is not None:
         model = adapted(model, config.lora)
@@ -161,11 +164,11 @@ def _train(
         log=log,
         resume=resume,
         first=step_after(checkpoint),
-        progress=(lambda done, total: progress(what, done, total)) if process.main else lambda done, total: None,
+        progress=partial(progress, what),
         evaluate_every=eval_steps if "evaluate" in data else 0,
         keep_best=config.patience is not None,
         spread=is_spread(config),
-        say=(lambda text: say(f"{what}: {text}")) if say is not None and process.main else lambda text: None,
+        say=lambda text: say(f"{what}: {text}") if say is not None else None,
     )
     try:
         trainer = trainer_of(config, model, tokenizer, data, args, chosen, watch)
