@@ -96,7 +96,7 @@ def run(
         small = [one for one in chosen if isinstance(one.model, Configuration)]
         train_small(small, root, device=device, progress=progress)
     if jobs > 1 and on_texts:
-        make_side_by_side(on_texts, root, jobs=jobs, device=device, stages=stages, skip_bad=skip_bad, notice=notice)
+        make_side_by_side(by_model, root, jobs=jobs, device=device, stages=stages, skip_bad=skip_bad, notice=notice)
     models = Models(device=device, servers=servers, rows=rows)
     for mine in by_model.values():
         folder, model = folder_of(root, mine[0]), mine[0].model

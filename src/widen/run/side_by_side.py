@@ -7,24 +7,18 @@ others start from are trained first. What is on disk is not made again, so that 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from widen.train.settings import Configuration
 
 from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
 from .score_settings import ExactScore
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 def make_side_by_side(
-    experiments: Sequence[Experiment],
+    by_model: Mapping[str, Sequence[Experiment]],
     root: str | Path,
     *,
     jobs: int,
@@ -35,22 +29,23 @@ def make_side_by_side(
 ) -> None:
     """Train, sample and exactly score real models, ``jobs`` of them at a time. A model that fails does not stop the others.
 
+    Args:
+      by_model: the experiments of each model, by the name of its folder.
+
     Raises:
       RuntimeError: names every model that failed, once all others are done.
     """
-    groups: dict[str, list[Experiment]] = {}
-    for one in experiments:
-        if not isinstance(one.model, Configuration):
-            groups.setdefault(one.folder_name, []).append(one)
     if "train" in stages:
-        for start in _starts(experiments):
+        models = [mine[0].model for mine in by_model.values()]
+        starts = [one.after for one in models if isinstance(one, FineTune) and one.after is not None]
+        for start in {one.key: one for one in starts}.values():
             notice(f"training first what others start from: {start.folder_name}")
             fine_tune(start, root, device=device, skip_bad=skip_bad)
     failed = []
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = {
-            pool.submit(_one_model, mine, str(root), device, tuple(stages), skip_bad): name
-            for name, mine in groups.items()
+            pool.submit(_one_model, list(mine), str(root), device, tuple(stages), skip_bad): name
+            for name, mine in by_model.items()
         }
         for done, future in enumerate(as_completed(waiting), start=1):
             error = future.exception()
@@ -59,12 +54,6 @@ def make_side_by_side(
             notice(f"{done} of {len(waiting)} models: {waiting[future]} {'failed' if error else 'is done'}")
     if failed:
         raise RuntimeError("\n".join(["some models failed; run the same command again to resume:", *failed]))
-
-
-def _starts(experiments: Sequence[Experiment]) -> Iterator[FineTune]:
-    """What the models start from, each once."""
-    starts = (one.model.after for one in experiments if isinstance(one.model, FineTune))
-    yield from {start.key: start for start in starts if start is not None}.values()
 
 
 def _one_model(experiments: list[Experiment], root: str, device: str, stages: tuple[str, ...], skip_bad: bool) -> None:

@@ -13,7 +13,8 @@ from widen.metrics.interval import mean_interval, student
 from widen.metrics.passes import pass_at_k
 from widen.sample.decoding import Decoding
 
-from .wish import Point, Points, Wish
+from ..against_nll import Point
+from .wish import Points, Wish
 
 AS_IT_IS = "the model as it is"
 PLAIN = Decoding()

@@ -13,7 +13,7 @@ OUT/round-k/held-out.jsonl        the right answers of every held-out problem; r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,10 @@ from ..finetune.config import Source
 from ..finetune.stage import fine_tune
 from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question, distinct_questions
-from ..record import Record, record_from, record_json, write_records
+from ..record import Record, write_records
 from ..sampling import Models, missing, sample
 from ..scoring.score_files import Measured, records_of
-from ..value import to_json
+from ..value import from_json, to_json
 from .config import Growth
 from .training_rows import Judgement, data_rows, rows_to_train, write_lines
 from .verify import FoundAnswers, Verifier, judge_samples_once, scores, share_measured
@@ -253,9 +253,9 @@ def _begun(config: Growth, out: Path) -> list[Round]:
     changed = [key for part in now for key in {**now[part], **then[part]} if now[part].get(key) != then[part].get(key)]
     if changed:
         raise ValueError(f"{out} was begun with another {', '.join(changed)}: restore it, or choose another --out")
-    return [Round(**{**one, "records": tuple(map(record_from, one["records"]))}) for one in before["rounds"]]
+    return [from_json(Round, one) for one in before["rounds"]]
 
 
 def _keep(config: Growth, out: Path, rounds: list[Round]) -> None:
-    entries = [{**asdict(replace(one, records=())), "records": [record_json(r) for r in one.records]} for one in rounds]
-    write_sealed(out / "grow.json", {"config": to_json(config), "inputs": _inputs(config), "rounds": entries})
+    content = {"config": to_json(config), "inputs": _inputs(config), "rounds": to_json(rounds)}
+    write_sealed(out / "grow.json", content)

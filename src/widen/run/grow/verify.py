@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from os import sched_getaffinity
 from pathlib import Path
@@ -31,6 +31,7 @@ from ..questions import Question
 from ..scoring.checked import RIGHT, Checker
 from ..scoring.programs import judge_of, judged, program_in
 from ..scoring.score_files import Measured
+from ..value import from_json, to_json
 from .config import Growth
 
 
@@ -181,8 +182,7 @@ def judge_samples_once(
     An answer that max_tokens cut off is wrong and is not judged.
     """
     if path.exists():
-        lines = (json.loads(line) for line in path.read_bytes().splitlines())
-        return [FoundAnswers(**{**one, "answers": tuple(RightAnswer(**a) for a in one["answers"])}) for one in lines]
+        return [from_json(FoundAnswers, json.loads(line)) for line in path.read_bytes().splitlines()]
     own: dict[str, list[Sample]] = {one.id: [] for one in questions}
     for sample in sorted(read_samples(samples), key=lambda sample: sample.index):
         if sample.prompt in own and sample.index < num:
@@ -206,7 +206,7 @@ def judge_samples_once(
                 answers=tuple(_answer(key, same, len(drawn)) for key, same in answers.items()),
             )
         )
-    write_text(path, "".join(json.dumps(asdict(one)) + "\n" for one in found))
+    write_text(path, "".join(json.dumps(to_json(one)) + "\n" for one in found))
     return found
 
 
