@@ -90,7 +90,7 @@ def _build(hint: Any, data: Any, where: str) -> Any:
         if isinstance(data, bool) or (not isinstance(data, (int, float)) and data not in ("inf", "-inf", "nan")):
             raise ValueError(f"{where}: expected a number, got {data!r}")
         return float(data)
-    return _expect(hint, data, where) if isinstance(hint, type) else data
+    return _expect(hint, data, where) if isinstance(hint, type) and hint is not Any else data
 
 
 def _expect(kind: type, data: Any, where: str) -> Any:
