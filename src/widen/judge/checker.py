@@ -131,7 +131,7 @@ def _results(outcome: Outcome, sandbox: Sandbox, file: Path, function: str) -> l
     if report["status"] == "raised":
         packages = ", ".join(["the standard library", *sandbox.interpreter.packages])
         raise ValueError(f"checker {file}: does not load ({report['detail']}); it may import {packages}")
-    if outcome.report is not None and not outcome.refused:
+    if outcome.report is not None:
         raise ValueError(
             f"checker {file}: ended, or took over {sandbox.limits.wall_seconds:g} s, before {function!r} ran"
         )

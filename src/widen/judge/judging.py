@@ -167,12 +167,10 @@ def raised(kind: str, detail: str) -> tuple[str, str]:
 def ended(outcome: Outcome, limits: Limits) -> tuple[str, str]:
     """Return status and detail of a program that ended before its tests were done."""
     ending = outcome.ending
-    if outcome.refused:
-        return "error", outcome.refused
     if outcome.out_of_memory:
         return "memory", "the whole sandbox ran out of memory"
-    if outcome.lost or not ending:
-        return "error", f"the sandbox died twice: {outcome.lost}"
+    if outcome.fault:
+        return "error", outcome.fault
     if ending["timed_out"]:
         return "timeout", f"over {limits.wall_seconds:g} s of wall-clock time"
     code = ending["exit"]

@@ -10,7 +10,7 @@ import select
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from . import profile
@@ -128,7 +128,7 @@ class Sandbox:
                 try:
                     worker.submit(job)
                 except Exception as error:  # one job that cannot be sent must not end the run
-                    refused.append((job, Outcome({}, refused=f"not run: {error}")))
+                    refused.append((job, Outcome({}, fault=f"not run: {error}")))
         return refused
 
     def _turn(self, jobs: deque[Job], tries: Counter[Job]) -> list[tuple[Job, Outcome]]:
@@ -151,7 +151,7 @@ class Sandbox:
                     if tries[job] < _TRIES:
                         jobs.appendleft(job)
                     else:
-                        outcome = lost
+                        outcome = replace(lost, fault=f"the sandbox died twice: {lost.fault}")
             if outcome is not None and job is not None:
                 ended.append((job, outcome))
         return ended
@@ -161,7 +161,7 @@ class Sandbox:
         self._pool.remove(worker)
         worker.close()
         if not worker.ready:
-            raise profile.SandboxUnavailable(f"the sandbox does not start: {outcome.lost}")
+            raise profile.SandboxUnavailable(f"the sandbox does not start: {outcome.fault}")
         return outcome
 
     def _memory_protection(self) -> str:

@@ -34,7 +34,7 @@ _BOOT = "from inside.zygote import main; main()"
 class Job:
     """One run: a program, the exam for its examiner, and the program's inputs if it is run once per input.
 
-    `files` are texts that the program finds in its working folder, by name. `wall_seconds` and `cpu_seconds` replace those of the limits.
+    The program finds `files`, texts by name, in its working folder. `wall_seconds` and `cpu_seconds` replace the limits.
     """
 
     source: str
@@ -53,15 +53,13 @@ class Outcome:
     Args:
         ending: the zygote's account; empty if there is none.
         report: the examiner's report; None if there is none.
-        lost: why the sandbox died during this job, if it did.
-        refused: why the job was not run, if it was not.
+        fault: why the job did not run, or why its sandbox died; empty otherwise.
         out_of_memory: the kernel killed a process of the sandbox because memory ran out.
     """
 
     ending: Mapping[str, Any]
     report: Mapping[str, Any] | None = None
-    lost: str = ""
-    refused: str = ""
+    fault: str = ""
     out_of_memory: bool = False
 
 
@@ -176,10 +174,10 @@ class Worker:
         return grown
 
     def lose(self) -> Outcome:
-        """Return the outcome of the current job when the sandbox itself died or had to be killed."""
+        """Return the outcome of the current job if the sandbox itself died or had to be killed."""
         self._errors.seek(0)  # what bubblewrap or the zygote wrote to stderr
         said = self._errors.read()[-2000:].decode(errors="replace").strip()
-        return Outcome({}, lost=self._broken or said or "the sandbox ended", out_of_memory=self._ran_out())
+        return Outcome({}, fault=self._broken or said or "the sandbox ended", out_of_memory=self._ran_out())
 
     def overdue(self, now: float) -> bool:
         """Return whether the current job has outlived every limit: a working zygote would have ended it."""

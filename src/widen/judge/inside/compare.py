@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")  # unambiguous, so linear
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 

@@ -192,14 +192,14 @@ _PLAIN: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "B": ("builtins.bytearray", lambda v: v.decode("latin-1"), lambda b: bytearray(_latin(b))),
     "c": ("builtins.complex", lambda v: [v.real, v.imag], lambda b: complex(*b)),
     "r": ("builtins.range", lambda v: [v.start, v.stop, v.step], lambda b: range(*b)),
-    "q": ("collections.deque", lambda v: [list(v), v.maxlen], lambda b: deque(*b)),
+    "q": ("collections.deque", lambda v: [list(v), v.maxlen], lambda b: deque(b[0], b[1])),
     "C": ("collections.Counter", _pairs, lambda b: Counter(dict(b))),
     "o": ("collections.OrderedDict", _pairs, OrderedDict),
     "D": ("decimal.Decimal", str, lambda b: import_module("decimal").Decimal(b)),
     "F": (
         "fractions.Fraction",
         lambda v: [v.numerator, v.denominator],
-        lambda b: import_module("fractions").Fraction(*b),
+        lambda b: import_module("fractions").Fraction(b[0], b[1]),
     ),
     "day": ("datetime.date", lambda v: v.isoformat(), lambda b: import_module("datetime").date.fromisoformat(b)),
     "time": (
