@@ -53,8 +53,9 @@ def attend(
         alive = os.pidfd_open(*BEGIN.unpack(os.read(begin, BEGIN.size)))
         channel = wire.Channel(reader, writer, alive=alive)
         channel.receive()  # "here": the program's process has read its job, so the judge's next frame is the exam
-        os.write(words, STARTED)
-        seen = examine(channel, stdout, wire.Channel(exams, -1).receive(wire.JOB_LIMIT), limit)
+        exam = wire.Channel(exams, -1).receive(wire.JOB_LIMIT)
+        os.write(words, STARTED)  # the clock starts now: a busy judge costs the program no time
+        seen = examine(channel, stdout, exam, limit)
         wire.Channel(-1, reports).send(seen)
         os.close(alive)
         healthy = seen["status"] in ("passed", "failed", "raised") and seen["kind"] not in _EXHAUSTED
