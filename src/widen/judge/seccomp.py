@@ -7,6 +7,9 @@ uses another architecture's system calls, whose numbers mean other calls.
 All are allow-lists: every other call fails with EPERM, including calls that later kernels add. Absent on purpose:
 whatever creates a process (unless allowed), a socket (also socketpair, so asyncio does not run), a namespace, a mount,
 a key, a memory file, a message queue or an io_uring, and whatever traces a process.
+
+A balanced tree of comparisons finds the number of a call, because a filter is installed once per program and the kernel
+then runs it once for every number.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import errno
 import platform
 import struct
+from itertools import pairwise
 
 # System calls as name:x86_64:aarch64; a dash means "does not exist".
 PROGRAM = """
@@ -48,15 +52,13 @@ seccomp:317:277 memfd_create:319:279
 _COLUMN = {"x86_64": 1, "aarch64": 2}
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+_LOAD, _JUMP, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x54, 0x06
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data, little-endian
 ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
 _X32 = 0x40000000
 
 Instruction = tuple[int, int, int, int]
-Rule = tuple[Instruction, ...]
-_ALLOWED: Rule = ((_RETURN, 0, 0, ALLOW),)
-_KILLED: Instruction = (_RETURN, 0, 0, KILL)
+Rule = int | tuple[Instruction, ...]
 
 _CLONE_THREAD, _CLONE_NAMESPACES = 0x00010000, 0x7E020080
 _CLONE_NEWNS = 0x00020000
@@ -81,10 +83,6 @@ def numbers(arch: str, *tables: str) -> dict[str, int]:
     return {row[0]: int(row[_COLUMN[arch]]) for row in rows if row[_COLUMN[arch]] != "-"}
 
 
-def _refuse(error: int) -> Rule:
-    return ((_RETURN, 0, 0, REFUSE | error),)
-
-
 def argument(index: int, values: tuple[int, ...], mask: int = 0xFFFFFFFF) -> tuple[Instruction, ...]:
     """Allow a call if argument `index`, after `& mask`, is one of `values`; refuse it with EPERM otherwise.
 
@@ -92,7 +90,7 @@ def argument(index: int, values: tuple[int, ...], mask: int = 0xFFFFFFFF) -> tup
     """
     equal = [(_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values)]
     load = [(_LOAD, 0, 0, _ARGUMENTS + 8 * index), (_AND, 0, 0, mask)]
-    return (*load, *equal, *_refuse(errno.EPERM), *_ALLOWED)
+    return (*load, *equal, (_RETURN, 0, 0, REFUSE | errno.EPERM), (_RETURN, 0, 0, ALLOW))
 
 
 def program_filter(arch: str, *, processes: bool) -> bytes:
@@ -100,24 +98,24 @@ def program_filter(arch: str, *, processes: bool) -> bytes:
     rules = _program_rules(arch)
     number = numbers(arch, CHECKED)
     if processes:
-        rules |= dict.fromkeys(numbers(arch, PROCESSES).values(), _ALLOWED)
+        rules |= dict.fromkeys(numbers(arch, PROCESSES).values(), ALLOW)
         rules[number["clone"]] = argument(0, (0,), mask=_CLONE_NAMESPACES)
     return assemble(arch, rules)
 
 
 def examiner_filter(arch: str) -> bytes:
     """Build the examiner's filter: a single-process program's calls, and pidfd_open to notice the program's end."""
-    return assemble(arch, {**_program_rules(arch), numbers(arch, ZYGOTE)["pidfd_open"]: _ALLOWED})
+    return assemble(arch, {**_program_rules(arch), numbers(arch, ZYGOTE)["pidfd_open"]: ALLOW})
 
 
 def _program_rules(arch: str) -> dict[int, Rule]:
-    rules: dict[int, Rule] = dict.fromkeys(numbers(arch, PROGRAM).values(), _ALLOWED)
+    rules: dict[int, Rule] = dict.fromkeys(numbers(arch, PROGRAM).values(), ALLOW)
     number = numbers(arch, CHECKED)
     rules[number["fcntl"]] = argument(1, _FCNTL)
     rules[number["ioctl"]] = argument(1, _IOCTL)
     rules[number["prctl"]] = argument(0, _PRCTL_NAME)
     rules[number["prlimit64"]] = argument(0, (0,))  # its own limits only: the zygote runs as the same user
-    rules[number["clone3"]] = _refuse(errno.ENOSYS)  # a filter cannot see its flags; the C library falls back to clone
+    rules[number["clone3"]] = REFUSE | errno.ENOSYS  # a filter cannot see its flags; the C library falls back to clone
     rules[number["clone"]] = argument(0, (_CLONE_THREAD,), mask=_CLONE_THREAD)
     return rules
 
@@ -125,9 +123,9 @@ def _program_rules(arch: str) -> dict[int, Rule]:
 def zygote_filter(arch: str) -> bytes:
     """Build the filter for everything in the sandbox: programs, processes, a mount namespace, confinement."""
     number = numbers(arch, PROGRAM, CHECKED, PROCESSES, ZYGOTE)
-    rules: dict[int, Rule] = dict.fromkeys(number.values(), _ALLOWED)
+    rules: dict[int, Rule] = dict.fromkeys(number.values(), ALLOW)
     rules[number["clone"]] = argument(0, (0,), mask=_CLONE_NAMESPACES)
-    rules[number["clone3"]] = _refuse(errno.ENOSYS)
+    rules[number["clone3"]] = REFUSE | errno.ENOSYS
     rules[number["unshare"]] = argument(0, (_CLONE_NEWNS,))
     rules[number["ioctl"]] = argument(1, _IOCTL)
     return assemble(arch, rules)
@@ -135,14 +133,30 @@ def zygote_filter(arch: str) -> bytes:
 
 def assemble(arch: str, rules: dict[int, Rule]) -> bytes:
     """Build the filter that applies `rules` by system call number and refuses every other call with EPERM."""
-    program: list[Instruction] = [
+    bounds: list[tuple[int, Rule]] = [(0, REFUSE | errno.EPERM)]
+    for number in sorted(rules):
+        if bounds[-1][0] == number:
+            bounds.pop()
+        bounds += [(number, rules[number]), (number + 1, REFUSE | errno.EPERM)]
+    merged = [bounds[0]] + [here for before, here in pairwise(bounds) if here[1] != before[1]]
+    head: list[Instruction] = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, AUDIT_ARCH[arch]),
-        _KILLED,
+        (_RETURN, 0, 0, KILL),
         (_LOAD, 0, 0, _NUMBER),
     ]
     if arch == "x86_64":
-        program += [(_AT_LEAST, 0, 1, _X32), _KILLED]
-    for number, rule in rules.items():
-        program += [(_EQUAL, 0, len(rule), number), *rule]
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in [*program, *_refuse(errno.EPERM)])
+        head += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, KILL)]
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in [*head, *_search(merged)])
+
+
+def _search(bounds: list[tuple[int, Rule]]) -> list[Instruction]:
+    """Build a binary search: fall through below the middle bound, otherwise jump over the left half."""
+    if len(bounds) == 1:
+        rule = bounds[0][1]
+        return [(_RETURN, 0, 0, rule)] if isinstance(rule, int) else list(rule)
+    middle = len(bounds) // 2
+    left, right = _search(bounds[:middle]), _search(bounds[middle:])
+    if len(left) < 256:
+        return [(_AT_LEAST, len(left), 0, bounds[middle][0]), *left, *right]
+    return [(_AT_LEAST, 0, 1, bounds[middle][0]), (_JUMP, 0, 0, len(left)), *left, *right]
