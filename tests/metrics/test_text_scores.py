@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 
 from widen.metrics import PAPER, ScoreSettings, embed_texts, fit_pca, knn_scores, score_texts, unit_rows, vendi_score
-from widen.metrics.notes import notes_on
+from widen.metrics.text_scores import notes_on
 
 LETTERS = "abcdefgh"
 

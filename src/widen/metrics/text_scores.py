@@ -8,21 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .embed import Embedder, EmbedSettings
-from .embed_folder import Pooling
+from .embed import Embedder, EmbedSettings, Pooling
 from .features import fit_pca, unit_rows
-from .knn import knn_scores
-from .knn_result import KnnScores
+from .knn import KnnScores, knn_scores
 from .knn_search import Boundary
 from .mauve import Mauve, mauve_score
 from .ngrams import Distinct, SelfBleu, Tokenisation, check_texts, distinct_n, self_bleu, tokenise
-from .notes import notes_on
 from .plain import to_json
 from .prd import Prd, prd_scores
 from .vendi import Vendi, vendi_score
@@ -31,6 +29,8 @@ VERSION = 1
 Metric = Literal["knn", "mauve", "prd", "distinct", "self_bleu", "vendi"]
 ALL: tuple[Metric, ...] = get_args(Metric)
 Progress = Callable[[str, int, int], None]
+SHORT = 20  # words; features of shorter texts carry little information
+FEW = 1000  # texts; with fewer, k-NN scores vary visibly between samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,3 +234,49 @@ def diversity(texts: list[str], rows: NDArray[Any] | None, size: int, settings: 
         self_bleu=self_bleu(spoken, n=n, tokenisation=cut) if "self_bleu" in asked and len(spoken) > 1 else None,
         vendi=vendi_score(rows[some]) if "vendi" in asked and rows is not None else None,
     )
+
+
+def notes_on(
+    reference: Sequence[str],
+    generated: Sequence[str],
+    *,
+    knn: KnnScores | None = None,
+    truncated: int = 0,
+    empty: int = 0,
+    few_for_bleu: bool = False,
+    features: bool = True,
+) -> tuple[str, ...]:
+    """Ways in which these numbers are known to mislead, most serious first.
+
+    Args:
+      truncated, empty: number of texts cut by the embedder, and without a token.
+      few_for_bleu: self-BLEU was asked for, but fewer than two texts have words.
+      features: whether features were compared. Only these metrics have intervals.
+
+    Examples:
+      >>> notes_on(["a"], ["a", "a"])[0]
+      'The sets differ in size (1 reference, 2 generated texts): most of these scores depend on it.'
+    """
+    n, m, known = len(reference), len(generated), set(reference)
+    repeated, copied = m - len(set(generated)), sum(text in known for text in generated)
+    zero = 0
+    if knn is not None and knn.settings.boundary == "open":
+        zero = knn.diagnostics.zero_radii_reference + knn.diagnostics.zero_radii_generated
+    intervals = "; look at the intervals" if features else ""
+    notes = {
+        f"The sets differ in size ({n:,} reference, {m:,} generated texts): most of these scores depend on it.": n != m,
+        f"Fewer than {FEW:,} texts in a set: scores vary visibly between samples{intervals}.": min(n, m) < FEW,
+        "self-BLEU is left out: it compares the texts of one set and needs two that hold a word.": few_for_bleu,
+        f"{repeated:,} of {m:,} generated texts repeat an earlier one word for word.": repeated,
+        f"{copied:,} generated texts are copies of reference texts: precision and coverage count them as good.": copied,
+        f"{zero:,} balls have radius 0 and are empty, as the boundary is open: use a closed boundary.": zero,
+        f"{empty:,} texts are empty; their features are those of an end-of-text token.": empty,
+        f"{truncated:,} texts were cut at the embedder's limit: the rest of them was not scored.": truncated,
+    }
+    for name, texts in (("reference", reference), ("generated", generated)):
+        words = median(len(text.split()) for text in texts)
+        short = (
+            f"Half of the {name} texts have at most {words:g} words: features of short texts carry little information."
+        )
+        notes[short] = features and words < SHORT
+    return tuple(note for note, applies in notes.items() if applies)
