@@ -141,10 +141,13 @@ def test_trl_0_29_is_refused_with_a_sentence(tmp_path):
 
 
 def interpreter(number):
-    """A Python of this version: on the path, of pyenv, or of uv."""
+    """A Python of this version that starts: on the path, of pyenv, or of uv. A shim of pyenv is on the path and may not start."""
     places = [shutil.which(f"python{number}"), *Path.home().glob(f".pyenv/versions/{number}.*/bin/python")]
     places += Path.home().glob(f".local/share/uv/python/cpython-{number}.*/bin/python{number}")
-    return next((str(place) for place in places if place), None)
+    starts = (
+        str(place) for place in places if place and subprocess.run([place, "-V"], capture_output=True).returncode == 0
+    )
+    return next(starts, None)
 
 
 @pytest.mark.slow
