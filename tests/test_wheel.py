@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_wheel_runs_the_demo_in_a_clean_environment(tmp_path):
     """Needs the package registry; installs torch, so minutes."""
     subprocess.run(

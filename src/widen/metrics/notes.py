@@ -24,7 +24,8 @@ def notes_on(
     """The notes that apply, most serious first.
 
     Args:
-      truncated, empty: number of texts cut by the embedder, and without a token.
+      truncated: number of texts cut by the embedder.
+      empty: number of generated texts without content, if no reference text is empty.
       few_for_bleu: self-BLEU was asked for, but fewer than two texts have words.
       features: whether features were compared. Only these metrics have intervals.
 
@@ -37,6 +38,9 @@ def notes_on(
     zero = 0
     if knn is not None and knn.settings.boundary == "open":
         zero = knn.diagnostics.zero_radii_reference + knn.diagnostics.zero_radii_generated
+    count_as = (
+        "is empty: it counts as imprecise and reaches" if empty == 1 else "are empty: they count as imprecise and reach"
+    )
     intervals = "; look at the intervals" if features else ""
     notes = {
         f"The sets differ in size ({n:,} reference, {m:,} generated texts): most of these scores depend on it.": n != m,
@@ -45,7 +49,7 @@ def notes_on(
         f"{repeated:,} of {m:,} generated texts repeat an earlier one word for word.": repeated,
         f"{copied:,} generated texts are copies of reference texts: precision and coverage count them as good.": copied,
         f"{zero:,} balls have radius 0 and are empty, as the boundary is open: use a closed boundary.": zero,
-        f"{empty:,} texts are empty; their features are those of an end-of-text token.": empty,
+        f"{empty:,} of {m:,} generated texts {count_as} no reference text.": empty,
         f"{truncated:,} texts were cut at the embedder's limit: the rest of them was not scored.": truncated,
     }
     for name, texts in (("reference", reference), ("generated", generated)):

@@ -27,7 +27,7 @@ from .plain import to_json
 from .prd import Prd, prd_scores
 from .vendi import Vendi, vendi_score
 
-VERSION = 1
+VERSION = 2
 Metric = Literal["knn", "mauve", "prd", "distinct", "self_bleu", "vendi"]
 ALL: tuple[Metric, ...] = get_args(Metric)
 Progress = Callable[[str, int, int], None]
@@ -148,7 +148,7 @@ def score_texts(
     generated = drawn(generated_texts, settings.samples, settings.seed + 1, "generated_texts")
     asked = [name for name in ("knn", "mauve", "prd") if name in settings.metrics]
     x = y = embedding = knn = mauve = prd = components = None
-    truncated = empty = 0
+    truncated, empty = 0, np.array([not text.strip() for text in (*reference, *generated)])
     if asked or "vendi" in settings.metrics:
         together = [*reference, *generated]  # embedded together, so that equal texts have equal features
         if embed is not None:
@@ -159,13 +159,16 @@ def score_texts(
         else:
             embedder = Embedder(settings.model, settings.pooling, settings.max_tokens, None, device)
             made = embedder(together, cache=cache, progress=tell)
-            rows, embedding, truncated, empty = made.features, made.settings, made.truncated, made.empty
+            rows, embedding, truncated = made.features, made.settings, made.truncated
+        rows, empty = without_features(rows, empty)
         rows = unit_rows(rows) if settings.normalise else rows
         x, y = rows[: len(reference)], rows[len(reference) :]
     for done, name in enumerate(asked):
         tell(name, done, len(asked) + 1)
         if name == "knn":
-            knn, components = score_knn(x, y, settings, device)
+            # If the reference has empty texts too, they are compared like any others.
+            ignored = empty[len(reference) :] & ~empty[: len(reference)].any()
+            knn, components = score_knn(x, y, ignored, settings, device)
         elif name == "mauve":
             mauve = mauve_score(x, y, seed=settings.seed)
         else:
@@ -187,7 +190,7 @@ def score_texts(
             generated,
             knn=knn,
             truncated=truncated,
-            empty=empty,
+            empty=int(empty[len(reference) :].sum()) if not empty[: len(reference)].any() else 0,
             few_for_bleu=few_for_bleu,
             features=bool(asked),
         ),
@@ -211,14 +214,39 @@ def drawn(texts: Sequence[str], samples: int | None, seed: int, name: str) -> li
     return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))[:samples]]
 
 
-def score_knn(x: Any, y: Any, settings: ScoreSettings, device: Any) -> tuple[KnnScores, int | None]:
-    """k-NN scores, after PCA if asked, and the number of components."""
+def without_features(rows: NDArray[Any], empty: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Rows of zeros get a feature of their own, so that such texts resemble each other and no other text; they count as empty.
+
+    Examples:
+      >>> rows, empty = without_features(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([False, False]))
+      >>> rows.tolist(), empty.tolist()
+      ([[3.0, 4.0, 0.0], [0.0, 0.0, 5.0]], [False, True])
+    """
+    zero = ~rows.any(1)
+    if not zero.any():
+        return rows, empty
+    length = np.linalg.norm(rows, axis=1).max() or 1.0
+    return np.column_stack([rows, zero * length]), empty | zero
+
+
+def score_knn(
+    x: Any, y: Any, empty: NDArray[np.bool_], settings: ScoreSettings, device: Any
+) -> tuple[KnnScores, int | None]:
+    """k-NN scores, after PCA if asked, and the number of components. ``empty`` says which generated texts are."""
     components = None
     if settings.pca is not None:
-        reduce = fit_pca(x if settings.pca_fit == "reference" else np.concatenate([x, y]), share=settings.pca)
+        both = np.concatenate([x, y[~empty]])
+        reduce = fit_pca(x if settings.pca_fit == "reference" else both, share=settings.pca)
         x, y, components = reduce(x), reduce(y), len(reduce.components)
     scores = knn_scores(
-        x, y, k=settings.k, boundary=settings.boundary, level=settings.level, seed=settings.seed, device=device
+        x,
+        y,
+        k=settings.k,
+        boundary=settings.boundary,
+        level=settings.level,
+        seed=settings.seed,
+        device=device,
+        empty=empty,
     )
     return scores, components
 
