@@ -16,7 +16,7 @@ from rich.table import Table
 
 from widen.disk.atomic import write_json
 
-from .show import bars
+from .show import bars, names_of_files
 
 if TYPE_CHECKING:
     from widen.run.scoring.checked import CheckedSamples, Checker
@@ -137,12 +137,12 @@ def _table(found: list[CheckedSamples], title: str) -> Table:
     ks = found[0].passes.ks
     for header in ("samples", "prompts", "answers", "cut", *(f"pass@{k}" for k in ks), "coverage", "checks"):
         table.add_column(header, justify="left" if header in ("samples", "checks") else "right")
-    for one in found:
+    for one, (name, asked) in zip(found, names_of_files([one.path for one in found]), strict=True):
         measured = one.measured()
         cells = [measured[name] for name in (*(f"pass@{k}" for k in ks), "coverage")]
         low, high = one.passes.samples
         table.add_row(
-            f"{one.path.parent.parent.name if one.path.parent.name == 'samples' else one.path.name}\n{one.decoding.spec}",
+            "\n".join(filter(None, (name, one.decoding.spec, asked))),
             f"{one.passes.problems:,}",
             f"{low}" if low == high else f"{low}–{high}",
             f"{one.cut:,}",

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from widen.disk.atomic import write_json
 
-from .show import bars, runs_in, table_of
+from .show import bars, names_of_files, runs_in, table_of
 
 if TYPE_CHECKING:
     from widen.metrics.text_scores import ScoreSettings, TextScores
@@ -169,7 +169,7 @@ def programs(options: argparse.Namespace, console: Console) -> int:
     """Run the programs of every samples file, and print pass@k in one table."""
     from widen.judge import SandboxUnavailable
     from widen.run.questions import task_questions
-    from widen.run.sample_files import files_of, judge_samples, keep_programs, run_of
+    from widen.run.sample_files import files_of, judge_samples, keep_programs
     from widen.run.scoring.programs import Judges
 
     files = [file for path in options.paths[1:] for file in files_of(path)]
@@ -185,13 +185,14 @@ def programs(options: argparse.Namespace, console: Console) -> int:
     except SandboxUnavailable as error:
         raise ValueError(f"programs are run in a sandbox only: {error}") from None
     rows = []
-    for file, (judged, decoding) in zip(files, found, strict=True):
-        passes, run = judged.passes, run_of(file)
+    for (model, asked), (judged, decoding) in zip(names_of_files(files), found, strict=True):
+        passes = judged.passes
         low, high = passes.samples
         values = (f"{v:.3f}\n{i.low:.3f}–{i.high:.3f}" for v, i in zip(passes.values, passes.intervals, strict=True))
         statuses = "\n".join(f"{number:,} {status}" for status, number in judged.statuses.items())
-        model, samples = run.path.name if run else file.name, f"{low}" if low == high else f"{low}–{high}"
-        rows.append([model, decoding.spec, f"{passes.problems:,}", samples, f"{judged.cut:,}", *values, statuses])
+        samples = f"{low}" if low == high else f"{low}–{high}"
+        how = "\n".join(filter(None, (decoding.spec, asked)))
+        rows.append([model, how, f"{passes.problems:,}", samples, f"{judged.cut:,}", *values, statuses])
     headers = ["model", "decoding", "problems", "samples", "cut", *(f"pass@{k}" for k in score.ks), "programs"]
     title = f"{options.task}: {len(files)} samples file{'s' * (len(files) > 1)}"
     caption = "interval: 95% over problems; cut: answers that max-tokens ended"
