@@ -1,47 +1,25 @@
-"""Draws every picture under docs/img from the package itself: `python docs/pictures.py`. The same input gives the same bytes."""
+"""Draws every picture under docs/img from the package and its tables: `python docs/pictures.py [NAME ...]`.
+
+The same input gives the same bytes.
+This file has the weights of the losses; ``picture_ideas.py`` has one picture per idea, ``picture_style.py`` the style.
+"""
 
 from __future__ import annotations
 
-import csv
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from picture_ideas import AXES_PICTURES, FIGURE_PICTURES
+from picture_style import COLOURS, DASHES, GREY, STYLE, legend, save
 
-import widen_recipes
 from widen import losses
-from widen.theory import ArtificialCase
 
 IMG = Path(__file__).parent / "img"
-RESULTS = Path(widen_recipes.__file__).parent / "results"
-# Okabe and Ito's colours, told apart by every common kind of colour vision; lines also differ in their dashes.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7"]
-DASHES = ["-", "--", "-.", ":"]
-GREY = "#808080"
-STYLE = {
-    "svg.hashsalt": "widen",  # ids in the file come from a salted hash: fixed, so that files do not change by themselves
-    "svg.fonttype": "none",  # letters stay letters: a few kilobytes instead of fifty
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": GREY,  # mid grey reads on the light page and on the dark one
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "text.color": GREY,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "xtick.minor.bottom": False,  # eight decades of minor ticks are two thirds of the file
-    "ytick.minor.left": False,
-    "path.simplify_threshold": 0.3,
-}
 Q = np.logspace(-8, 0, 161)
 
 
@@ -50,11 +28,6 @@ def weights(spec: str, *, position: int = 1, length: int = 512) -> np.ndarray:
     logq = torch.from_numpy(np.log(Q))
     here = {"position": torch.full(logq.shape, position), "length": torch.full(logq.shape, length)}
     return losses.parse(spec).weigh(losses.Rows(logq, **here)).numpy()
-
-
-def legend(ax: Axes) -> None:
-    """Above the axes, where no line runs."""
-    ax.figure.legend(loc="outside upper left", ncols=2)
 
 
 def label(ax: Axes, x: str, y: str = "weight", *, log: bool = True) -> None:
@@ -204,41 +177,6 @@ def truncr(ax: Axes) -> None:
     sequence_picture(ax, "low", [0.1, 0.25])
 
 
-def temperature(ax: Axes) -> None:
-    """Precision and recall of the artificial case against temperature."""
-    case = ArtificialCase(vocab=100, support=20, rho=0.5, a=0.725, epsilon=0.15)
-    t = np.linspace(0.1, 4, 200)
-    ax.plot(t, [case.precision(10.0, s) for s in t], color=COLOURS[0], linestyle=DASHES[0], label="precision (λ = 10)")
-    ax.plot(t, [case.recall(0.7, s) for s in t], color=COLOURS[1], linestyle=DASHES[1], label="recall (λ = 0.7)")
-    ax.axvline(1, color=GREY, linewidth=0.7)
-    ax.set_xlabel("temperature")
-    ax.set_ylim(0, 1.05)
-    legend(ax)
-
-
-def joint(ax: Axes) -> None:
-    """Recall at a required precision on the integer task: NLL hot, NLL truncated and heated, c-Div truncated and heated."""
-    lines = (RESULTS / "mulmod_joint_best.csv").read_text().splitlines()
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    levels = [0.9, 0.95, 0.98]
-    chosen = [
-        ("NLL, norm 1", "temperature alone", "NLL, temperature alone"),
-        ("c-Div 2, norm 1", "temperature alone", "c-Div 2, temperature alone"),
-        ("NLL, norm 1", "any decoding", "NLL, best decoding"),
-        ("c-Div 2, norm 1", "any decoding", "c-Div 2, best decoding"),
-    ]
-    for at, (name, family, label) in enumerate(chosen):
-        mine = {float(row["level"]): row for row in rows if (row["name"], row["family"]) == (name, family)}
-        x = np.arange(len(levels)) + (at - 1.5) * 0.2
-        height = [float(mine[level]["recall"]) for level in levels]
-        spread = [float(mine[level]["recall_half_width"]) for level in levels]
-        ax.bar(x, height, 0.18, yerr=spread, color=COLOURS[at], ecolor=GREY, label=label)
-    ax.set_xticks(range(len(levels)), [f"at least {level:.0%} right" for level in levels])
-    ax.set_ylim(0.5, 0.78)
-    ax.set_ylabel("recall")
-    ax.legend(ncols=2, fontsize=8, loc="upper right")
-
-
 PICTURES: dict[str, Callable[[Axes], None]] = {
     "weight_nll": nll,
     "weight_trunc": trunc,
@@ -256,21 +194,27 @@ PICTURES: dict[str, Callable[[Axes], None]] = {
     "weight_dco": dco,
     "weight_asft": asft,
     "weight_anchor": anchor,
-    "temperature": temperature,
-    "joint": joint,
+    **AXES_PICTURES,
 }
 
 
-def main() -> None:
-    """Draw everything."""
-    IMG.mkdir(exist_ok=True)
-    for name, draw in PICTURES.items():
-        with plt.rc_context(STYLE):
-            figure, ax = plt.subplots(figsize=(6.4, 2.9), layout="constrained")
-            draw(ax)
-            figure.savefig(IMG / f"{name}.svg", transparent=True, metadata={"Date": None, "Creator": None})
-            plt.close(figure)
+NAMES = sorted([*PICTURES, *FIGURE_PICTURES])
+
+
+def draw(name: str, folder: Path) -> Path:
+    """Draw one picture into ``folder``."""
+    folder.mkdir(exist_ok=True, parents=True)
+    with plt.rc_context(STYLE):
+        figure = plt.figure(figsize=(7.2, 3.9), layout="constrained")
+        if name in PICTURES:
+            PICTURES[name](figure.subplots())
+        else:
+            FIGURE_PICTURES[name](figure)
+        save(figure, folder / f"{name}.svg")
+        plt.close(figure)
+    return folder / f"{name}.svg"
 
 
 if __name__ == "__main__":
-    main()
+    for picture in sys.argv[1:] or NAMES:
+        draw(picture, IMG)

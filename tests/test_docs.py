@@ -87,12 +87,17 @@ def test_example_runs_and_is_short(example, example_runs):
     assert output.strip()
 
 
-def test_readme_tables_every_loss_and_names_the_two_commands():
+def test_the_reference_tables_every_loss():
     from widen.losses import LOSSES
 
-    readme = (ROOT / "README.md").read_text()
-    rows = set(re.findall(r"^\| `([a-z_]+)", readme, flags=re.M))
+    pages = [ROOT / "docs" / "reference" / room / "index.md" for room in ("losses", "rivals")]
+    rows = {name for page in pages for name in re.findall(r"^\| `([a-z_]+)", page.read_text(), flags=re.M)}
     assert set(LOSSES) <= rows
+
+
+def test_the_readme_is_one_screen_and_names_the_two_commands():
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 80
     assert "make demo" in readme
     assert "make test" in readme
 
@@ -100,12 +105,18 @@ def test_readme_tables_every_loss_and_names_the_two_commands():
 def test_every_loss_has_a_page_in_the_docs():
     from widen.losses import LOSSES
 
-    pages = {p.stem for p in (ROOT / "docs" / "losses").glob("*.md")}
+    pages = {p.stem for room in ("losses", "rivals") for p in (ROOT / "docs" / "reference" / room).glob("*.md")}
     assert set(LOSSES) - {"dft"} <= pages  # dft is c-Div at alpha = 0 and lives on that page
 
 
-def test_readme_tree_names_every_room():
-    readme = (ROOT / "README.md").read_text()
+def test_the_tree_in_contributing_names_every_room():
+    tree = (ROOT / "CONTRIBUTING.md").read_text().split("## The tree")[1].split("## A tour")[0]
     for room in (ROOT / "src" / "widen").iterdir():
         if room.is_dir() and room.name != "__pycache__":
-            assert f"{room.name}/" in readme
+            assert f"{room.name}/" in tree
+
+
+def test_the_page_on_tasks_shows_the_example():
+    page = (ROOT / "docs" / "how_to" / "own_task.md").read_text()
+    shown = page.split("# not run here: this is examples/own_task.py\n")[1].split("```")[0]
+    assert (ROOT / "examples" / "own_task.py").read_text().endswith(shown)

@@ -17,7 +17,7 @@ from widen.disk.atomic import write_bytes, write_text
 from widen.disk.digest import file_digest
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
-from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
+from widen.run.score_settings import KnnScore, ProgramScore, SlotScore, SupportScore
 
 RECORDS: dict[str, list[dict[str, Any]]] = {
     "mathqa_python": [
@@ -38,12 +38,36 @@ RECORDS: dict[str, list[dict[str, Any]]] = {
         }
         for n in range(12)
     ],
+    "mbpp": [
+        {
+            "text": f"Write a function to add {n}.",
+            "code": f"def f(x): return x + {n}",
+            "test_list": [f"assert f(1) == {n + 1}"],
+        }
+        for n in range(3)
+    ],
+    "humaneval": [
+        {
+            "prompt": f'def f(x):\n    """Add {n}."""\n',
+            "canonical_solution": f"    return x + {n}\n",
+            "entry_point": "f",
+            "test": f"def check(candidate):\n    assert candidate(1) == {n + 1}\n",
+        }
+        for n in range(3)
+    ],
     "alpaca": [
         {"instruction": f"Count to {n}.", "input": "", "output": " ".join(map(str, range(n)))} for n in range(1, 13)
     ],
     "jsonl": [{"prompt": f"{n} 1>{n + 1}:", "completion": f"{n}+1={n + 1}"} for n in range(1, 13)],
-    "answers": [{"prompt": f"{n} 1>{n}:", "answers": [f"{n}*1={n}", f"{n}/1={n}"]} for n in range(2, 8)],
+    "answers": [
+        {"prompt": f"{n} 1>{n}:", "answers": [f"{n}*1={n}", [f"{n}/1={n}", f"{n}:1={n}"]]} for n in range(2, 8)
+    ],
 }
+RECORDS["e2e"] = [
+    {"mr": f"name[{name}], area[{area}]", "refs": [f"{name} is a {area} place.", f"{name}, {area}."]}
+    for name in ("Aromi", "Cotto", "Zizzi")
+    for area in ("riverside", "city centre")
+]
 MODEL_FILES = (
     "config.json",
     "generation_config.json",
@@ -116,6 +140,8 @@ def shrink(experiment: Experiment) -> Experiment:
     score, number, samples = experiment.score, 2, 2
     if isinstance(score, KnnScore):
         score, number, samples = replace(score, embedder=str(folder() / "model"), samples=None), 6, 1
+    elif isinstance(score, SlotScore):
+        score, number = replace(score, embedder=str(folder() / "model"), k=1), 4
     elif isinstance(score, ProgramScore):
         score = replace(score, ks=(1, 2))
     elif isinstance(score, SupportScore):
@@ -139,6 +165,7 @@ def _small(model: FineTune) -> FineTune:
         model,
         model=str(folder() / "model"),
         train=_source(model.train),
+        evaluate=_source(model.evaluate) if model.evaluate is not None else None,
         after=_small(model.after) if model.after is not None else None,
         precision="fp32",
         max_length=128,

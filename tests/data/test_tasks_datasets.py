@@ -56,6 +56,7 @@ def test_without_a_source_the_tasks_own_data_set_is_asked_for(name, monkeypatch)
     def load(path, config=None, *, split):
         asked.append((path, config, split))
         row = {"prompt": "a", "text": "a", "description": "a", "instruction": "a", "test_list": ["assert a"]}
+        row |= {"entry_point": "a", "test": "a"}
         return datasets.Dataset.from_list([row] if name != "codecontests" else [{"description": "a"}])
 
     monkeypatch.setattr(datasets, "load_dataset", load)

@@ -77,9 +77,9 @@ def test_the_extras_of_the_package_state_the_same_ranges():
     assert "transformers>=5.17" in extras["trl"]
 
 
-def test_the_readme_explains_every_extra():
-    readme = (ROOT / "README.md").read_text()
-    assert [extra for extra in PROJECT["optional-dependencies"] if f"\n| `{extra}` | " not in readme] == []
+def test_the_page_on_installation_explains_every_extra():
+    page = (ROOT / "docs/start/install.md").read_text()
+    assert [extra for extra in PROJECT["optional-dependencies"] if f"\n| `{extra}` | " not in page] == []
 
 
 def test_the_project_names_its_authors_its_paper_and_every_tested_python():

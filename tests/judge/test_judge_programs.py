@@ -350,7 +350,7 @@ def test_a_status_that_does_not_exist_is_refused():
 
 @sandbox
 def test_the_page_on_programs_says_what_happens(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "metrics" / "programs.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "metrics" / "programs.md").read_text()
     (block,) = re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S)
     monkeypatch.chdir(tmp_path)
     only(monkeypatch)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-PAGES = Path(__file__).parents[2] / "docs" / "metrics"
+PAGES = Path(__file__).parents[2] / "docs" / "reference" / "metrics"
 METRICS = [
     "knn",
     "mauve",

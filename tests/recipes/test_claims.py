@@ -1,6 +1,7 @@
-"""What README and docs/LOG.md say about the integer task, read off the kept tables: a claim that the numbers do not carry fails here."""
+"""README and docs against the kept tables of the integer task: a claim or a number that the tables do not carry fails here."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,11 @@ import widen_recipes
 from widen.run.table import read_csv
 
 RESULTS = Path(widen_recipes.__file__).parent / "results"
+ROOT = Path(__file__).parents[2]
+README, WHICH, LOG = (
+    " ".join((ROOT / page).read_text(encoding="utf-8").replace("**", "").split())
+    for page in ("README.md", "docs/which_method.md", "docs/log.md")
+)
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +143,95 @@ def test_lambda_pr_lies_below_nll_here(tables):
 
 def test_the_literal_settings_do_not_learn(tables):
     assert max(row.precision for row in tables["literal"] if row.temperature == 1.0) < 0.02
+
+
+def shown(value, half_width=None):
+    """A number as the pages write it: .688, or .688 ± .002."""
+    text = f"{value:.3f}".replace("0.", ".", 1)
+    return text if half_width is None else f"{text} ± {shown(half_width)}"
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.98])
+def test_which_method_tables_the_joint_frontier(best, level):
+    cells = [
+        shown(*best[name, level, family][:2])
+        for name in ("NLL, norm 1", "c-Div 2, norm 1")
+        for family in ("temperature alone", "any decoding")
+    ]
+    assert f"| ≥ {f'{level:.2f}'[1:]} | {' | '.join(cells)} |" in WHICH
+
+
+@pytest.mark.parametrize("page", [README, WHICH], ids=["README", "which_method"])
+def test_the_gains_of_decoding_and_loss_are_those_of_the_table(best, page):
+    for level in (0.9, 0.95):
+        alone, joint, loss = (
+            round(best[name, level, family][0], 3)
+            for name, family in (
+                ("NLL, norm 1", "temperature alone"),
+                ("NLL, norm 1", "any decoding"),
+                ("c-Div 2, norm 1", "any decoding"),
+            )
+        )
+        for gain in (
+            joint - alone,
+            best["c-Div 2, norm 1", level, "any decoding"][0] - best["NLL, norm 1", level, "any decoding"][0],
+        ):
+            assert f"+{shown(gain)}" in page
+        assert loss > joint > alone
+
+
+def test_which_method_names_the_best_decodings(best):
+    for name in ("NLL, norm 1", "c-Div 2, norm 1"):
+        t, min_p = re.fullmatch(
+            r"t=(.+),min_p=(.+),order=temperature_last", best[name, 0.9, "any decoding"][2]
+        ).groups()
+        assert f"`min_p={min_p} then t={t}`" in WHICH
+
+
+SETTINGS = {  # as the page names it: table, setting
+    "NLL": ("losses", "NLL"),
+    "NLL, gradients clipped to norm 1": ("tsallis_stable", "NLL, norm 1"),
+    "Trunc 0.25": ("losses", "Trunc 0.25"),
+    "GOLD": ("losses", "c-Div 0.5"),
+    "TaiLr 0.01": ("losses", "TaiLr 0.01"),
+    "TruncR 0.5": ("losses", "TruncR 0.5"),
+    "c-Div 1.75, norm 1": ("tsallis_stable", "c-Div 1.75, norm 1"),
+    "c-Div 1.75, plain Adam": ("tsallis", "c-Div 1.75"),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_which_method_tables_the_losses_at_temperature_alone(tables, name):
+    table, setting = SETTINGS[name]
+    found, warm = best_recall(tables[table], precision=0.9).get(setting), at(tables[table], setting, 1.0)
+    reached = (
+        f"{shown(found.recall, found.values['recall'].half_width)} | {found.temperature:g} |" if found else "never | |"
+    )
+    assert f"| {name} | {reached} {shown(warm.precision)} / {shown(warm.recall)} |" in WHICH
+
+
+def test_which_method_shows_the_separation_of_the_table(tables):
+    rows = {row.name: row.values["separation"].value for row in tables["joint"] if "separation" in row.values}
+    for name, text in (
+        ("NLL, norm 1", "{} for NLL"),
+        ("c-Div 2, norm 1", "{} for c-Div 2"),
+        ("TruncR 0.5", "TruncR has {}"),
+    ):
+        assert text.format(shown(rows[name])) in WHICH
+
+
+@pytest.mark.parametrize("page", [README, WHICH], ids=["README", "which_method"])
+def test_every_decimal_on_the_page_is_in_a_table_or_in_the_log(best, tables, page):
+    """A number that nobody can look up does not belong on these pages."""
+    known = set(re.findall(r"(?<![\d.])\.\d+", LOG))
+    for row in (row for rows in tables.values() for row in rows):
+        for name in ("precision", "recall", "separation"):
+            if name in row.values:
+                known |= {
+                    shown(number)
+                    for number in (row.values[name].value, row.values[name].half_width)
+                    if number is not None
+                }
+    known |= {shown(number) for value in best.values() for number in value[:2]}
+    known |= {".90", ".95", ".98"}  # levels of precision
+    assert set(re.findall(r"(?<![\d.])\.\d+", page)) <= known

@@ -1,4 +1,4 @@
-"""What docs/LOG.md says about the real model, read off the kept table: a claim that the numbers do not carry fails here."""
+"""README and docs against the kept table of the real model: a claim or a number that the table does not carry fails here."""
 
 import csv
 from pathlib import Path
@@ -50,11 +50,31 @@ def test_truncr_finds_as_much_in_a_hundred_tries_and_is_less_precise(rows, tempe
     assert figure(rows, "TruncR 0.1", temperature, "gain_pass@1_high") < 0
 
 
+def shown(row, name, temperature, scores):
+    """A line of a table as the pages write it."""
+    cells = [f"{float(row[s]):.3f} ± {float(row[s + '_half_width']):.3f}".replace("0.", ".") for s in scores]
+    return f"| {name.replace('0.1', '.1')} | {f'{temperature:g}'.removeprefix('0')} | {' | '.join(cells)} |"
+
+
+def page(path):
+    return (Path(__file__).parents[2] / path).read_text(encoding="utf-8").replace("**", "")
+
+
 def test_the_table_in_the_log_is_the_kept_one(rows):
-    log = (Path(__file__).parents[2] / "docs" / "LOG.md").read_text()
     for (name, temperature), row in rows.items():
-        cells = [
-            f"{float(row[s]):.3f} ± {float(row[s + '_half_width']):.3f}".replace("0.", ".") for s in (*PASSES, "recall")
-        ]
-        shown = f"| {name.replace('0.1', '.1')} | {f'{temperature:g}'.removeprefix('0')} | {' | '.join(cells)} |"
-        assert shown in log.replace("**", ""), shown
+        assert shown(row, name, temperature, (*PASSES, "recall")) in page("docs/log.md")
+
+
+@pytest.mark.parametrize(("name", "temperature"), [("NLL", 0.98), ("c-Div 1.4", 0.7), ("TruncR 0.1", 0.56)])
+def test_the_table_in_which_method_is_part_of_the_kept_one(rows, name, temperature):
+    assert shown(rows[name, temperature], name, temperature, PASSES) in page("docs/which_method.md")
+
+
+def test_the_readme_and_which_method_show_what_c_div_loses(rows):
+    lost = {
+        score: [f"{-figure(rows, 'c-Div 1.4', t, f'gain_{score}'):.3f}"[1:] for t in (0.4, 0.7, 1.0)]
+        for score in PASSES
+    }
+    assert "pass@1 by {}, {} and {}".format(*lost["pass@1"]) in page("docs/which_method.md")
+    assert "pass@100 by {}, {} and {}".format(*lost["pass@100"]) in page("docs/which_method.md")
+    assert f"{min(lost['pass@1'])} to {max(lost['pass@1'])} of pass@1" in page("README.md")

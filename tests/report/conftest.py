@@ -1,4 +1,4 @@
-"""The pages of some made runs, and one browser for all tests of this folder."""
+"""The pages of some made runs, each opened once."""
 
 import json
 
@@ -7,15 +7,6 @@ from made_runs import MODELS, SEEDS, make_run
 
 from widen.report.explorer import explorer
 from widen.report.run_report import write_report
-
-BROWSER = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 
 
 @pytest.fixture(scope="session")
@@ -35,16 +26,6 @@ def report_page(run_folders):
 @pytest.fixture(scope="session")
 def explorer_page(tmp_path_factory):
     return explorer().write(tmp_path_factory.mktemp("explore") / "explore.html")
-
-
-@pytest.fixture(scope="session")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=BROWSER)
-        yield running
-        running.close()
 
 
 class Opened:

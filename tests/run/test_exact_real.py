@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from widen.data.tasks import spellings
 from widen.run.experiment import Experiment
 from widen.run.finetune import Source
 from widen.run.folder import folder_of
@@ -17,7 +18,8 @@ from widen.run.score_settings import ExactScore
 from widen.run.scoring.listed_answers import score_name
 from widen.sample.decoding import Decoding
 from widen.theory.steps import decoded_log
-from widen_recipes import study, tiny_texts
+from widen_recipes import tiny_texts
+from widen_recipes.study.countdown import DATA, write_countdown
 
 SPECS = ("t=1", "t=0.5", "min_p=0.6,t=2,order=temperature_last", "top_p=0.9,t=3,order=temperature_last")
 
@@ -25,7 +27,10 @@ SPECS = ("t=1", "t=0.5", "min_p=0.6,t=2,order=temperature_last", "top_p=0.9,t=3,
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory):
     root = tmp_path_factory.mktemp("exact")
-    problems = [{"prompt": "2 1>2:", "answers": ["2*1=2", "2/1=2"]}, {"prompt": "1 1>2:", "answers": ["1+1=2"]}]
+    problems = [
+        {"prompt": "2 1>2:", "answers": ["2*1=2", ["2/1=2", "2:1=2"]]},
+        {"prompt": "1 1>2:", "answers": ["1+1=2"]},
+    ]
     (root / "test.jsonl").write_text("".join(json.dumps(one) + "\n" for one in problems))
     model = str(tiny_texts.folder() / "model")
     experiment = Experiment(
@@ -57,7 +62,13 @@ def test_precision_and_coverage_are_those_of_every_answer_counted_token_by_token
     model = AutoModelForCausalLM.from_pretrained(experiment.model).eval()
     decoding = Decoding.parse(spec)
     with torch.no_grad():
-        q = [[np.exp(by_hand(model, tokenizer, p["prompt"], a, decoding)) for a in p["answers"]] for p in problems]
+        q = [
+            [
+                sum(np.exp(by_hand(model, tokenizer, p["prompt"], s, decoding)) for s in spellings(a))
+                for a in p["answers"]
+            ]
+            for p in problems
+        ]
     found = {r.metric: r for r in records if r.decoding == decoding}
     precision = [sum(one) for one in q]
     coverage = [np.mean([1 - (1 - x) ** 5 for x in one]) for one in q]
@@ -79,7 +90,7 @@ def test_exact_scores_are_refused_for_prompts_without_a_list_of_answers(asked):
 
 
 def test_the_study_writes_problems_whose_numbers_were_not_trained_on(tmp_path):
-    study.write_countdown(tmp_path, replace(study.DATA, numbers=3, high=6, fewest=2, num_test=10, num_samples=50))
+    write_countdown(tmp_path, replace(DATA, numbers=3, high=6, fewest=2, num_test=10, num_samples=50))
     files = {
         name: [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
         for name in ("train", "new", "test", "problems", "all")

@@ -51,6 +51,14 @@ def test_spellings_of_one_answer_count_as_one_and_their_probabilities_add_up(tmp
     assert not (tmp_path / "verdicts").exists()  # nothing had to run
 
 
+def test_listed_spellings_of_one_answer_have_one_key(tmp_path):
+    (one,) = named([Example("Name a gas.", "Ne", {"answers": [["Ne", "Neon"], "Argon"]})])
+    with Verifier(config(), [one], tmp_path) as verifier:
+        found = verifier.judge([(one, text) for text in ("Neon", "Ne", "Argon", "Iron")], what="")
+        assert [tuple(one) for one in found] == [(True, "Ne"), (True, "Ne"), (True, "Argon"), (False, "Iron")]
+        assert verifier.keys([("Name a gas.", "Neon"), ("another prompt", "Neon")]) == ["Ne", "Neon"]
+
+
 def test_without_log_probabilities_the_chance_of_an_answer_is_its_share_of_the_draws(tmp_path):
     (one,) = named([Example("a:", "x", {"answers": ["x", "y"]})])
     draw(tmp_path / "s.jsonl", [(one.id, text, None, "stop") for text in ("x", "x", "y", "no")])

@@ -40,6 +40,22 @@ def test_samples_are_drawn_on_one_machine_and_scored_on_another_that_has_neither
     assert all(row.values["precision"].value == 0 for row in rows)
 
 
+def test_without_a_sandbox_everything_is_sampled_and_the_message_says_how_to_go_on(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("widen.judge.profile.shutil.which", lambda name: None)
+    one = experiment(place)
+    with pytest.raises(ValueError, match=r"bwrap.* is not installed.* with --stages score there"):
+        run(tmp_path, one)
+    assert not missing(folder_of(tmp_path, one), one, questions_of(one, tmp_path))
+
+
+def test_models_whose_samples_are_there_are_not_made_side_by_side(place, tmp_path, monkeypatch):
+    one = experiment(place)
+    run(tmp_path, one, stages=("sample",))
+    monkeypatch.setattr("widen.run.side_by_side._one_model", lambda *a: pytest.fail("it was made again"))
+    monkeypatch.setattr("widen.run.side_by_side.fine_tune", lambda *a, **k: pytest.fail("its start was trained"))
+    assert run(tmp_path, one, stages=("train", "sample"), jobs=2) == []
+
+
 def test_what_is_on_disk_is_never_made_again(place, tmp_path, monkeypatch):
     stories = Source(task="writing_prompts", path=str(place / "writing_prompts.jsonl"))
     score = KnnScore(embedder=str(place / "model"), samples=None, k=2)
@@ -149,7 +165,13 @@ def test_a_judge_that_was_stopped_keeps_its_verdicts_and_models_share_them(place
 
 
 @pytest.mark.parametrize(
-    ("task", "judge"), [("mathqa_python", "mathqa_python"), ("codecontests", "stdin_stdout"), ("mbpp", "assertions")]
+    ("task", "judge"),
+    [
+        ("mathqa_python", "mathqa_python"),
+        ("codecontests", "stdin_stdout"),
+        ("mbpp", "assertions"),
+        ("humaneval", "assertions"),
+    ],
 )
 def test_each_task_has_its_judge(place, tmp_path, task, judge):
     if task == "mbpp":

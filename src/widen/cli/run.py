@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--server", action="append", default=[], metavar="URL", help="sample from this server (repeatable)")
     add("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
     add("--jobs", type=int, default=1, metavar="N", help="models at a time, each in its own process (default: 1)")
-    add("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling")
+    add("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling or exact scoring")
     add("--skip-bad", action="store_true", help="leave out records that cannot be used")
 
 
@@ -48,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
     """Find, run, print. Progress is plain lines, so that a job's log file stays readable."""
     from widen.run import recipe
     from widen.run.experiment import load
-    from widen.run.runner import best_path, best_settings, run, table_path
+    from widen.run.runner import best_path, best_settings, halves_path, run, table_path
     from widen.run.table import as_text
 
     if options.list:
@@ -109,6 +109,8 @@ def main(options: argparse.Namespace) -> int:
         print(f"best settings: {best_path(options.out, name)}")
     else:
         print(as_text(rows))
+    if (halves := halves_path(options.out, name)).exists():
+        print(f"best settings, chosen on one half of the problems and scored on the other: {halves}")
     print(f"table: {table_path(options.out, name)}")
     return 0
 

@@ -48,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("how").add_argument
     add("--temperatures", type=float, nargs="+", metavar="T", help="default 1; 0 is greedy")
     add("--methods", nargs="+", metavar="M", help="plain (the default), top_p=0.9, top_k=50,min_p=0.1, ...")
-    add("--decodings", nargs="+", metavar="D", help="whole specs instead of T and M; `grid`: see docs/sampling.md")
+    add(
+        "--decodings",
+        nargs="+",
+        metavar="D",
+        help="whole specs instead of T and M; `grid`: see docs/how_to/decoding.md",
+    )
     add("--max-tokens", type=int, default=256, metavar="N", help="most tokens of a sample (default 256)")
     add("--seed", type=int, default=0)
     add = parser.add_argument_group("conversations").add_argument

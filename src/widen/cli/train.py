@@ -16,10 +16,10 @@ the integer task (the paper's a x b mod 97):
 Losses: nll, gold, dft, cdiv:alpha=1.4, tailr:gamma=1e-5, lambda_pr:lam=0.9,gamma=0.1, trunc:drop=0.1, truncr:drop=0.1, module:Class(...)
 of your own; products with *, and `nll:steps=1000 then cdiv:alpha=1.4`. Other people's: gem:beta=0.7, tofu, focal, smooth, entropy, eaft,
 dco:n=16; with --reference MODEL also asft:kl=0.1 and our anchor:kl=0.1. If the command is killed, the same command continues the run.
-Tasks: writing_prompts, mathqa_python, codecontests, alpaca, mbpp, each with its own prompt format, and jsonl: records with "prompt" and
-"completion" (--prompt-field, --completion-field), with "text", or conversations ("messages", ShareGPT's "conversations", lists as "prompt"
-and "completion"), which go through the tokenizer's chat template. A record of any task may have "loss_weights": one number, or one per
-target token. They multiply any loss. The sum is divided by the number of target tokens, not by these weights.
+Tasks: writing_prompts, mathqa_python, codecontests, alpaca, mbpp, humaneval, e2e, each with its own prompt form, and jsonl: records with
+"prompt" and "completion" (--prompt-field, --completion-field), with "text", or conversations ("messages", ShareGPT's "conversations",
+lists as "prompt" and "completion"), which go through the tokenizer's chat template. A record of any task may have "loss_weights": one
+number, or one per target token. They multiply any loss. The sum is divided by the number of target tokens, not by these weights.
 
 defaults for a real model:
   learning rate   1e-4 x sqrt(135M / parameters), at most 1e-3: 1.3e-5 for 8B, 4.4e-6 for 70B. With --lora ten times as much.

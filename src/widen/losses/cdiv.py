@@ -21,7 +21,7 @@ from .weight import Bounded
 DEFAULT_CAP = 10.0
 """Cap of c-Div above alpha = 1, where the weight grows without bound as Q -> 0. At alpha = 1.4 it binds below Q = .003.
 
-With a cap of 10,000 c-Div loses the integer task from alpha = 1.5 on; with 10 it learns the task (docs/LOG.md). Weights between 1 and 10
+With a cap of 10,000 c-Div loses the integer task from alpha = 1.5 on; with 10 it learns the task (docs/log.md). Weights between 1 and 10
 keep the effective sample size above 4 * 10 / 11^2 = 33 %. Clip gradients to norm 1 as well: that helps more than the cap.
 """
 

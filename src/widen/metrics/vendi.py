@@ -51,14 +51,17 @@ def vendi_score(generated: Features, *, order: float = 1.0) -> Vendi:
         raise ValueError(f"order must be at least 0, got {order}")
     given = as_tensor(generated, "generated")
     n, dims = given.shape
-    gram = torch.zeros(dims, dims, dtype=torch.float64, device=given.device)
-    for piece in torch.split(given, 4096):
-        rows = piece.double()
-        norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        if bool((norms == 0).any()):
-            raise ValueError("generated must have no row of zeros: it has no direction to compare")
-        rows = rows / norms
-        gram += rows.T @ rows
+    norms = torch.linalg.vector_norm(given.double(), dim=1, keepdim=True)
+    if bool((norms == 0).any()):
+        raise ValueError("generated must have no row of zeros: it has no direction to compare")
+    if n < dims:  # both Gram matrices have the same eigenvalues above 0
+        rows = given.double() / norms
+        gram = rows @ rows.T
+    else:
+        gram = torch.zeros(dims, dims, dtype=torch.float64, device=given.device)
+        for piece, norm in zip(torch.split(given, 4096), torch.split(norms, 4096), strict=True):
+            rows = piece.double() / norm
+            gram += rows.T @ rows
     eigenvalues = torch.linalg.eigvalsh(gram / n).cpu().numpy().clip(0)
     return Vendi(effective_number(eigenvalues / eigenvalues.sum(), order), order, n, dims)
 

@@ -20,6 +20,8 @@ MEANINGS = {
     "answer and one does not. Coverage, in the table of scores, is the number of different right answers per prompt.",
     "knn": "Precision is the share of generated texts that lie near a reference text. Recall is the share of reference texts that "
     "lie near a generated one.",
+    "slots": "Precision is the share of texts that mention every slot of their meaning. Recall is the share of human texts that lie "
+    "near a generated one.",
 }
 OTHER = "Precision measures how good single samples are, recall how much of the reference they cover ({kind})."
 

@@ -22,7 +22,7 @@ from widen.theory.steps import as_steps
 from widen.train.settings import Configuration
 
 from .finetune.config import FineTune, Source, is_finetune
-from .score_settings import SCORES, CheckerScore, ExactScore, KnnScore, ProgramScore, Score
+from .score_settings import SCORES, CheckerScore, ExactScore, KnnScore, ProgramScore, Score, SlotScore
 from .value import content_hash, file_name, from_json, read_config, set_key, to_json
 
 
@@ -115,6 +115,10 @@ class Experiment:
                 )
             for one in _parsed(self.decoding):
                 as_steps(one.exact_steps)
+        if isinstance(self.score, SlotScore) and self.prompts.task != "e2e":
+            raise ValueError(
+                f"{self.name}: prompts.task={self.prompts.task!r}: slots can be scored of the task 'e2e' only"
+            )
         if self.start is not None:
             raise ValueError(f"start={self.start!r} is for small models; a real one starts from its model, or after")
         if "{prompt}" not in self.template:

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from widen.disk.atomic import write_text
+from widen.judge import SandboxUnavailable
 from widen.train.settings import Configuration
 
+from .best_on_halves import HalvesBest, best_on_halves, halves_csv
 from .best_setting import MethodBest, best_csv, best_of_methods
 from .environment import environment
 from .experiment import Experiment
@@ -29,12 +31,13 @@ from .folder import RunFolder, StageProgress, folder_of, silent
 from .questions import Question, questions_of
 from .record import Record, read_records, write_records
 from .sampling import Models, missing, sample
-from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SupportScore
+from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SlotScore, SupportScore
 from .scoring.checked import score_checked
 from .scoring.listed_answers import score_exactly, score_name
 from .scoring.neighbours import score_neighbours
 from .scoring.programs import Judges, score_programs
 from .scoring.score_files import Sampled
+from .scoring.slots import score_slots
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
 from .side_by_side import make_side_by_side
 from .table import Row, summarise, to_csv
@@ -71,7 +74,7 @@ def run(
       servers: base URLs of servers to sample from, instead of loading the models here.
       rows: samples drawn at a time; by default as many as fit into memory.
       jobs: number of real models that are trained, sampled and exactly scored at a time, each in its own process.
-      drop_checkpoints: remove a fine-tuned model's weights once all its samples are on disk.
+      drop_checkpoints: remove a fine-tuned model's weights once all its samples, or its exact scores, are on disk.
       skip_bad: skip bad records instead of refusing to start.
       progress: called with (what, done, total).
       notice: called with messages for the user.
@@ -95,8 +98,19 @@ def run(
     if "train" in stages:
         small = [one for one in chosen if isinstance(one.model, Configuration)]
         train_small(small, root, device=device, progress=progress)
-    if jobs > 1 and on_texts:
-        make_side_by_side(on_texts, root, jobs=jobs, device=device, stages=stages, skip_bad=skip_bad, notice=notice)
+    if jobs > 1:
+        left = [one for one in on_texts if _is_left(folder_of(root, one), one, questions[id(one)])]
+        make_side_by_side(
+            left,
+            root,
+            jobs=jobs,
+            device=device,
+            stages=stages,
+            rows=rows,
+            drop_checkpoints=drop_checkpoints,
+            skip_bad=skip_bad,
+            notice=notice,
+        )
     models = Models(device=device, servers=servers, rows=rows)
     for mine in by_model.values():
         folder, model = folder_of(root, mine[0]), mine[0].model
@@ -114,11 +128,20 @@ def run(
                 elif not isinstance(one.score, ExactScore):
                     sample(models, folder, one, questions[id(one)], progress=progress, notice=notice)
             models.close()
-            if drop_checkpoints and all(_is_sampled(folder, one, questions[id(one)]) for one in mine):
-                _drop(folder, [one.model for one in on_texts])
+            if drop_checkpoints:
+                drop_finished(mine, questions, root, starts=_starts(on_texts))
     if "score" not in stages:
         return []
-    scored = _score(chosen, questions, root, device=device, progress=progress, notice=notice)
+    try:
+        scored = _score(chosen, questions, root, device=device, progress=progress, notice=notice)
+    except SandboxUnavailable as error:
+        raise ValueError(
+            f"programs are judged in a sandbox only, and this machine has none: {error}. The samples are in {root}: copy the folder to a "
+            "machine with a sandbox, without its checkpoints if you like, and run the same command with --stages score there"
+        ) from None
+    if drop_checkpoints:
+        for mine in by_model.values():
+            drop_finished(mine, questions, root, starts=_starts(on_texts))
     return _tabulate(name, scored, root, command or f"run({name!r}, ...)")
 
 
@@ -138,7 +161,7 @@ def first_seeds(name: str, experiments: Sequence[Experiment], seeds: int | None)
 
 def _check_variables(experiments: Sequence[Experiment]) -> None:
     """Refuse paths with environment variables that are not set."""
-    text = str([to_json([one.model, one.prompts]) for one in experiments])
+    text = str([to_json([one.model, one.prompts, one.score]) for one in experiments])
     if unset := sorted(set(re.findall(r"\$(\w+)", text))):
         raise ValueError(
             f"this recipe takes its model and data from {', '.join(unset)}: set {'them' if len(unset) > 1 else 'it'} to a path "
@@ -148,6 +171,12 @@ def _check_variables(experiments: Sequence[Experiment]) -> None:
 
 def _prefixed(progress: StageProgress, verb: str, seed: int) -> StageProgress:
     return lambda what, done, total: progress(f"{verb} {what}, seed {seed}", done, total)
+
+
+def _is_left(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
+    """Whether there is something to make side by side: samples, or scores that are made there."""
+    to_score = isinstance(experiment.score, SlotScore) and found_records(folder, experiment) is None
+    return to_score or not _is_sampled(folder, experiment, questions)
 
 
 def _is_sampled(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
@@ -167,10 +196,30 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run the stage `train` first")
 
 
-def _drop(folder: RunFolder, models: Sequence[Any]) -> None:
-    """Remove the weights, unless another model of this run starts from them."""
-    starts = {model.after.folder_name for model in models if isinstance(model, FineTune) and model.after is not None}
-    if folder.path.name not in starts:
+def _starts(experiments: Sequence[Experiment]) -> set[str]:
+    """The folder names of models that others start from."""
+    models = [one.model for one in experiments if isinstance(one.model, FineTune)]
+    return {model.after.folder_name for model in models if model.after is not None}
+
+
+def drop_finished(
+    experiments: Sequence[Experiment],
+    questions: dict[int, list[Question]],
+    root: str | Path,
+    *,
+    starts: Collection[str] = (),
+) -> None:
+    """Remove the weights of a fine-tuned model if nothing more is made from them.
+
+    Args:
+      experiments: all experiments of the model.
+      questions: of each experiment, by its ``id``.
+      starts: folder names of models that others start from; these are kept.
+    """
+    folder = folder_of(root, experiments[0])
+    if not isinstance(experiments[0].model, FineTune) or folder.path.name in starts:
+        return
+    if all(_is_sampled(folder, one, questions[id(one)]) for one in experiments):
         shutil.rmtree(folder.checkpoint, ignore_errors=True)
 
 
@@ -199,6 +248,8 @@ def _score(
                 pass
             elif exact:
                 records = score_listed(folder, one, asked, device=device, progress=progress)
+            elif isinstance(one.score, SlotScore):
+                records = score_slots(folder, one, asked, device=device, progress=progress)
             elif isinstance(one.score, KnnScore):
                 records = score_neighbours(folder, one, asked, root=root, device=device, progress=progress)
             elif isinstance(one.score, ProgramScore):
@@ -254,6 +305,24 @@ def _tabulate(name: str, scored: Scored, root: Path, command: str) -> list[Row]:
     write_text(table_path(root, name), to_csv(cells, command=command, env=env, models=list(made.values())))
     if best := _best(scored):
         write_text(best_path(root, name), best_csv(best, recipe=name, command=command, env=env))
+    if halves := _halves(scored):
+        write_text(halves_path(root, name), halves_csv(halves, recipe=name, command=command, env=env))
+    return rows
+
+
+def _halves(scored: Scored) -> list[HalvesBest]:
+    """The best settings of each method, task by task, chosen and scored on halves of the problems."""
+    tasks: dict[str, tuple[Experiment, dict[str, list[Record]]]] = {}
+    for one, records in scored:
+        tasks.setdefault(one.task, (one, {}))[1].setdefault(one.name, []).extend(records)
+    rows = []
+    for one, methods in tasks.values():
+        goals = ["recall"] if isinstance(one.score, ExactScore) else []
+        if isinstance(one.score, ProgramScore):
+            goals = [f"pass@{max(one.score.ks)}", *(["coverage"] if one.score.distinct else [])]
+        if isinstance(one.score, SlotScore):
+            goals = ["distinct_right", *(["recall"] if one.score.embedder else [])]
+        rows += [row for goal in goals for row in best_on_halves(methods, goal=goal)]
     return rows
 
 
@@ -283,6 +352,11 @@ def best_settings(
 def best_path(root: str | Path, name: str) -> Path:
     """The CSV of a recipe's best settings."""
     return Path(root) / f"{name.replace(':', '_')}_best.csv"
+
+
+def halves_path(root: str | Path, name: str) -> Path:
+    """The CSV of a recipe's best settings, chosen and scored on halves of the problems."""
+    return Path(root) / f"{name.replace(':', '_')}_halves.csv"
 
 
 def table_path(root: str | Path, name: str) -> Path:

@@ -1,11 +1,13 @@
-"""Settings of each kind of score: exact, nearest neighbours, programs, a checker, support size."""
+"""Settings of each kind of score: exact, nearest neighbours, programs, a checker, slots, support size."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SCORES", "CheckerScore", "ExactScore", "KnnScore", "ProgramScore", "Score", "SupportScore"]
+from .value import NEWER
+
+__all__ = ["SCORES", "CheckerScore", "ExactScore", "KnnScore", "ProgramScore", "Score", "SlotScore", "SupportScore"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class ProgramScore:
       ks: numbers of tries; every problem needs as many samples as the largest.
       fenced: the program is the first block between ``` marks, if there is one.
       wall_seconds, cpu_seconds, memory_mib: limits for one program with all its tests.
+      distinct: also count the distinct right programs of a problem, as `scoring.same_program.program_form` tells them apart.
     """
 
     kind: str = "programs"
@@ -63,6 +66,7 @@ class ProgramScore:
     wall_seconds: float = 10.0
     cpu_seconds: int = 10
     memory_mib: int = 512
+    distinct: bool = field(default=False, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +90,22 @@ class CheckerScore:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SlotScore:
+    """Texts about a meaning (task ``e2e``): are they right, do they differ, and are they like the texts that people wrote?
+
+    Args:
+      embedder: model of the sentence features for k-NN scores and Vendi; "" leaves these scores out.
+      references: texts that people wrote, at most this many per meaning.
+      k: neighbours.
+    """
+
+    kind: str = "slots"
+    embedder: str = "sentence-transformers/all-mpnet-base-v2"
+    references: int = 8
+    k: int = 4
+
+
+@dataclass(frozen=True, kw_only=True)
 class SupportScore:
     """How many tokens hold a share of the model's next-token distribution, along the examples' completions. Nothing is sampled.
 
@@ -100,7 +120,7 @@ class SupportScore:
     max_length: int = 2048
 
 
-Score = ExactScore | KnnScore | ProgramScore | CheckerScore | SupportScore
+Score = ExactScore | KnnScore | ProgramScore | CheckerScore | SlotScore | SupportScore
 SCORES: dict[str, type[Any]] = {
-    kind.kind: kind for kind in (ExactScore, KnnScore, ProgramScore, CheckerScore, SupportScore)
+    kind.kind: kind for kind in (ExactScore, KnnScore, ProgramScore, CheckerScore, SlotScore, SupportScore)
 }

@@ -17,7 +17,7 @@ from widen.train.settings import Configuration
 from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
-from .score_settings import ExactScore
+from .score_settings import ExactScore, SlotScore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +30,18 @@ def make_side_by_side(
     jobs: int,
     device: str,
     stages: Sequence[str],
+    rows: int | None = None,
+    drop_checkpoints: bool = False,
     skip_bad: bool = False,
     notice: Callable[[str], None] = print,
 ) -> None:
-    """Train, sample and exactly score real models, ``jobs`` of them at a time. A model that fails does not stop the others.
+    """Train, sample and score real models, ``jobs`` of them at a time. A model that fails does not stop the others.
+
+    Exact and slot scores are made here; k-NN scores share a cache of features and programs share a sandbox, so that `run` makes them later.
+
+    Args:
+      rows: samples that each model draws at a time; by default as many as fit into the free memory.
+      drop_checkpoints: remove a fine-tuned model's weights once its samples or exact scores are on disk.
 
     Raises:
       RuntimeError: names every model that failed, once all others are done.
@@ -42,14 +50,26 @@ def make_side_by_side(
     for one in experiments:
         if not isinstance(one.model, Configuration):
             groups.setdefault(one.folder_name, []).append(one)
+    starts = list(_starts(experiments))
     if "train" in stages:
-        for start in _starts(experiments):
+        for start in starts:
             notice(f"training first what others start from: {start.folder_name}")
             fine_tune(start, root, device=device, skip_bad=skip_bad)
-    failed = []
+    if not groups:
+        return
+    failed, kept = [], frozenset(start.folder_name for start in starts)
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = {
-            pool.submit(_one_model, mine, str(root), device, tuple(stages), skip_bad): name
+            pool.submit(
+                _one_model,
+                mine,
+                str(root),
+                device,
+                tuple(stages),
+                rows,
+                skip_bad,
+                drop_checkpoints and name not in kept,
+            ): name
             for name, mine in groups.items()
         }
         for done, future in enumerate(as_completed(waiting), start=1):
@@ -67,14 +87,28 @@ def _starts(experiments: Sequence[Experiment]) -> Iterator[FineTune]:
     yield from {start.key: start for start in starts if start is not None}.values()
 
 
-def _one_model(experiments: list[Experiment], root: str, device: str, stages: tuple[str, ...], skip_bad: bool) -> None:
-    """All stages of one model, in this process."""
+def _one_model(
+    experiments: list[Experiment],
+    root: str,
+    device: str,
+    stages: tuple[str, ...],
+    rows: int | None,
+    skip_bad: bool,
+    drop: bool,
+) -> None:
+    """All stages of one model, in this process; ``drop`` removes its weights at the end."""
     from .folder import folder_of
     from .questions import questions_of
-    from .runner import run, score_listed
+    from .runner import drop_finished, found_records, run, score_listed
+    from .scoring.slots import score_slots
 
     if made := tuple(stage for stage in stages if stage != "score"):
-        run(experiments[0].name, experiments, root, device=device, stages=made, skip_bad=skip_bad)
+        run(experiments[0].name, experiments, root, device=device, stages=made, rows=rows, skip_bad=skip_bad)
+    questions = {id(one): questions_of(one, root, skip_bad=skip_bad) for one in experiments}
     for one in experiments:
         if "score" in stages and isinstance(one.score, ExactScore):
-            score_listed(folder_of(root, one), one, questions_of(one, root, skip_bad=skip_bad), device=device)
+            score_listed(folder_of(root, one), one, questions[id(one)], device=device)
+        elif "score" in stages and isinstance(one.score, SlotScore) and not found_records(folder_of(root, one), one):
+            score_slots(folder_of(root, one), one, questions[id(one)], device=device)
+    if drop:
+        drop_finished(experiments, questions, root)

@@ -15,51 +15,94 @@ the paper's label in its docstring. PAPER.md lists where the printed form is wro
 Shapes: n atoms, S sequences, L target positions, V vocabulary, T temperatures or other decodings, N samples.
 """
 
-from . import optima as optima
-from .artificial import ArtificialCase as ArtificialCase
-from .artificial import Conditionals as Conditionals
-from .bounds import PRGuarantee as PRGuarantee
-from .bounds import cdiv_learning_rate_limit as cdiv_learning_rate_limit
-from .bounds import cdiv_safe_learning_rate as cdiv_safe_learning_rate
-from .bounds import cdiv_scale as cdiv_scale
-from .bounds import gamma_proxy as gamma_proxy
-from .bounds import position_weights as position_weights
-from .bounds import sequence_divergence_bound as sequence_divergence_bound
-from .bounds import sequence_precision_bound as sequence_precision_bound
-from .bounds import softmax_curvature as softmax_curvature
-from .bounds import trunc_guarantee as trunc_guarantee
-from .bounds import trunc_guarantee_paper as trunc_guarantee_paper
-from .bounds import truncr_guarantee as truncr_guarantee
-from .continuations import Continuations as Continuations
-from .continuations import valid_continuations as valid_continuations
-from .curve import PRCurve as PRCurve
-from .curve import PRPoints as PRPoints
-from .curve import SupportPrecisionRecall as SupportPrecisionRecall
-from .curve import pr_curve as pr_curve
-from .curve import pr_curve_from_logs as pr_curve_from_logs
-from .curve import support_precision_recall as support_precision_recall
-from .exact import exact_curves as exact_curves
-from .exact import exact_log_likelihood as exact_log_likelihood
-from .exact import token_log_likelihood as token_log_likelihood
-from .frontier import decoding_frontier as decoding_frontier
-from .optima import lambda_pr_is_unique as lambda_pr_is_unique
-from .optima import lambda_pr_threshold as lambda_pr_threshold
-from .sampled import Bounds as Bounds
-from .sampled import Estimate as Estimate
-from .sampled import expected_unique_recall as expected_unique_recall
-from .sampled import monte_carlo_precision as monte_carlo_precision
-from .sampled import monte_carlo_precision_from_model as monte_carlo_precision_from_model
-from .sampled import unique_recall_bounds as unique_recall_bounds
-from .sparsity import acceptable_counts as acceptable_counts
-from .sparsity import log_sparsity as log_sparsity
-from .sparsity import logit_range as logit_range
-from .sparsity import sparsity_bound as sparsity_bound
-from .sparsity import sparsity_bound_attained as sparsity_bound_attained
-from .sparsity import sparsity_bound_paper as sparsity_bound_paper
-from .sparsity import tight_temperature as tight_temperature
-from .steps import decoded_log as decoded_log
-from .steps import tempered as tempered
-from .steps import tempered_log as tempered_log
-from .truncated import Thresholds as Thresholds
-from .truncated import TruncatedCase as TruncatedCase
-from .truncated import exact_thresholds as exact_thresholds
+from . import optima
+from .artificial import ArtificialCase, Conditionals
+from .bounds import (
+    PRGuarantee,
+    cdiv_learning_rate_limit,
+    cdiv_safe_learning_rate,
+    cdiv_scale,
+    gamma_proxy,
+    position_weights,
+    sequence_divergence_bound,
+    sequence_precision_bound,
+    softmax_curvature,
+    trunc_guarantee,
+    trunc_guarantee_paper,
+    truncr_guarantee,
+)
+from .continuations import Continuations, valid_continuations
+from .curve import PRCurve, PRPoints, SupportPrecisionRecall, pr_curve, pr_curve_from_logs, support_precision_recall
+from .exact import exact_curves, exact_log_likelihood, token_log_likelihood
+from .frontier import decoding_frontier
+from .optima import lambda_pr_is_unique, lambda_pr_threshold
+from .sampled import (
+    Bounds,
+    Estimate,
+    expected_unique_recall,
+    monte_carlo_precision,
+    monte_carlo_precision_from_model,
+    unique_recall_bounds,
+)
+from .sparsity import (
+    acceptable_counts,
+    log_sparsity,
+    logit_range,
+    sparsity_bound,
+    sparsity_bound_attained,
+    sparsity_bound_paper,
+    tight_temperature,
+)
+from .steps import decoded_log, tempered, tempered_log
+from .truncated import Thresholds, TruncatedCase, exact_thresholds
+
+__all__ = [
+    "ArtificialCase",
+    "Bounds",
+    "Conditionals",
+    "Continuations",
+    "Estimate",
+    "PRCurve",
+    "PRGuarantee",
+    "PRPoints",
+    "SupportPrecisionRecall",
+    "Thresholds",
+    "TruncatedCase",
+    "acceptable_counts",
+    "cdiv_learning_rate_limit",
+    "cdiv_safe_learning_rate",
+    "cdiv_scale",
+    "decoded_log",
+    "decoding_frontier",
+    "exact_curves",
+    "exact_log_likelihood",
+    "exact_thresholds",
+    "expected_unique_recall",
+    "gamma_proxy",
+    "lambda_pr_is_unique",
+    "lambda_pr_threshold",
+    "log_sparsity",
+    "logit_range",
+    "monte_carlo_precision",
+    "monte_carlo_precision_from_model",
+    "optima",
+    "position_weights",
+    "pr_curve",
+    "pr_curve_from_logs",
+    "sequence_divergence_bound",
+    "sequence_precision_bound",
+    "softmax_curvature",
+    "sparsity_bound",
+    "sparsity_bound_attained",
+    "sparsity_bound_paper",
+    "support_precision_recall",
+    "tempered",
+    "tempered_log",
+    "tight_temperature",
+    "token_log_likelihood",
+    "trunc_guarantee",
+    "trunc_guarantee_paper",
+    "truncr_guarantee",
+    "unique_recall_bounds",
+    "valid_continuations",
+]

@@ -9,7 +9,7 @@ them in U_n. Then
            \sum_n w_n \frac{K}{n} \le \lambda \Big\},
 
 the upper concave hull, at lambda, of the origin and the points (K/n, h_n/n), made non-decreasing. Some monotone decoding
-reaches it. The proof is in docs/theory.md.
+reaches it. The proof is in docs/why/theory.md.
 
 Shapes: V tokens of one context.
 """

@@ -8,5 +8,6 @@ encode(example, tokenizer, max_length=)            tokens and labels
 from .definition import Example, Task
 from .encoding import IGNORED, Encoded, encode
 from .reading import TASKS, Read, listed, read, task
+from .text_tasks import spellings
 
-__all__ = ["IGNORED", "TASKS", "Encoded", "Example", "Read", "Task", "encode", "listed", "read", "task"]
+__all__ = ["IGNORED", "TASKS", "Encoded", "Example", "Read", "Task", "encode", "listed", "read", "spellings", "task"]

@@ -77,6 +77,32 @@ MBPP = Task(
 )
 
 
+def humaneval(record: Mapping[str, Any]) -> Example:
+    """HumanEval (Chen et al., 2021): the head of a function with its docstring, then the body.
+
+    The hub's ``openai/openai_humaneval`` and files of its kind: ``prompt, entry_point, test, canonical_solution``. A judge appends the
+    program to the head, so that an answer may be the body alone or the whole function once more.
+
+    >>> made = humaneval({"prompt": "def f(x):\\n", "entry_point": "f", "test": "def check(candidate):\\n    assert candidate(1) == 2"})
+    >>> made.facts["entry_point"], made.facts["head"] == made.prompt
+    ('f', True)
+    """
+    head = text_of(record, "prompt").replace("\r\n", "\n")
+    body = text_of(record, "canonical_solution", empty=True, default="").replace("\r\n", "\n").rstrip()
+    facts = {"head": head, "entry_point": text_of(record, "entry_point"), "check": text_of(record, "test")}
+    return Example(head, body, facts)
+
+
+HUMANEVAL = Task(
+    name="humaneval",
+    hub="openai/openai_humaneval",
+    columns=("prompt", "canonical_solution", "entry_point", "test"),
+    completion=("canonical_solution",),
+    make=humaneval,
+    csv=False,
+)
+
+
 PYTHON3 = (3, "PYTHON3")
 """What the hub's ``solutions.language`` says for Python 3."""
 

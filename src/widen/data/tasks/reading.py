@@ -7,11 +7,14 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from .definition import LOSS_WEIGHTS, Example, Task, weights_of
-from .program_tasks import CODECONTESTS, MATHQA_PYTHON, MBPP
+from .e2e import E2E
+from .program_tasks import CODECONTESTS, HUMANEVAL, MATHQA_PYTHON, MBPP
 from .source_files import records
 from .text_tasks import ALPACA, ANSWERS, JSONL, WRITING_PROMPTS, own_fields
 
-TASKS = {t.name: t for t in (WRITING_PROMPTS, MATHQA_PYTHON, CODECONTESTS, ALPACA, MBPP, JSONL, ANSWERS)}
+TASKS = {
+    t.name: t for t in (WRITING_PROMPTS, MATHQA_PYTHON, CODECONTESTS, ALPACA, MBPP, HUMANEVAL, JSONL, ANSWERS, E2E)
+}
 SHOWN = 10
 """Kinds of bad records that `listed` names; the others are counted."""
 

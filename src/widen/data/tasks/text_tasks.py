@@ -151,15 +151,33 @@ def own_fields(prompt: str | None, completion: str | None) -> Task:
 def prompt_and_answers(record: Mapping[str, Any]) -> Example:
     """A prompt and all of its right answers, each once. The first is the completion; exact scores need the whole list.
 
+    An answer is a text, or a list of texts that are spellings of one answer.
+
     >>> prompt_and_answers({"prompt": "3 4>7:", "answers": ["4+3=7"]})[:3]
     ('3 4>7:', '4+3=7', {'answers': ['4+3=7']})
+    >>> prompt_and_answers({"prompt": "Name a gas.", "answers": [["Ne", "Neon"], "Argon"]}).completion
+    'Ne'
     """
-    answers = texts_of(record, "answers")
-    if not answers or not all(text.strip() for text in answers):
+    if not isinstance(record.get("answers"), (list, tuple)):
+        texts_of(record, "answers")  # says what is wrong
+    answers = [
+        texts_of({"answers": one}, "answers") if isinstance(one, (list, tuple)) else one for one in record["answers"]
+    ]
+    texts = texts_of({"answers": [text for one in answers for text in spellings(one)]}, "answers")
+    if not all(answers) or not texts or not all(text.strip() for text in texts):
         raise ValueError("'answers' must hold at least one answer, and none that is empty")
-    if len(set(answers)) < len(answers):
+    if len(set(texts)) < len(texts):
         raise ValueError("'answers' holds the same answer twice")
-    return Example(text_of(record, "prompt"), answers[0], {"answers": answers})
+    return Example(text_of(record, "prompt"), texts[0], {"answers": answers})
+
+
+def spellings(answer: str | list[str]) -> list[str]:
+    """The texts of one right answer of the task ``answers``.
+
+    >>> spellings("Argon"), spellings(["Ne", "Neon"])
+    (['Argon'], ['Ne', 'Neon'])
+    """
+    return answer if isinstance(answer, list) else [answer]
 
 
 ANSWERS = Task(

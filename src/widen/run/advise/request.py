@@ -23,7 +23,7 @@ LOSSES = ("nll", "truncr:drop=0.1", "cdiv:alpha=1.4,cap=10", "gem:beta=0.7")
 """Losses that are tried by default. NLL is the baseline; if time is short, the last ones are left out first."""
 NLL_FIRST = 0.25
 """Other losses start after this share of the steps with NLL: their weights need a model that knows the task a little."""
-PROGRAM_TASKS = ("mathqa_python", "mbpp", "codecontests")
+PROGRAM_TASKS = ("mathqa_python", "mbpp", "humaneval", "codecontests")
 EXACT_GRID = decoding_grid(
     temperatures=(0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0),
     min_p=(0.02, 0.05, 0.1, 0.2),

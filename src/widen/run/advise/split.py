@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from widen.data.tasks import listed, task
+from widen.data.tasks import listed, spellings, task
 from widen.data.tasks.definition import LOSS_WEIGHTS
 from widen.data.tasks.source_files import records
 from widen.disk.atomic import write_text
@@ -104,5 +104,5 @@ def _by_prompt(task_name: str, source: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _each_answer(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per right answer, for training."""
-    return [{"prompt": one["prompt"], "completion": answer} for one in found for answer in one["answers"]]
+    """One row per right answer, in its first spelling, for training."""
+    return [{"prompt": one["prompt"], "completion": spellings(answer)[0]} for one in found for answer in one["answers"]]

@@ -18,7 +18,7 @@ PAPER = {"lr": 1e-6, "schedule": "constant_with_warmup", "warmup_steps": 1000, "
 """The paper's training (appendix, "Models and training details"), set by ``widen train --paper``."""
 
 REFERENCE = (135e6, 1e-4)
-"""Parameters and learning rate of a run that worked (SmolLM2-135M on MathQA-Python, docs/LOG.md)."""
+"""Parameters and learning rate of a run that worked (SmolLM2-135M on MathQA-Python, docs/log.md)."""
 LARGEST = 1e-3
 """The largest learning rate for any model."""
 LORA = 10.0

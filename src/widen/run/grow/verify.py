@@ -13,6 +13,7 @@ from os import sched_getaffinity
 from pathlib import Path
 from typing import NamedTuple
 
+from widen.data.tasks import spellings
 from widen.judge import Limits, Sandbox, judge_programs, run_checker
 from widen.judge.ray_sandbox import RaySandbox
 
@@ -20,6 +21,7 @@ from ..folder import StageProgress, silent
 from ..questions import Question
 from ..scoring.checked import RIGHT, Checker
 from ..scoring.programs import judge_of, judged, program_in
+from ..scoring.same_program import tidy
 from .config import Growth
 
 
@@ -39,15 +41,6 @@ def spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def tidy(source: str) -> str:
-    """A program without blank lines and white space at the ends of lines. It is not parsed: it may be hostile.
-
-    >>> tidy("a = 1  \\n\\nif a:\\n    b = 2\\n")
-    'a = 1\\nif a:\\n    b = 2'
-    """
-    return "\n".join(line.rstrip() for line in source.splitlines() if line.strip())
-
-
 class Verifier:
     """Judges answers; a context manager. The sandbox opens when the first program or checker has to run.
 
@@ -64,6 +57,7 @@ class Verifier:
             Checker.parse(config.checker, [Path(f) for f in config.checker_files]) if config.checker else None
         )
         self.listed = self.checker is None and all("answers" in one.example.facts for one in questions)
+        self._key_of = {one.example.prompt: _keys(one) for one in questions} if self.listed else {}
         if self.checker is None and not self.listed:
             try:
                 self._judge = judge_of(questions)
@@ -83,21 +77,27 @@ class Verifier:
     ) -> list[JudgedAnswer]:
         """Judge every answer, in order."""
         if self.listed:
-            right = {one.id: {spaced(text) for text in one.example.facts["answers"]} for one, _ in answers}
-            return [JudgedAnswer(spaced(text) in right[one.id], spaced(text)) for one, text in answers]
+            keys = {one.id: _keys(one) for one, _ in answers}
+            return [
+                JudgedAnswer(spaced(text) in keys[one.id], keys[one.id].get(spaced(text), spaced(text)))
+                for one, text in answers
+            ]
         at = partial(progress, what)
         if self.checker is not None:
             return self._check([(one.example.prompt, text) for one, text in answers], at)
-        programs = [judged(one, program_in(text, fenced=self.config.fenced)) for one, text in answers]
+        sources = [program_in(text, fenced=self.config.fenced) for _, text in answers]
+        programs = [judged(one, source) for (one, _), source in zip(answers, sources, strict=True)]
         kept = self._kept(self.config.prompts.task)
         verdicts = judge_programs(self._judge, programs, sandbox=self._open(), verdicts_path=kept, progress=at)
-        return [JudgedAnswer(v.passed, tidy(p.source)) for v, p in zip(verdicts, programs, strict=True)]
+        return [JudgedAnswer(v.passed, tidy(source)) for v, source in zip(verdicts, sources, strict=True)]
 
     def keys(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
         """The key of each (prompt, answer) of the data. Its verdict does not matter, so that only a checker has to run."""
         if self.checker is not None and pairs:
             return [one.key for one in self._check(pairs, lambda done, total: None)]
-        return [spaced(text) if self.listed else tidy(program_in(text, fenced=self.config.fenced)) for _, text in pairs]
+        if self.listed:
+            return [self._key_of.get(prompt, {}).get(spaced(text), spaced(text)) for prompt, text in pairs]
+        return [tidy(program_in(text, fenced=self.config.fenced)) for _, text in pairs]
 
     def _check(self, pairs: Sequence[tuple[str, str]], at: Callable[[int, int], None]) -> list[JudgedAnswer]:
         assert self.checker is not None
@@ -123,3 +123,9 @@ class Verifier:
                 sandbox = RaySandbox(self.ray, limits=limits)
             self._sandbox = self._stack.enter_context(sandbox)
         return self._sandbox
+
+
+def _keys(question: Question) -> dict[str, str]:
+    """The key of every spelling of the listed right answers: the first spelling of the same answer."""
+    listed = [[spaced(text) for text in spellings(one)] for one in question.example.facts["answers"]]
+    return {text: texts[0] for texts in listed for text in texts}

@@ -1,10 +1,12 @@
 """Exact scores: the probability of every right answer of every problem, by teacher forcing. Nothing is drawn.
 
-A small model is scored on the problems of its task. A real model is scored on prompts whose right answers are listed (task ``answers``);
-an answer counts in the tokens that the tokenizer makes of it, and other spellings of the same text are not counted.
+A small model is scored on the problems of its task. A real model is scored on prompts whose right answers are listed (task ``answers``).
+A text counts in the tokens that the tokenizer makes of it; other tokenisations of the same text are not counted. If an answer has several
+spellings, its probability is the sum over them.
 
 Precision is the mass on right answers, recall the expected share of them seen in n samples. Both are averaged over problems, and so are
-the area under the PR curve and the curve itself. The model runs once per problem; every decoding re-normalises the same logits.
+the area under the PR curve and the curve itself. The model runs once per problem, and once over a prompt that all answers share; every
+decoding re-normalises the same logits.
 
 One record has no decoding: ``separation``, measured on the model's own law. Its value is the probability that a right next token has a
 larger ratio q / max q than a wrong one. Its detail holds
@@ -13,22 +15,22 @@ larger ratio q / max q than a wrong one. Its detail holds
     valid_below_noise   share of right mass that does not exceed the most probable wrong token of its context
     histogram           ``edges`` of the ratio, and the shares of ``valid`` and ``invalid`` tokens between them
 
-Shapes: T decodings, S answers of a problem, L target positions, N prefixes of its answers, V vocabulary.
+Shapes: T decodings, A answers of a problem, S their spellings, L target positions, N prefixes of the spellings, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widen.data.batch import Batch, pad
-from widen.data.tasks import IGNORED, Example, encode
+from widen.data.batch import pad
+from widen.data.tasks import IGNORED, Example, encode, spellings
 from widen.metrics import separation
 from widen.metrics.exact_points import VERSION, ExactPoint, exact_points
 from widen.models.convert import load_pretrained
@@ -95,22 +97,41 @@ def score_exactly(
     return [*records, *_separation(experiment, contexts)]
 
 
-Logits = Callable[[Batch], Tensor]
-"""Next-token logits of every row of a batch, [S, L, V]."""
+class Listed(NamedTuple):
+    """The right answers of one problem as tokens, one row per spelling.
+
+    Args:
+      tokens_SL: [S, 1 + L]; the first token is context only.
+      mask_SL: [S, L], True where a token after the first is a target.
+      answer_S: the number of the answer that each row spells.
+      prompt: tokens that come before every row.
+    """
+
+    tokens_SL: NDArray[np.int64]
+    mask_SL: NDArray[np.bool_]
+    answer_S: NDArray[np.int64]
+    prompt: tuple[int, ...] = ()
 
 
-def _small(folder: RunFolder, experiment: Experiment, device: str) -> tuple[Logits, list[Batch]]:
+Logits = Callable[[Listed], Tensor]
+"""Next-token logits of every row of a problem, [S, L, V]."""
+
+
+def _small(folder: RunFolder, experiment: Experiment, device: str) -> tuple[Logits, list[Listed]]:
     if not folder.is_trained:
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run `widen train` or `widen run` first")
     assert isinstance(experiment.model, Configuration)
     model = load_pretrained(folder.checkpoint).to(device)
-    problems = [problem.answers for problem in experiment.model.data.problems()]
-    return lambda answers: next_logits(model, answers.tokens_BL.numpy()), problems
+    batches = [problem.answers for problem in experiment.model.data.problems()]
+    problems = [
+        Listed(one.tokens_BL.numpy(), one.target_mask.numpy(), np.arange(len(one.tokens_BL))) for one in batches
+    ]
+    return lambda answers: next_logits(model, answers.tokens_SL), problems
 
 
 def _real(
     folder: RunFolder, experiment: Experiment, questions: Sequence[Question], device: str
-) -> tuple[Logits, list[Batch]]:
+) -> tuple[Logits, list[Listed]]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     path = str(weights_of(experiment, folder))
@@ -120,50 +141,65 @@ def _real(
     problems = [_tokens(one, prompt.text, tokenizer) for one, prompt in zip(questions, prompts, strict=True)]
 
     @torch.no_grad()
-    def logits(answers: Batch) -> Tensor:
+    def logits(answers: Listed) -> Tensor:
         # Padding is on the right, so a causal model does not see it.
-        return model(answers.inputs.to(device), use_cache=False).logits  # type: ignore[no-any-return]
+        ids_SL = torch.from_numpy(answers.tokens_SL[:, :-1].copy()).to(device)
+        if not answers.prompt:
+            return model(ids_SL, use_cache=False).logits  # type: ignore[no-any-return]
+        shared = model(torch.tensor([answers.prompt], device=device), use_cache=True).past_key_values
+        shared.batch_repeat_interleave(len(ids_SL))
+        return model(ids_SL, past_key_values=shared, use_cache=True).logits  # type: ignore[no-any-return]
 
     return logits, problems
 
 
-def _tokens(question: Question, prompt: str, tokenizer: Any) -> Batch:
-    """One row per right answer: the prompt, then the answer and the end of the text, which are the targets."""
-    texts = question.example.facts.get("answers")
-    if not texts:
+def _tokens(question: Question, prompt: str, tokenizer: Any) -> Listed:
+    """One row per spelling of a right answer: the prompt, then the answer and the end of the text, which are the targets."""
+    answers = question.example.facts.get("answers")
+    if not answers:
         raise ValueError(
             f"prompt {question.example.prompt[:60]!r} has no list of right answers; exact scores need the task 'answers'"
         )
-    encoded = [encode(Example(prompt, text, {}), tokenizer, max_length=MAX_LENGTH) for text in texts]
+    rows = [(number, text) for number, answer in enumerate(answers) for text in spellings(answer)]
+    encoded = [encode(Example(prompt, text, {}), tokenizer, max_length=MAX_LENGTH) for _, text in rows]
     if any(one.prompt_cut or one.completion_cut for one in encoded):
         raise ValueError(f"prompt {prompt[:60]!r} and an answer are longer than {MAX_LENGTH} tokens")
     starts = [one.labels.count(IGNORED) for one in encoded]
-    return pad([one.input_ids for one in encoded], prompt_lengths=starts, pad_id=tokenizer.eos_token_id)
+    batch = pad([one.input_ids for one in encoded], prompt_lengths=starts, pad_id=tokenizer.eos_token_id)
+    before = starts[0] - 1  # the last token of the prompt predicts the first of the answer
+    tokens_SL, mask_SL = batch.tokens_BL.numpy()[:, before:], batch.target_mask.numpy()[:, before:]
+    return Listed(tokens_SL, mask_SL, np.array([number for number, _ in rows]), tuple(encoded[0].input_ids[:before]))
 
 
-def _points(logits_SLV: Tensor, answers: Batch, decodings: Sequence[Decoding], score: ExactScore) -> list[ExactPoint]:
+def _points(logits_SLV: Tensor, answers: Listed, decodings: Sequence[Decoding], score: ExactScore) -> list[ExactPoint]:
     """One point per decoding."""
     log_q_TS = log_likelihood_from_logits(
         logits_SLV,
-        answers.tokens_BL.numpy(),
+        answers.tokens_SL,
         [decoding.exact_steps for decoding in decodings],
-        mask=answers.target_mask.numpy(),
+        mask=answers.mask_SL,
     )
+    log_q_TA = np.full((len(log_q_TS), answers.answer_S.max() + 1), -np.inf)
+    np.logaddexp.at(log_q_TA.T, answers.answer_S, log_q_TS.T)
     return exact_points(
-        np.full(log_q_TS.shape[1], -np.log(log_q_TS.shape[1])),
-        log_q_TS,
+        np.full(log_q_TA.shape[1], -np.log(log_q_TA.shape[1])),
+        log_q_TA,
         temperatures=[decoding.temperature for decoding in decodings],
         lams=score.lams,
         num_samples=score.num_samples,
     )
 
 
-def _contexts(logits_SLV: Tensor, answers: Batch) -> tuple[NDArray[np.float64], ...]:
-    """Every prefix of the right answers: P(next token) [N, V], the model's logits [N, V], the probability of the prefix [N]."""
-    mask_SL = answers.target_mask.numpy()
+def _contexts(logits_SLV: Tensor, answers: Listed) -> tuple[NDArray[np.float64], ...]:
+    """Every prefix of the right answers: P(next token) [N, V], the model's logits [N, V], the probability of the prefix [N].
+
+    P is uniform over answers, and over the spellings of each.
+    """
+    mask_SL = answers.mask_SL
     first = int(mask_SL.any(axis=0).argmax())  # all answers follow the same prompt
-    x_SL = np.where(mask_SL, answers.tokens_BL.numpy()[:, 1:], -1)[:, first:]
-    found = valid_continuations(x_SL)
+    x_SL = np.where(mask_SL, answers.tokens_SL[:, 1:], -1)[:, first:]
+    of_A = np.bincount(answers.answer_S)
+    found = valid_continuations(x_SL, 1.0 / (len(of_A) * of_A[answers.answer_S]))
     logits_NV = logits_SLV[found.sequence, found.position + first].double().cpu().numpy()
     return found.dense(logits_NV.shape[1]), logits_NV, found.mass
 

@@ -11,12 +11,25 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import lru_cache
 from os import sched_getaffinity
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from widen.judge import Assertions, Judge, Limits, MathQAPython, Program, Sandbox, StdinStdout, counts, judge_programs
-from widen.judge.records import contest, mbpp
+from widen.judge import (
+    Assertions,
+    Judge,
+    Limits,
+    MathQAPython,
+    Program,
+    Sandbox,
+    StdinStdout,
+    Verdict,
+    counts,
+    judge_programs,
+)
+from widen.judge.records import contest, humaneval, mbpp
+from widen.metrics.interval import mean_interval
 from widen.metrics.passes import PassScores, pass_scores
 
 from ..experiment import Experiment
@@ -26,6 +39,7 @@ from ..record import Record
 from ..sampling import samples_of
 from ..score_settings import CheckerScore, ProgramScore
 from .marks import write_marks
+from .same_program import program_form
 from .score_files import Measured, Sampled
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -51,6 +65,14 @@ def judged(one: Question, source: str) -> Program:
     if "tests" in facts:
         record = {"task_id": one.id, "code": one.example.completion, "test_list": facts["tests"]}
         return replace(mbpp({**record, "test_setup_code": facts.get("setup", "")}, source), problem=one.id)
+    if "check" in facts:
+        record = {
+            "task_id": one.id,
+            "prompt": facts["head"],
+            "test": facts["check"],
+            "entry_point": facts["entry_point"],
+        }
+        return humaneval(record, source)
     if "inputs" in facts:
         return contest(one.id, source, list(zip(facts["inputs"], facts["outputs"], strict=True)))
     raise ValueError(
@@ -60,7 +82,12 @@ def judged(one: Question, source: str) -> Program:
 
 def judge_of(questions: Sequence[Question]) -> Judge:
     """The judge for the questions: compares ``answer`` within 1 %, runs assertions, or compares output with input."""
-    kinds: dict[str, Judge] = {"answer": MathQAPython(), "tests": Assertions(), "inputs": StdinStdout()}
+    kinds: dict[str, Judge] = {
+        "answer": MathQAPython(),
+        "tests": Assertions(),
+        "check": Assertions(),
+        "inputs": StdinStdout(),
+    }
     found = {next((key for key in kinds if key in one.example.facts), "") for one in questions}
     if len(found) != 1 or "" in found:
         raise ValueError(f"problems must be of one kind with an answer, tests or inputs; found {sorted(found)}")
@@ -116,27 +143,46 @@ class Judges:
             counts={count.problem: (count.n, count.c) for count in found},
             statuses=dict(Counter(verdict.status for verdict in reached).most_common()),
             right=[verdict.passed for verdict in reached],
+            distinct=_distinct(programs, reached) if score.distinct else {},
         )
 
 
+def _distinct(programs: Sequence[Program], reached: Sequence[Verdict]) -> dict[str, int]:
+    """The number of distinct right programs of each problem, in the order of their ids."""
+    form = lru_cache(maxsize=None)(program_form)  # samples repeat
+    forms: dict[str, set[str]] = {program.problem: set() for program in programs}
+    for program, verdict in zip(programs, reached, strict=True):
+        if verdict.passed:
+            forms[program.problem].add(form(program.source))
+    return {problem: len(forms[problem]) for problem in sorted(forms)}
+
+
 class Judged(NamedTuple):
-    """Judged programs: pass@k, (n, c) of each problem, how many programs ended in which way, which are right, and how many answers
-    max-tokens cut."""
+    """Judged programs: pass@k, (n, c) of each problem, how many programs ended in which way, which are right, how many distinct right ones
+    each problem has (where asked for), and how many answers max-tokens cut."""
 
     passes: PassScores
     counts: dict[str, tuple[int, int]]
     statuses: dict[str, int]
     right: list[bool]
+    distinct: dict[str, int] = {}  # noqa: RUF012  # never changed
     cut: int = 0
 
     @property
     def detail(self) -> dict[str, dict[str, Any]]:
-        """What is stored with precision."""
-        return {"precision": {"counts": self.counts, "statuses": self.statuses, "cut": self.cut}}
+        """What is stored with precision and coverage."""
+        found: dict[str, dict[str, Any]] = {
+            "precision": {"counts": self.counts, "statuses": self.statuses, "cut": self.cut}
+        }
+        return found | ({"coverage": {"by_problem": list(self.distinct.values())}} if self.distinct else {})
 
     def measured(self) -> dict[str, Measured]:
-        """The scores, with intervals."""
-        return measured(self.passes)
+        """The scores, with intervals. Coverage is the mean number of distinct right programs of a problem."""
+        found = measured(self.passes)
+        if self.distinct:
+            values = list(self.distinct.values())
+            found["coverage"] = Measured(sum(values) / len(values), *mean_interval(values), len(values))
+        return found
 
 
 def measured(passes: PassScores) -> dict[str, Measured]:

@@ -1,0 +1,14 @@
+"""Real models on tasks with many right answers: every method on one joint frontier of loss and decoding. Not in the paper.
+
+One file per task; `methods.py` holds what they share. The top of each file shows its commands.
+"""
+
+from .code import code
+from .countdown import countdown
+from .coverageqa import coverageqa, coverageqa_qwen
+from .e2e import e2e
+from .grow import grow
+from .mathqa import mathqa
+from .methods import tiny
+
+__all__ = ["code", "countdown", "coverageqa", "coverageqa_qwen", "e2e", "grow", "mathqa", "tiny"]

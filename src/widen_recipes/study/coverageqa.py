@@ -1,0 +1,146 @@
+"""CoverageQA: 60 questions with all their right answers and aliases, so that precision and coverage are exact.
+
+    python -m widen_recipes.study coverageqa coverageqa.json data/coverageqa      the questions in two folds
+    export WIDEN_COVERAGEQA=data/coverageqa
+    export WIDEN_SMOLLM2=models/smollm2-135m      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
+    export WIDEN_QWEN=models/qwen-coder-0.5b      or Qwen/Qwen2.5-Coder-0.5B-Instruct
+    widen run study:coverageqa --device cuda --jobs 4 --drop-checkpoints --out runs
+    widen run study:coverageqa_qwen --device cuda --jobs 4 --drop-checkpoints --out runs
+
+The file comes from CHATS-lab/verbalized-sampling: ``{question: {"answers": [[alias, ...], ...]}}``. Both models are Instruct models and are
+asked in chat form, as they are and after fine-tuning. A fine-tuned model learns the answers to the questions of one fold, one row per
+answer, and is scored on the other fold, so that every question is a test question once. Both folds of a method have one name. Many
+questions ask for European countries, so that test questions share answers with training questions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from widen.disk.atomic import write_text
+from widen.run.experiment import Experiment
+from widen.run.finetune import FineTune, Source
+from widen.run.score_settings import ExactScore
+
+from .methods import METHODS, SEEDS, decodings, path_of
+
+FOLDS = (1, 2)
+NOT_IN_PAPER = {
+    "task": "60 questions, 20 to 114 right answers each; aliases, a capital first letter and a final period are spellings of one answer",
+    "num_samples": "n = 100 samples per question for the coverage",
+    "folds": "two, by the question's place in the file (odd, even); a model trained on one is scored on the other",
+    "epochs": "3 of NLL, then 1 of each loss; NLL 2x goes on for 2; one row per answer, its first alias",
+    "lr": "1e-4, falling to a tenth along a cosine after 5 steps of warm-up; bf16; batches of 32",
+    "seeds": "three; they change the order of the last phase; the NLL start is one for all",
+}
+
+
+def coverageqa() -> list[Experiment]:
+    """SmolLM2 on CoverageQA: every method from one NLL model, and both models as they are."""
+    alone = [
+        _experiment(f"{name} as it is", path_of(variable), fold, 0)
+        for name, variable in (("SmolLM2", "WIDEN_SMOLLM2"), ("Qwen", "WIDEN_QWEN"))
+        for fold in FOLDS
+    ]
+    return [*_fine_tuned("WIDEN_SMOLLM2"), *alone]
+
+
+def coverageqa_qwen() -> list[Experiment]:
+    """Qwen2.5-Coder-0.5B-Instruct on CoverageQA: every method from one NLL model."""
+    return _fine_tuned("WIDEN_QWEN")
+
+
+def _fine_tuned(variable: str) -> list[Experiment]:
+    """Every method in every fold, three seeds each."""
+    found = []
+    for fold in FOLDS:
+        start = FineTune(
+            model=path_of(variable),
+            train=Source(path=f"{path_of('WIDEN_COVERAGEQA')}/train-{fold}.jsonl"),
+            loss="nll",
+            max_length=256,
+            epochs=3,
+            batch_size=32,
+            micro_batch=32,
+            lr=1e-4,
+            schedule="cosine_with_min_lr",
+            warmup_steps=5,
+        )
+        models = {name: replace(start, after=start, epochs=1, loss=loss) for name, loss in METHODS.items()}
+        models["NLL 2x"] = replace(start, after=start, epochs=2)
+        found += [
+            _experiment(name, replace(one, seed=seed), fold, seed) for seed in SEEDS for name, one in models.items()
+        ]
+    return found
+
+
+def _experiment(name: str, model: FineTune | str, fold: int, seed: int) -> Experiment:
+    return Experiment(
+        name=name,
+        model=model,
+        prompts=Source(task="answers", path=f"{path_of('WIDEN_COVERAGEQA')}/test-{fold}.jsonl"),
+        decoding=decodings(),
+        chat=True,
+        dtype="float32",
+        seed=seed,
+        score=ExactScore(num_samples=100),
+        not_in_paper=NOT_IN_PAPER,
+    )
+
+
+def write_coverageqa(source: str | Path, folder: str | Path) -> None:
+    """The questions as files, per fold: ``test`` with all answers, and ``train``, one row per answer of the other fold."""
+    where = Path(folder)
+    where.mkdir(parents=True, exist_ok=True)
+    content = json.loads(Path(source).read_text(encoding="utf-8"))
+    questions = {question.strip(): merged(about["answers"]) for question, about in content.items()}
+    listed = [
+        {"prompt": question, "answers": [spelled(one) for one in answers]} for question, answers in questions.items()
+    ]
+    rows = [
+        [
+            {
+                "prompt": [{"role": "user", "content": question}],
+                "completion": [{"role": "assistant", "content": one[0]}],
+            }
+            for one in answers
+        ]
+        for question, answers in questions.items()
+    ]
+    files: dict[str, Sequence[object]] = {}
+    for fold in FOLDS:
+        files[f"test-{fold}"] = listed[fold - 1 :: 2]
+        files[f"train-{fold}"] = [row for own in rows[2 - fold :: 2] for row in own]
+    for name, records in files.items():
+        write_text(where / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+
+
+def merged(answers: Iterable[Iterable[str]]) -> list[list[str]]:
+    """The answers, each once: two entries that share an alias are one answer. Case does not distinguish aliases.
+
+    >>> merged([["He", "helium"], ["Neon "], ["Helium"]])
+    [['He', 'helium'], ['Neon']]
+    """
+    found: list[dict[str, str]] = []
+    for aliases in answers:
+        own = {alias.strip().casefold(): alias.strip() for alias in aliases}
+        first, *others = [*(one for one in found if one.keys() & own.keys()), own]
+        for other in others:
+            first |= {key: alias for key, alias in other.items() if key not in first}
+        found = [one for one in found if not any(one is other for other in others)]
+        if first is own:
+            found.append(own)
+    return [list(one.values()) for one in found]
+
+
+def spelled(aliases: Iterable[str]) -> list[str]:
+    """The spellings of one answer: every alias, also with a capital first letter, also with a period.
+
+    >>> spelled(["helium"])
+    ['helium', 'helium.', 'Helium', 'Helium.']
+    """
+    capital = [form for alias in aliases for form in (alias, alias[0].upper() + alias[1:])]
+    return list(dict.fromkeys(form for text in capital for form in (text, text.removesuffix(".") + ".")))

@@ -1,0 +1,64 @@
+"""MathQA-Python split by templates: no training question has the wording of a question of the test.
+
+    python -m widen_recipes.study.templates data/mathqa data/templates
+
+reads ``gain_train``, ``gain_dev`` and ``gain_test`` .jsonl and writes ``train``, ``dev`` and ``test`` .jsonl, the same on every machine.
+A template is the words of a question without its numbers. In the published split most test questions repeat a training question with
+other numbers, which a trained model always answers. A template of the test gives one question, so that problems are independent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from widen.disk.atomic import write_text
+
+TEST, DEV = 300, 60
+"""Templates of the test and of the held-out data for early stopping. All others are for training."""
+FILES = ("gain_train.jsonl", "gain_dev.jsonl", "gain_test.jsonl")
+
+
+def template(question: str) -> str:
+    """The words of a question.
+
+    >>> template("What is 20 % of 4,500.5 ?") == template("what is 7 % of 80 ?") == "what is of"
+    True
+    """
+    return " ".join(re.findall(r"[a-z]+", question.lower()))
+
+
+def by_templates(
+    records: Iterable[Mapping[str, Any]], *, test: int = TEST, dev: int = DEV, seed: int = 0
+) -> dict[str, list[Mapping[str, Any]]]:
+    """The records as ``train``, ``dev`` and ``test``. The order of templates is that of their hash with the seed.
+
+    A template of the test gives the first of its questions and a template of dev all of them; no other file has them.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(template(str(record["question"])), []).append(record)
+    if test + dev >= len(groups):
+        raise ValueError(f"test={test}, dev={dev}: there are {len(groups)} templates, and training needs some too")
+    order = sorted(groups, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).hexdigest())
+    return {
+        "train": [one for name in order[test + dev :] for one in groups[name]],
+        "dev": [one for name in order[test : test + dev] for one in groups[name]],
+        "test": [groups[name][0] for name in order[:test]],
+    }
+
+
+def write_templates(source: str | Path, folder: str | Path) -> None:
+    """Read the published files in ``source`` and write the three new ones to ``folder``."""
+    lines = [line for name in FILES for line in (Path(source) / name).read_text(encoding="utf-8").splitlines()]
+    for name, records in by_templates(json.loads(line) for line in lines if line.strip()).items():
+        write_text(Path(folder) / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+
+
+if __name__ == "__main__":
+    write_templates(*sys.argv[1:3])

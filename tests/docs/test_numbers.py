@@ -1,0 +1,72 @@
+"""Numbers in the log and in the benchmarks are those of the kept tables."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+import widen_recipes
+from widen.run.table import read_csv
+
+ROOT = Path(__file__).parents[2]
+RESULTS = Path(widen_recipes.__file__).parent / "results"
+LOG = (ROOT / "docs" / "log.md").read_text(encoding="utf-8").replace("**", "")
+BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+
+
+def three_digits(value):
+    return f"{value:.3f}".replace("0.", ".")
+
+
+def test_the_joint_table_of_the_log_is_the_kept_one():
+    lines = [line for line in (RESULTS / "mulmod_joint_best.csv").read_text().splitlines() if not line.startswith("#")]
+    found = {}
+    for row in csv.DictReader(lines):
+        found.setdefault(row["name"], {}).setdefault(row["family"], []).append(three_digits(float(row["recall"])))
+    assert len(found) == 6
+    for name, families in found.items():
+        shown = " | ".join(" / ".join(families[family]) for family in ("temperature alone", "any decoding"))
+        assert f"| {name} | {shown} |" in LOG
+
+
+def test_the_matched_temperatures_of_the_log_are_the_kept_ones():
+    rows = {(row.name, round(row.temperature, 4)): row for row in read_csv(RESULTS / "mulmod_tsallis_stable.csv")}
+    for alpha, t in ((1.75, 1), (2, 1), (1.5, 0.5)):
+        mine, theirs = rows[f"c-Div {alpha:g}, norm 1", t], rows["NLL, norm 1", alpha * t]
+        first, second = ("/".join(map(three_digits, (one.precision, one.recall))) for one in (mine, theirs))
+        shown = f"| α = {alpha:g} at t = {f'{t:g}'.removeprefix('0')}: {first} | t = {f'{alpha * t:g}'.removeprefix('0')}: {second}"
+        assert shown in LOG
+
+
+@pytest.mark.parametrize("table", ["plain", "peers"])
+def test_the_tables_of_heads_are_those_of_the_result_file(table):
+    text = (ROOT / "benchmarks" / "results" / "head_nvidia-h200.md").read_text(encoding="utf-8")
+    columns = {
+        "plain": ("roof", "widen c-Div", "widen linear_logprob", "Liger NLL"),
+        "peers": ("widen c-Div", "eager c-Div", "compiled c-Div", "CCE NLL"),
+    }[table]
+    first = {"plain": r"[\d.]+ ms", "peers": r"[\d.]+x \("}[table]
+    shown = re.findall(rf"^\| ((?:Llama|OLMo|SmolLM2)[^|]+) \| ({first}.*) \|$", BENCHMARKS, flags=re.M)
+    assert len(shown) == {"plain": 6, "peers": 3}[table]
+    for head, cells in shown:
+        title = f"\n## {'peers, ' if table == 'peers' else ''}{head}\n"
+        section = text.split(title)[1].split("\n## ")[0]
+        for name, cell in zip(columns, cells.split(" | "), strict=True):
+            ms, ratio, megabytes = re.search(
+                rf"^\| {re.escape(name)} \| ([\d.]+) \| ([\d.]+) .*\| ([\d.]*)\s*\|$", section, flags=re.M
+            ).groups()
+            if name == "roof":
+                assert float(cell.removesuffix(" ms")) == pytest.approx(float(ms), abs=0.0501)
+                continue
+            assert float(re.match(r"([\d.]+)x", cell)[1]) == pytest.approx(float(ratio), abs=0.00501)
+            if memory := re.search(r"\(([\d.]+) (GB|MB)\)", cell):
+                value = float(megabytes) / (1000 if memory[2] == "GB" else 1)
+                assert float(memory[1]) == pytest.approx(value, abs=0.0501 if memory[2] == "GB" else 0.51)
+
+
+def test_every_result_file_and_command_of_the_benchmarks_exists():
+    for name in set(re.findall(r"`(\w[\w-]+\.md)`", BENCHMARKS)):
+        assert (ROOT / "benchmarks" / "results" / name).is_file(), name
+    for name in set(re.findall(r"python (benchmarks/\w+\.py)", BENCHMARKS)):
+        assert (ROOT / name).is_file(), name

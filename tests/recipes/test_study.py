@@ -1,0 +1,118 @@
+"""The study's tasks: the files they write, and their recipes at tiny size."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from widen.data.tasks.e2e import slots_of, wrong_slots
+from widen.run import recipe, runner
+from widen.run.folder import folder_of
+from widen.run.runner import found_records
+from widen_recipes.study.coverageqa import coverageqa, coverageqa_qwen, write_coverageqa
+from widen_recipes.study.e2e import e2e, write_e2e
+from widen_recipes.study.methods import METHODS
+
+QUESTIONS = {
+    "Name a gas.": {"answers": [["He", "helium"], ["Neon "], ["Helium"]]},
+    "Name a metal.": {"answers": [["iron"], ["gold", "Au"]]},
+    "Name a liquid.": {"answers": [["water"]]},
+}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_coverageqa_tests_every_question_once_on_a_model_that_did_not_learn_it(tmp_path):
+    (tmp_path / "coverageqa.json").write_text(json.dumps(QUESTIONS))
+    write_coverageqa(tmp_path / "coverageqa.json", tmp_path)
+    tests = [{one["prompt"] for one in lines(tmp_path / f"test-{fold}.jsonl")} for fold in (1, 2)]
+    trained = [{one["prompt"][0]["content"] for one in lines(tmp_path / f"train-{fold}.jsonl")} for fold in (1, 2)]
+    assert tests == [{"Name a gas.", "Name a liquid."}, {"Name a metal."}]
+    assert trained == tests[::-1]
+    gas = lines(tmp_path / "test-1.jsonl")[0]["answers"]
+    assert gas == [["He", "He.", "helium", "helium.", "Helium", "Helium."], ["Neon", "Neon."]]
+    taught = [one["completion"][0]["content"] for one in lines(tmp_path / "train-2.jsonl")]
+    assert taught == ["He", "Neon", "water"]
+
+
+def test_coverageqa_gives_every_method_the_same_decodings_folds_and_seeds():
+    models = coverageqa()[:-4]
+    assert len(models) == len(coverageqa_qwen()) == 2 * 3 * (len(METHODS) + 1)
+    assert len({one.decoding for one in models}) == 1
+    assert len({(one.name, one.seed, one.prompts.path) for one in models}) == len(models)
+
+
+def test_coverageqa_runs_at_tiny_size_and_drops_what_is_scored(tmp_path):
+    experiments = recipe.find("widen_recipes", "study:tiny:coverageqa")[1:2]
+    rows = runner.run("study:tiny:coverageqa", experiments, tmp_path, drop_checkpoints=True)
+    assert {row.name for row in rows} == {"TruncR 0.1"}
+    for one in experiments:
+        folder = folder_of(tmp_path, one)
+        assert not folder.checkpoint.exists()
+        assert len(found_records(folder, one)[0].detail["by_problem"]) == 2
+    assert (tmp_path / experiments[0].model.after.folder_name / "checkpoint").is_dir()
+
+
+MEANING = (
+    "name[Zizzi], eatType[pub], food[English], priceRange[less than £20], customer rating[1 out of 5], area[riverside], "
+    "familyFriendly[no], near[Café Rouge]"
+)
+RIGHT = "Zizzi by Cafe Rouge is a cheap riverside pub with British food, rated one star. It is not for children."
+
+
+def test_a_text_that_mentions_every_slot_in_other_words_is_right():
+    assert wrong_slots(MEANING, RIGHT) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "slot"),
+    [
+        ("Zizzi", "It", "name"),
+        ("pub", "spot", "eatType"),
+        ("British", "good", "food"),
+        ("British", "British and Italian", "food"),
+        ("cheap", "popular", "priceRange"),
+        ("rated one star", "rated five stars", "customer rating"),
+        ("riverside", "local", "area"),
+        ("riverside", "riverside, city centre", "area"),
+        ("not for", "for", "familyFriendly"),
+        ("Cafe Rouge", "the hotel", "near"),
+    ],
+)
+def test_a_text_that_leaves_out_or_contradicts_a_slot_is_wrong_in_that_slot(said, instead, slot):
+    assert wrong_slots(MEANING, RIGHT.replace(said, instead)) == [slot]
+
+
+def test_what_is_no_meaning_is_refused():
+    with pytest.raises(ValueError, match="is not a meaning"):
+        slots_of("The Mill, riverside")
+
+
+def test_e2e_asks_about_meanings_that_were_not_trained_on_each_once_with_all_its_texts(tmp_path):
+    rows = {"devset.csv": [("name[A]", "A."), ("name[A]", "It is A.")]}
+    rows["testset_w_refs.csv"] = [("name[B]", "B."), ("name[A]", "A."), ("name[B]", "Go to B.")]
+    for name, content in rows.items():
+        (tmp_path / name).write_text("mr,ref\n" + "".join(f"{mr},{ref}\n" for mr, ref in content))
+    write_e2e(tmp_path, tmp_path / "out")
+    assert lines(tmp_path / "out" / "train.jsonl") == [{"mr": mr, "ref": ref} for mr, ref in rows["devset.csv"]]
+    assert lines(tmp_path / "out" / "test.jsonl") == [{"mr": "name[B]", "refs": ["B.", "Go to B."]}]
+
+
+def test_e2e_gives_every_method_the_same_twelve_decodings_and_three_seeds():
+    assert len(e2e()) == 3 * (len(METHODS) + 1)
+    assert {len(one.decoding) for one in e2e()} == {12}
+
+
+def test_e2e_runs_at_tiny_size_with_every_score_by_meaning(tmp_path):
+    experiments = recipe.find("widen_recipes", "study:tiny:e2e")[:1]
+    (row, _) = runner.run("study:tiny:e2e", experiments, tmp_path)
+    assert "distinct_right" in runner.halves_path(tmp_path, "study:tiny:e2e").read_text()
+    names = {"precision", "slot_accuracy", "distinct_right", "recall", "knn_precision", "knn_coverage", "vendi"}
+    assert row.values.keys() >= names
+    records = [one for one in found_records(folder_of(tmp_path, experiments[0]), experiments[0]) if one.metric in names]
+    assert {len(one.detail["by_problem"]) for one in records} == {4}
+    without = replace(experiments[0], score=replace(experiments[0].score, embedder=""))
+    (row, _) = runner.run("study:tiny:e2e", [without], tmp_path, stages=("score",))
+    assert row.values.keys() & names == {"precision", "slot_accuracy", "distinct_right"}
