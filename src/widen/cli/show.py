@@ -52,6 +52,17 @@ def runs_in(paths: Sequence[Path], console: Console) -> list[Path]:
     return find_runs([path for path in paths if path not in others] or paths)
 
 
+def files_or_runs(paths: list[Path], console: Console) -> list[Path]:
+    """Files as they are; folders as the runs in them that have samples."""
+    files, folders = [path for path in paths if not path.is_dir()], [path for path in paths if path.is_dir()]
+    runs = runs_in(folders, console) if folders else []
+    drawn = [path for path in runs if any((path / "samples").glob("*.jsonl"))]
+    if drawn and len(drawn) < len(runs):
+        names = ", ".join(str(path) for path in runs if path not in drawn)
+        console.print(f"left out, no samples yet: {names}", soft_wrap=True, highlight=False)
+    return files + (drawn or runs)
+
+
 def trained_models(names: Sequence[str]) -> list[str]:
     """Names of models as they are; a folder of runs stands for the trained models in it."""
     from widen.report.load import find_runs, holds_runs

@@ -113,8 +113,11 @@ def keep_programs(path: Path, found: Judged, task: str, score: ProgramScore, dec
     )
 
 
-def keep_checked(run: RunFolder, found: CheckedSamples, by: Checker | HarnessTask) -> Path:
-    """Write the records of one samples file that a checker, or a task of the harness, has scored into its run."""
+def keep_checked(found: CheckedSamples, by: Checker | HarnessTask) -> Path | None:
+    """Write the records of one samples file that a checker, or a task of the harness, has scored into its run; None if it is in no run."""
+    run = run_of(found.path)
+    if run is None:
+        return None
     if isinstance(by, HarnessTask):
         task, name, what = by.name, f"lm_eval:{by.name}:{by.filter}", (by.name, by.filter)
     else:
