@@ -15,7 +15,7 @@ from rich.console import Console
 
 from widen.disk.atomic import write_json
 
-from .show import bars, table_of
+from .show import bars, names_of_files, table_of
 
 if TYPE_CHECKING:
     from widen.metrics.passes import PassScores
@@ -69,7 +69,7 @@ class Scored(NamedTuple):
 
 def main(options: argparse.Namespace, console: Console) -> int:
     """Judge every answer, print one table, write the scores."""
-    from widen.run.sample_files import files_of, run_of
+    from widen.run.sample_files import files_of
 
     paths = options.paths if options.task is None else options.paths[1:]
     files = [file for path in paths for file in files_of(path)]
@@ -79,12 +79,12 @@ def main(options: argparse.Namespace, console: Console) -> int:
         found = list((_checked if options.task is None else _programs)(options, files, progress))
     metrics = [name for name in found[0].measured if name.startswith("pass@") or name == "coverage"]
     rows = []
-    for one in found:
-        run, (low, high) = run_of(one.file), one.passes.samples
-        name, samples = run.path.name if run else one.file.name, f"{low}" if low == high else f"{low}–{high}"
+    for one, (name, asked) in zip(found, names_of_files([one.file for one in found]), strict=True):
+        low, high = one.passes.samples
+        samples, how = f"{low}" if low == high else f"{low}–{high}", "\n".join(filter(None, (one.decoding.spec, asked)))
         values = (f"{v.value:.3f}\n{v.low:.3f}–{v.high:.3f}" for v in (one.measured[metric] for metric in metrics))
         statuses = "\n".join(f"{number:,} {status}" for status, number in one.statuses.items())
-        rows.append([name, one.decoding.spec, f"{one.passes.problems:,}", samples, f"{one.cut:,}", *values, statuses])
+        rows.append([name, how, f"{one.passes.problems:,}", samples, f"{one.cut:,}", *values, statuses])
     headers = ["model", "decoding", "problems", "samples", "cut", *metrics, "answers"]
     title = f"{options.task or options.checker or options.lm_eval}: {len(files)} samples file{'s' * (len(files) > 1)}"
     caption = "interval: 95% over problems; cut: answers that max-tokens ended"

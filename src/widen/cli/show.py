@@ -75,6 +75,15 @@ def trained_models(names: Sequence[str]) -> list[str]:
     return found
 
 
+def names_of_files(files: Sequence[Path]) -> list[tuple[str, str]]:
+    """Model and way of asking of each samples file, so that no two rows of a table read alike; the second is often empty."""
+    from widen.report.asked import in_words, names_of
+    from widen.sample import read_samples
+
+    folders = [file.parent.parent if file.parent.name == "samples" else file for file in files]
+    return list(zip(names_of(folders), in_words([read_samples(file).settings.asked for file in files]), strict=True))
+
+
 def best_table(rows: Sequence[MethodBest], *, title: str) -> Table:
     """One line per required precision and method: the best recall at temperature alone, and under any decoding."""
     first, seeds = rows[0], rows[0].seeds

@@ -23,7 +23,7 @@ from widen.data.tasks import spellings
 from widen.disk.atomic import write_text
 from widen.judge import Limits, Sandbox, judge_programs, run_checker
 from widen.judge.ray_sandbox import RaySandbox
-from widen.metrics.interval import mean_interval, share_interval
+from widen.metrics.interval import count_interval, share_interval
 from widen.metrics.passes import pass_scores
 from widen.sample import Sample, read_samples
 
@@ -227,7 +227,7 @@ def scores(found: Sequence[FoundAnswers]) -> dict[str, Measured]:
     shares = {f"pass@{k}": (v, i) for k, v, i in zip(passes.ks, passes.values, passes.intervals, strict=True)}
     named = {"precision": (passes.precision, passes.precision_interval), **shares}
     distinct = [len(one.answers) for one in found]
-    named["coverage"] = (sum(distinct) / len(distinct), mean_interval(distinct))
+    named["coverage"] = (sum(distinct) / len(distinct), count_interval(distinct, max(one.drawn for one in found)))
     return {name: Measured(value, low, high, len(found)) for name, (value, (low, high)) in named.items()}
 
 
