@@ -12,6 +12,7 @@ validation prompts and measured on test prompts. Run the same command again to c
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from widen.run.advise.advice import Advice
     from widen.run.advise.search import Prepared
 
-WHAT_IS_RIGHT = "what says which answers are right: one of"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
@@ -33,18 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", required=True, help=".jsonl, .json or .csv with prompts and answers; it is split by prompt")
     add("--wish", required=True, help='such as "recall at precision >= 0.9" or "pass@10 at pass@1 >= 0.3"')
     add("--budget", required=True, metavar="TIME", help="such as 30m, 2h or 1h30m")
-    right = parser.add_argument_group(WHAT_IS_RIGHT)
+    right = parser.add_argument_group("what says which answers are right: one of")
     right.add_argument("--task", default="jsonl", help="answers (all right answers are listed), or a task of programs")
     right.add_argument("--checker", metavar="FILE.py:FUNCTION", help="check(prompt, answer) -> bool; runs in a sandbox")
-    right.add_argument(
-        "--embedder", metavar="MODEL", help="compare texts with those of the data by k-NN on its features"
-    )
-    add(
-        "--losses",
-        nargs="+",
-        metavar="SPEC",
-        help="losses to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)",
-    )
+    right.add_argument("--embedder", metavar="MODEL", help="compare texts with the data's by k-NN on its features")
+    add("--losses", nargs="+", metavar="SPEC", help="to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)")
     add("--lora", type=int, metavar="R", help="train adapters of this rank (default: all weights)")
     add("--num", type=int, metavar="N", help="samples per prompt (default: 16; 1 with --embedder; 100 for answers)")
     add("--max-tokens", type=int, metavar="N", help="of a sample (default: twice the longest completion of the data)")
@@ -60,39 +52,23 @@ def main(options: argparse.Namespace) -> int:
     """Print the plan, search, print the advice, write the page."""
     import torch
 
-    from widen.judge import SandboxUnavailable
     from widen.report.run_report import write_report
     from widen.run.advise.request import LOSSES, AdviceRequest
     from widen.run.advise.search import prepare, search
     from widen.run.advise.wish import parse_budget
 
-    request = AdviceRequest(
-        model=options.model,
-        data=options.data,
-        wish=options.wish,
-        budget=parse_budget(options.budget),
-        task=options.task,
-        checker=options.checker,
-        embedder=options.embedder,
-        losses=tuple(options.losses or LOSSES),
-        lora=options.lora,
-        num=options.num,
-        max_tokens=options.max_tokens,
-        batch_size=options.batch_size,
-        lr=options.lr,
-        seed=options.seed,
-        device=options.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+    given = {one.name: getattr(options, one.name) for one in fields(AdviceRequest)}
+    given |= {"budget": parse_budget(options.budget), "losses": tuple(options.losses or LOSSES)}
+    given["device"] = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    console, prepared = (
+        Console(highlight=False, markup=False, soft_wrap=True),
+        prepare(AdviceRequest(**given), options.out),
     )
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    try:
-        prepared = prepare(request, options.out)
-        console.print(*plan_lines(prepared), sep="\n")
-        if options.dry_run:
-            return 0
-        with bars() as progress:
-            advice = search(prepared, say=lambda text: console.print(text), progress=progress)
-    except SandboxUnavailable as error:
-        raise ValueError(f"programs and checkers run in a sandbox only: {error}") from None
+    console.print(*plan_lines(prepared), sep="\n")
+    if options.dry_run:
+        return 0
+    with bars() as progress:
+        advice = search(prepared, say=console.print, progress=progress)
     console.print("", *advice_lines(advice), sep="\n")
     page, *_ = write_report([options.out], options.out / "report.html", figures=False)
     console.print(f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
@@ -120,7 +96,7 @@ def plan_lines(prepared: Prepared) -> list[str]:
         f"{plan.parameters / 1e6:.3g}M parameters on {request.device}",
         f"measured: {plan.step:.2g} s per step, {plan.score:.2g} s to score a model",
     ]
-    return [*lines, f"{duration(state.spent)} spent before; continuing"] if state.spent > 1 and state.started else lines
+    return [*lines, f"{duration(state.spent)} spent before; continuing"] if state.spent > 1 and state.jobs else lines
 
 
 def advice_lines(advice: Advice) -> list[str]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,39 +73,31 @@ def main(options: argparse.Namespace) -> int:
     import torch
     from rich.console import Console
 
-    from widen.judge import SandboxUnavailable
     from widen.run.grow import grow
     from widen.run.grow.rounds import last_model
 
-    config, console = make_growth(options), Console()
+    config, console = make_growth(options), Console(soft_wrap=True, highlight=False, markup=False)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(options.model).name).strip("_.") or "model"
     out = options.out or Path("runs") / f"grow-{name}"
-
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-
-    try:
-        with bars() as progress:
-            rounds = grow(
-                config,
-                out,
-                device=options.device or ("cuda" if torch.cuda.is_available() else "cpu"),
-                servers=tuple(filter(None, options.servers.split(","))),
-                ray=options.ray,
-                progress=progress,
-                say=say,
-            )
-    except SandboxUnavailable as error:
-        raise ValueError(f"programs and checkers run in a sandbox only: {error}") from None
-    console.print(_table(rounds, config))
-    say(f"model: {last_model(config, out, rounds)}")
-    say(f"all numbers: {out / 'grow.json'}")
+    with bars() as progress:
+        rounds = grow(
+            config,
+            out,
+            device=options.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+            servers=tuple(filter(None, options.servers.split(","))),
+            ray=options.ray,
+            progress=progress,
+            say=console.print,
+        )
+    console.print(_table(rounds, config), soft_wrap=False)
+    console.print(f"model: {last_model(config, out, rounds)}")
+    console.print(f"all numbers: {out / 'grow.json'}")
     return 0
 
 
 def make_growth(options: argparse.Namespace) -> Growth:
     """The settings that the flags name."""
-    from widen.run.finetune.config import Source
+    from widen.run.finetune.config import Source, micro_batch_for
     from widen.run.grow import Growth
     from widen.run.value import set_key
 
@@ -115,24 +108,18 @@ def make_growth(options: argparse.Namespace) -> Growth:
         set_key(training, key, text)
     size = training.get("batch_size", 8)
     if "micro_batch" not in training and isinstance(size, int) and size >= 1:
-        training["micro_batch"] = next(micro for micro in range(min(8, size), 0, -1) if size % micro == 0)
-    return Growth(
-        model=options.model,
-        prompts=Source(task=options.task, path=options.prompts, limit=options.limit),
-        data=Source(path=options.data) if options.data else None,
-        held_out=Source(task=options.task, path=options.held_out, split="test") if options.held_out else None,
-        checker=options.checker,
-        checker_files=tuple(options.checker_file),
-        held_out_num=options.held_out_num or options.num,
-        training=training,
-        **{
-            name: getattr(options, name)
-            for name in (
-                *("rounds", "num", "decoding", "max_tokens", "weights", "cap", "start", "held_out_decoding"),
-                *("fenced", "wall_seconds", "dtype", "seed"),
-            )
-        },
-    )
+        training["micro_batch"] = micro_batch_for(size)
+    given = {one.name: vars(options)[one.name] for one in fields(Growth) if one.name in vars(options)}
+    held_out = Source(task=options.task, path=options.held_out, split="test") if options.held_out else None
+    own = {
+        "prompts": Source(task=options.task, path=options.prompts, limit=options.limit),
+        "data": Source(path=options.data) if options.data else None,
+        "held_out": held_out,
+        "checker_files": tuple(options.checker_file),
+        "held_out_num": options.held_out_num or options.num,
+        "training": training,
+    }
+    return Growth(**given | own)
 
 
 def _table(rounds: list[Round], config: Growth) -> object:

@@ -17,7 +17,6 @@ order=temperature_first|temperature_last|vllm|a>b>c. Temperature 0 is greedy. Pr
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -38,11 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("models", nargs="+", metavar="MODEL", help="run folder, Hugging Face path, server URLs, or vllm:PATH")
     add("--prompts", type=Path, metavar="FILE", help="what to continue (runs of the integer task need none)")
     add("--task", metavar="NAME", help="--prompts holds records of this task; it formats their prompts")
-    add(
-        "--lm-eval",
-        metavar="TASK",
-        help="instead of --prompts: those of a task of lm-evaluation-harness, or of its YAML file",
-    )
+    add("--lm-eval", metavar="TASK", help="the prompts of a task of lm-evaluation-harness, or of its YAML file")
     add("--limit", type=int, metavar="N", help="only the first N prompts")
     add("--num", type=int, default=100, metavar="N", help="samples per prompt (default 100); more can be added later")
     add = parser.add_argument_group("how").add_argument
@@ -107,10 +102,8 @@ def main(options: argparse.Namespace) -> int:
         found = {path.name: read_samples(path) for path in files}
         console.print(_table(f"{model} -> {folder}", found))
         if cut := sum(one.cut for one in found.values()):
-            total = sum(map(len, found.values()))
-            notice(
-                f"{cut:,} of {total:,} samples were cut at --max-tokens {options.max_tokens}: their answers do not end"
-            )
+            of = f"{cut:,} of {sum(map(len, found.values())):,} samples"
+            notice(f"{of} were cut at --max-tokens {options.max_tokens}: their answers do not end")
     return 0
 
 
@@ -172,6 +165,7 @@ def open_model(
 ) -> tuple[Engine, Path, list[Prompt] | None]:
     """The engine, the folder for its files, and its prompts if it needs no file."""
     from widen import sample
+    from widen.run.finetune.model_files import is_run
 
     elsewhere = options.out / re.sub(r"[^A-Za-z0-9._-]+", "_", model.removeprefix("vllm:")).strip("_.") / "samples"
     if model.startswith(("http://", "https://")):
@@ -181,17 +175,9 @@ def open_model(
     if model.startswith("vllm:"):
         rows = {} if options.batch is None else {"batch": options.batch}
         return sample.VllmEngine(model.removeprefix("vllm:"), dtype=options.dtype, **rows), elsewhere, None
-    if _is_run(Path(model)):
+    if is_run(model):
         return _open_run(Path(model), options)
     return _open_local(model, options), elsewhere, None
-
-
-def _is_run(path: Path) -> bool:
-    """Whether config.json holds an experiment; that of a Hugging Face model names an architecture."""
-    try:
-        return "experiment" in json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
 
 
 def _open_run(path: Path, options: argparse.Namespace) -> tuple[Engine, Path, list[Prompt] | None]:

@@ -49,22 +49,18 @@ from .show import bars
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     parser.set_defaults(show_help=parser.print_help)
-    parser.add_argument("config", nargs="?", type=Path, help="JSON or YAML; missing keys take their defaults")
-    parser.add_argument("--loss", help="spec of the loss")
-    parser.add_argument("--steps", type=int, help="optimizer steps")
-    parser.add_argument("--seed", type=int, help="of the initial weights and of the order of the data")
-    parser.add_argument(
-        "--ema",
-        type=float,
-        metavar="DECAY",
-        help="also keep an average of the weights, in RUN/checkpoint/average (0.999)",
-    )
-    parser.add_argument("--name", help="name of the run in tables")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the config, dotted")
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
-    parser.add_argument("--device", help="cpu or cuda (default: cpu; for a real model cuda if there is one)")
-    parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: 500)")
-    parser.add_argument("--print", action="store_true", help="print the whole experiment as JSON and stop")
+    add = parser.add_argument
+    add("config", nargs="?", type=Path, help="JSON or YAML; missing keys take their defaults")
+    add("--loss", help="spec of the loss")
+    add("--steps", type=int, help="optimizer steps")
+    add("--seed", type=int, help="of the initial weights and of the order of the data")
+    add("--ema", type=float, metavar="DECAY", help="also keep an average of the weights in checkpoint/average (0.999)")
+    add("--name", help="name of the run in tables")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the config, dotted")
+    add("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
+    add("--device", help="cpu or cuda (default: cpu; for a real model cuda if there is one)")
+    add("--save-every", type=int, metavar="N", help="steps between checkpoints (default: 500)")
+    add("--print", action="store_true", help="print the whole experiment as JSON and stop")
     integers = parser.add_argument_group("the integer task")
     integers.add_argument("--b", type=float, help="training proportion of leading digits 0-4 (the paper's b)")
     integers.add_argument("--start", help="folder of a checkpoint to fine-tune")
@@ -93,13 +89,8 @@ def main(options: argparse.Namespace) -> int:
         return 0
     console = Console()
     with bars() as progress:
-        train_small(
-            [experiment],
-            options.out,
-            device=options.device or "cpu",
-            progress=progress,
-            save_every=500 if options.save_every is None else options.save_every,
-        )
+        every, device = 500 if options.save_every is None else options.save_every, options.device or "cpu"
+        train_small([experiment], options.out, device=device, progress=progress, save_every=every)
     folder = folder_of(options.out, experiment)
     console.print(f"run folder: {folder.path}", soft_wrap=True)
     console.print(f"next: widen score {folder.path}", soft_wrap=True)

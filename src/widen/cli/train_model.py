@@ -22,29 +22,17 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
         "train.path",
         str,
         "FILE",
-        ".jsonl, .json, .csv, .tsv, .txt, .parquet, or a data set's folder or hub name",
+        ".jsonl, .json, .csv, .tsv, .txt, .parquet, or a data set (folder or hub name)",
     ),
     ("prompt-field", "train.prompt_field", str, "NAME", "field or column of the prompt (default: prompt)"),
-    (
-        "completion-field",
-        "train.completion_field",
-        str,
-        "NAME",
-        "field or column of the completion (default: completion)",
-    ),
+    ("completion-field", "train.completion_field", str, "NAME", "of the completion (default: completion)"),
     ("split", "train.split", str, "NAME", "of a data set (default: train)"),
     ("limit", "train.limit", int, "N", "only the first N records"),
     ("eval", "evaluate.path", str, "FILE", "held-out data; its NLL is printed and logged after every epoch"),
     ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead"),
     ("patience", "patience", int, "N", "stop after N evaluations without a lower NLL, and keep the best model"),
     ("report-to", "report_to", str, "WHERE", "wandb, trackio or tensorboard (default: none)"),
-    (
-        "save-dtype",
-        "save_dtype",
-        str,
-        "D",
-        "auto (as the model had), trained, bfloat16, float16, float32 (default: auto)",
-    ),
+    ("save-dtype", "save_dtype", str, "D", "auto (the default: as the model had), trained, bfloat16, float16, float32"),
     ("lora", "lora.rank", int, "R", "train an adapter of this rank (default: all weights)"),
     ("load-in-4bit", "load_in_4bit", bool, "", "with --lora: hold the frozen weights in 4 bits (QLoRA)"),
     ("precision", "precision", str, "P", "bf16, fp16, fp32 or pure_bf16 (default: bf16)"),
@@ -115,11 +103,7 @@ def main(options: argparse.Namespace) -> int:
         return 0
     before = folder_of(options.out, config).is_trained
     first = int(os.environ.get("RANK", 0)) == 0
-    console = Console(quiet=not first)
-
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-
+    say = Console(quiet=not first, soft_wrap=True, highlight=False, markup=False).print
     with bars() if first else nullcontext(silent) as progress:
         try:
             folder = fine_tune(
@@ -128,7 +112,6 @@ def main(options: argparse.Namespace) -> int:
                 device=options.device,
                 skip_bad=options.skip_bad,
                 progress=progress,
-                on_data=lambda what, facts: say(f"{what}: {facts}"),
                 say=say,
                 about={"name": options.name} if options.name else None,
             )
@@ -152,7 +135,7 @@ def main(options: argparse.Namespace) -> int:
 def make_config(options: argparse.Namespace) -> FineTune:
     """The config file, if there is one; then --paper; then the flags."""
     from widen.data.tasks.source_files import ENDINGS
-    from widen.run.finetune.config import FineTune, load_finetune
+    from widen.run.finetune.config import FineTune, load_finetune, micro_batch_for
     from widen.run.finetune.defaults import PAPER
     from widen.run.value import from_json, set_key, to_json
 
@@ -173,8 +156,7 @@ def make_config(options: argparse.Namespace) -> FineTune:
         set_key(data, key, text)
     size, most = data.get("batch_size", 8), data.get("micro_batch", 8)
     if "micro_batch" not in changes and isinstance(size, int) and isinstance(most, int) and min(size, most) >= 1:
-        # the largest micro-batch up to the default that divides the batch
-        data["micro_batch"] = next(micro for micro in range(min(most, size), 0, -1) if size % micro == 0)
+        data["micro_batch"] = micro_batch_for(size, most=most)
     if options.eval is not None:
         same = {key: value for key, value in data["train"].items() if key.endswith("_field")}
         task = data["train"].get("task", "jsonl")
