@@ -181,16 +181,19 @@ def test_held_out_data_is_scored_by_its_nll_after_every_epoch(base, root):
     assert scored[1][1] < scored[0][1] < 6
 
 
-def test_early_stopping_keeps_the_best_model_and_every_evaluation_is_said(base, root):
-    said = []
-    plain = replace(base, schedule="constant", lr=0.3, max_grad_norm=0.0, evaluate=replace(base.train, limit=5))
+def test_early_stopping_keeps_the_best_model_and_says_so(base, root, tmp_path, caplog):
+    said, tied = [], save_model(tmp_path / "tied", tie_word_embeddings=True)
+    plain = replace(base, model=tied, lr=0.3, max_grad_norm=0.0, evaluate=replace(base.train, limit=5))
     stopped = run(replace(plain, eval_steps=1, patience=1, epochs=4), root, say=said.append)
     evals = [line["eval_nll"] for line in log(stopped) if "eval_nll" in line]
     assert 2 <= len(evals) < 12
     assert evals[-1] > evals[-2] == min(evals)
     assert any(f"step {len(evals)}: evaluation NLL {evals[-1]:.3f}" in text for text in said)
-    assert f"evaluation NLL {min(evals):.3f}" in said[-1]
+    assert f"evaluation NLL {min(evals):.3f}, the lowest: the model after step {len(evals) - 1} is saved" in said[-1]
+    assert "missing keys" not in caplog.text  # tied weights are written once
     best = run(replace(plain, max_steps=len(evals) - 1), root)
+    card = (stopped.checkpoint / "README.md").read_text()
+    assert card == (best.checkpoint / "README.md").read_text()
     assert all(torch.equal(mine, weights(best)[name]) for name, mine in weights(stopped).items())
 
 

@@ -157,9 +157,16 @@ def trainer_of(
     with_padding = partial(padded, pad=tokenizer.eos_token_id if pad is None else pad)
 
     class OnRows(Trainer):
-        """Evaluation always pads: with several processes the host drops surplus sequences by counting rows."""
+        """The trainer with two changes: how it evaluates, and no false warning about tied weights."""
+
+        def _issue_warnings_after_load(self, load_result: Any) -> None:
+            # A checkpoint holds tied weights once. The host warns that the second name is missing, though both share one tensor.
+            tied = getattr(self.model, "all_tied_weights_keys", {})
+            missing = [name for name in load_result.missing_keys if name not in tied]
+            super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
         def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+            # Evaluation always pads: with several processes the host drops surplus sequences by counting rows.
             collator: Any = vars(self)["data_collator"]
             self.data_collator = with_padding
             try:

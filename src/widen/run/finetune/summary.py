@@ -27,15 +27,19 @@ class Summary:
 
     Args:
       loss: with the window that was chosen.
+      steps: after which the saved model was trained. With early stopping they end at the lowest NLL of the held-out data.
+      steps_made: with those after it.
       weight_change: ||w_end - w_start|| / ||w_start||.
       nll_first, nll_last: NLL per target token, mean over the first and the last tenth of the steps.
-      eval_nll: the last NLL of the held-out data; None without such data. With early stopping the lowest.
+      eval_nll: NLL of the held-out data under the saved model; None without such data.
       left_out: share of the target tokens with weight 0, mean over the steps.
       weight_ess: effective sample size of the weights as a share of the tokens, mean over the steps.
     """
 
     chosen: Chosen
     loss: str
+    steps: int
+    steps_made: int
     weight_change: float
     nll_first: float
     nll_last: float
@@ -49,6 +53,7 @@ class Summary:
             f"{self.nll_first:.3f} at first, {self.nll_last:.3f} at last"
         )
         text += f"; evaluation NLL {self.eval_nll:.3f}" if self.eval_nll is not None else ""
+        text += f", the lowest: the model after step {self.steps:,} is saved" if self.steps < self.steps_made else ""
         return text + (f"; {self.left_out:.1%} of the target tokens left out" if self.left_out else "")
 
     @property
@@ -89,20 +94,23 @@ def weight_change(start: Mapping[str, Any], end: Mapping[str, Any]) -> float:
 def summarise(folder: RunFolder, chosen: Chosen, loss: str, change: float, *, lowest: bool) -> Summary:
     """Write summary.json, and add `weight_change` to the last step's line of the log."""
     lines = read_log(folder.log)
-    steps = [line for line in lines if "nll" in line]
+    last = int(lines[-1]["step"])
+    evals = [(int(line["step"]), float(line["eval_nll"])) for line in lines if "eval_nll" in line]
+    kept, eval_nll = (min(evals, key=lambda one: one[1]) if lowest else evals[-1]) if evals else (last, None)
+    steps = [line for line in lines if "nll" in line and line["step"] <= kept]
     tenth = max(1, len(steps) // 10)
-    evals = [float(line["eval_nll"]) for line in lines if "eval_nll" in line]
     summary = Summary(
         chosen=chosen,
         loss=loss,
+        steps=kept + 1,
+        steps_made=last + 1,
         weight_change=change,
         nll_first=_mean(steps[:tenth], "nll"),
         nll_last=_mean(steps[-tenth:], "nll"),
-        eval_nll=(min(evals) if lowest else evals[-1]) if evals else None,
+        eval_nll=eval_nll,
         left_out=_mean(steps, "weight_zero_share"),
         weight_ess=_mean(steps, "weight_ess"),
     )
-    last = int(lines[-1]["step"])
     log = Log(folder.log, step=last)  # drops the lines of the last step, which are written again
     for line in lines:
         if line["step"] == last:
