@@ -108,7 +108,7 @@ def environment(folder, *packages, python=sys.executable):
 
 
 def call(python, *arguments):
-    env = CLEAN | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    env = CLEAN | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
     return subprocess.run([python, *arguments], capture_output=True, text=True, cwd=ROOT, env=env)
 
 
