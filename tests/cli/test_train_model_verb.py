@@ -104,10 +104,12 @@ def test_a_config_file_and_the_config_of_a_run_folder_give_the_same_model(capsys
     assert printed(capsys, str(tmp_path / "plain.json"), "--seed", "3") == replace(configs[0], seed=3)
 
 
-def test_a_config_may_be_yaml_and_lora_targets_a_list(capsys, tmp_path):
-    (tmp_path / "c.yaml").write_text("model: m\ntrain: {path: a.jsonl}\nlora:\n  targets: [q_proj, v_proj]\n")
+def test_a_config_may_be_yaml_with_numbers_as_1e_3_and_lora_targets_as_a_list(capsys, tmp_path):
+    text = "model: m\ntrain: {path: a.jsonl}\nlr: 1e-3\nweight_decay: 2.5E-2\nlora:\n  targets: [q_proj, v_proj]\n"
+    (tmp_path / "c.yaml").write_text(text)
     config = printed(capsys, str(tmp_path / "c.yaml"))
-    assert config == FineTune(model="m", train=Source(path="a.jsonl"), lora=Lora(targets="q_proj,v_proj"))
+    numbers = {"lr": 1e-3, "weight_decay": 0.025}
+    assert config == FineTune(model="m", train=Source(path="a.jsonl"), lora=Lora(targets="q_proj,v_proj"), **numbers)
     assert config.lora == Lora(targets=("q_proj", "v_proj"))
     (tmp_path / "bad.yaml").write_text("model: [")
     assert "bad.yaml: not YAML" in refusal(capsys, str(tmp_path / "bad.yaml"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -114,8 +115,14 @@ def read_config(path: str | Path) -> Any:
             import yaml  # type: ignore[import-untyped]
         except ImportError:
             raise ImportError("YAML configs need PyYAML: pip install pyyaml") from None
+
+        class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML is not typed
+            """YAML 1.1, which takes 1e-3 for a word, with the numbers of YAML 1.2."""
+
+        number = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+        Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
         try:
-            return yaml.safe_load(text)
+            return yaml.load(text, Loader=Loader)
         except yaml.YAMLError as error:
             raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     try:
