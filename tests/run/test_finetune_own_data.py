@@ -101,10 +101,13 @@ def test_four_bits_need_an_adapter_on_one_device(changes, message):
         FineTune(model="m", train=Source(path="x.jsonl"), load_in_4bit=True, **changes)
 
 
-def test_four_bits_without_bitsandbytes_are_refused_before_the_data_is_read(tiny, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("flags", "package"), [("--lora 4 --load-in-4bit", "bitsandbytes"), ("--report-to wandb", "wandb")]
+)
+def test_a_package_that_is_not_installed_is_named_before_the_data_is_read(tiny, monkeypatch, capsys, flags, package):
     monkeypatch.setattr(model_files, "find_spec", lambda name: None)
-    assert main([*tiny, "--data", "nowhere.jsonl", "--lora", "4", "--load-in-4bit"]) == 2
-    assert "needs bitsandbytes: pip install bitsandbytes" in capsys.readouterr().err
+    assert main([*tiny, "--data", "nowhere.jsonl", *flags.split()]) == 2
+    assert f"needs {package}: pip install {package}" in capsys.readouterr().err
 
 
 def test_the_frozen_weights_are_loaded_in_four_bits_on_the_device(tiny, monkeypatch):

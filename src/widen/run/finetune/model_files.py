@@ -49,13 +49,21 @@ def settings_of(model: str) -> Any:
     return _loaded(lambda name: AutoConfig.from_pretrained(name, trust_remote_code=False), "settings", model)
 
 
+def check_packages(config: FineTune) -> None:
+    """Refuse options whose package is not installed."""
+    wanted = {"bitsandbytes": "load_in_4bit (--load-in-4bit)"} if config.load_in_4bit else {}
+    if config.report_to != "none":
+        wanted[config.report_to] = f"report_to={config.report_to!r} (--report-to)"
+    for package, option in wanted.items():
+        if find_spec(package) is None:
+            raise ImportError(f"{option} needs {package}: pip install {package}")
+
+
 def four_bit(precision: str) -> Any:
-    """The settings of QLoRA (NF4 with double quantisation) for a precision; refused without bitsandbytes."""
+    """The settings of QLoRA (NF4 with double quantisation) for a precision."""
     import torch
     from transformers import BitsAndBytesConfig
 
-    if find_spec("bitsandbytes") is None:
-        raise ImportError("load_in_4bit (--load-in-4bit) needs bitsandbytes: pip install bitsandbytes")
     computes = {"fp16": torch.float16, "fp32": torch.float32}.get(precision, torch.bfloat16)
     return BitsAndBytesConfig(
         load_in_4bit=True,

@@ -33,7 +33,7 @@ from ..value import to_json
 from .config import FineTune, decisive
 from .defaults import Chosen, choose, refuse_warmups, steps_of
 from .host_trainer import Process, is_spread, loading_once, process_of, trainer_of, training_arguments
-from .model_files import adapted, four_bit, load_model, load_tokenizer, merged, saved_dtype, write_model
+from .model_files import adapted, check_packages, load_model, load_tokenizer, merged, saved_dtype, write_model
 from .packing import refuse_mixing
 from .reference_column import with_reference
 from .summary import sampled, summarise, weight_change
@@ -76,8 +76,8 @@ def fine_tune(
     if folder.is_trained:
         same_data(config, root, cache)
         return folder
-    if config.load_in_4bit:
-        four_bit(config.precision)  # refuses before the data is read
+    for one in config.chain:
+        check_packages(one)
     process = process_of(device, config)
     if not process.main:
         progress, say = silent, None
