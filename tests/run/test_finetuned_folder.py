@@ -57,14 +57,14 @@ def test_report_shows_the_training_of_fine_tuned_models(runs, tmp_path):
     assert all(f"{loss}" in text for loss in ("nll", "cdiv:alpha=1.4"))
 
 
-def with_scores(path, scores):
-    """Records of precision and recall at each decoding."""
+def with_scores(path, scores, *, name="by-hand", asked=None):
+    """Records of precision and recall at each decoding, of samples asked for in one way."""
     about = {
         "task": "sums",
         "model": "base",
         "loss": "cdiv:alpha=1.4",
         "seed": 0,
-        "detail": {"score": {"kind": "checker"}},
+        "detail": {"score": {"kind": "checker"}, "asked": asked or {"max_tokens": 64, "seed": 0}},
     }
     found = [
         Record(
@@ -73,7 +73,7 @@ def with_scores(path, scores):
         for spec, values in scores.items()
         for metric, value in zip(("precision", "recall"), values, strict=True)
     ]
-    write_records(RunFolder(path), "by-hand", found)
+    write_records(RunFolder(path), name, found)
     assert main(["report", str(path), "--out", str(path.parent / "page.html"), "--no-figures"]) == 0
     return ModelCard.load(path / "checkpoint" / "README.md")
 
@@ -100,6 +100,19 @@ def test_scores_complete_the_card_and_the_best_decoding_is_what_generate_does(ru
     for step in logits_processors(Decoding.parse("t=0.7,top_p=0.9,min_p=0.05")):
         logits = step(prompt, logits)
     torch.testing.assert_close(out.scores[0].softmax(-1), logits.softmax(-1))
+
+
+def test_a_card_keeps_samples_asked_for_in_different_ways_apart(runs):
+    plain = {"t=1": (0.4, 0.3), "t=0.7,top_p=0.9,min_p=0.05": (0.8, 0.5)}
+    with_scores(runs[0], plain)
+    chat = {"max_tokens": 64, "seed": 0, "chat": True}
+    card = with_scores(runs[0], {"t=1": (0.9, 0.9)}, name="a-chat", asked=chat)  # the first file by name
+    assert card.text.count("| `t=1` |") == 2
+    assert "sums, checker, chat; 95 % intervals" in card.text
+    assert "Recommended: `t=0.7,top_p=0.9,min_p=0.05`" in card.text
+    card = with_scores(runs[0], dict.fromkeys(("t=1", "t=0.5", "t=0.25"), (0.2, 0.2)), name="a-chat", asked=chat)
+    assert "Recommended: `t=1` (t=1), asked with chat." in card.text
+    (runs[0] / "scores" / "a-chat.json").unlink()
 
 
 def test_a_decoding_that_transformers_cannot_express_is_left_out_and_the_card_says_how_to_draw_with_it(runs):

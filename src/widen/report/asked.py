@@ -5,11 +5,11 @@ Without this, two samples files of one run at the same decoding would be two val
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+from widen.run.asked import asked_key, by_asking
 
 from .run_data import RunData
 
@@ -29,48 +29,23 @@ def names_of(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def by_asking(run: RunData) -> list[RunData]:
+def runs_by_asking(run: RunData) -> list[RunData]:
     """The run itself if all its scored samples were asked for in one way, else one run per way, named by the settings that differ."""
-    ways: dict[str, Mapping[str, Any]] = {}
-    for record in run.records:
-        ways.setdefault(_key(record.detail.get("asked")), record.detail.get("asked") or {})
+    ways = by_asking(run.records)
     if len(ways) < 2:
         return [run]
-    found = []
+    found, scored = [], set()
     name = str(run.experiment.get("name") or run.name)
-    for key, said in zip(ways, in_words(list(ways.values())), strict=True):
+    for said, records in ways:
+        key = asked_key(records[0].detail.get("asked"))
+        scored.add(key)
         found.append(
             replace(
                 run,
                 experiment={**run.experiment, "name": f"{name} ({said})" if said else name},
-                records=[record for record in run.records if _key(record.detail.get("asked")) == key],
-                samples=[cell for cell in run.samples if _key(cell.asked) == key],
+                records=records,
+                samples=[cell for cell in run.samples if asked_key(cell.asked) == key],
             )
         )
-    other = [cell for cell in run.samples if _key(cell.asked) not in ways]  # drawn and not scored yet
+    other = [cell for cell in run.samples if asked_key(cell.asked) not in scored]  # drawn and not scored yet
     return [replace(found[0], samples=[*found[0].samples, *other]), *found[1:]]
-
-
-def _key(asked: Any) -> str:
-    return json.dumps(asked or {}, sort_keys=True)
-
-
-def in_words(ways: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each way of asking by the settings in which it differs from another; empty if there is only one.
-
-    >>> in_words([{"max_tokens": 9, "chat": True}, {"max_tokens": 9}, {"max_tokens": 50}])
-    ['max_tokens=9, chat', 'max_tokens=9', 'max_tokens=50']
-    """
-    return [
-        ", ".join(
-            "chat" if key == "chat" else f"{key}={_shown(way[key])}"
-            for key in way
-            if any(other.get(key) != way[key] for other in ways)
-        )
-        for way in ways
-    ]
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(map(repr, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"

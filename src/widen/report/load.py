@@ -18,7 +18,7 @@ from widen.run.scoring.marks import mark_key, read_marks
 from widen.sample.decoding import Decoding
 from widen.sample.samples_file import damaged
 
-from .asked import by_asking, names_of
+from .asked import names_of, runs_by_asking
 from .run_data import RunData, SampleCell, SampleText
 
 HELD = 20_000
@@ -62,7 +62,9 @@ def _below(path: Path) -> Iterator[Path]:
 def load_all(paths: Sequence[str | Path]) -> list[RunData]:
     """Read the run folders among ``paths`` and below them. A run whose samples were asked for in several ways is several."""
     found = find_runs(paths)
-    return [one for path, name in zip(found, names_of(found), strict=True) for one in by_asking(load(path, name=name))]
+    return [
+        one for path, name in zip(found, names_of(found), strict=True) for one in runs_by_asking(load(path, name=name))
+    ]
 
 
 def load(path: str | Path, *, name: str = "") -> RunData:

@@ -17,6 +17,7 @@ from widen.hosts.card import TAG, loss_text
 from widen.sample.decoding import Decoding
 
 from .advise.engines import DECODING_KEYS, generation_settings
+from .asked import by_asking
 from .finetune.config import FineTune, is_finetune
 from .finetune.token_data import inputs
 from .folder import RunFolder
@@ -38,7 +39,7 @@ def complete_card(folder: RunFolder) -> Path | None:
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)
     best = recommended(all_records(folder))
-    settings = None if best is None else generation_settings(best)
+    settings = None if best is None else generation_settings(best[0])
     file = folder.checkpoint / "generation_config.json"
     if settings is not None and file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))
@@ -49,15 +50,22 @@ def complete_card(folder: RunFolder) -> Path | None:
     return path
 
 
-def recommended(records: Sequence[Record]) -> Decoding | None:
-    """The decoding with the highest F1 of precision and recall, in the kind of score with the most decodings; None without a choice."""
-    kinds: dict[str, dict[Decoding, float]] = {}
-    for (kind, decoding), point in by_decoding(records).items():
-        if decoding is not None and {"precision", "recall"} <= point.keys():
-            p, r = max(point["precision"].value, 0.0), max(point["recall"].value, 0.0)
-            kinds.setdefault(kind, {})[decoding] = 2 * p * r / (p + r) if p + r else 0.0
-    most = max(kinds.values(), key=len, default={})
-    return max(most, key=lambda one: most[one]) if len(most) > 1 and max(most.values()) > 0 else None
+def recommended(records: Sequence[Record]) -> tuple[Decoding, str] | None:
+    """The decoding with the highest F1 of precision and recall, and the way of asking in words; None without a choice.
+
+    It is chosen in the way of asking and the kind of score with the most decodings.
+    """
+    tables: dict[tuple[int, str], dict[Decoding, float]] = {}
+    ways = by_asking(records)
+    for way, (_, group) in enumerate(ways):
+        for (kind, decoding), point in by_decoding(group).items():
+            if decoding is not None and {"precision", "recall"} <= point.keys():
+                p, r = max(point["precision"].value, 0.0), max(point["recall"].value, 0.0)
+                tables.setdefault((way, kind), {})[decoding] = 2 * p * r / (p + r) if p + r else 0.0
+    (way, _), most = max(tables.items(), key=lambda table: len(table[1]), default=((0, ""), {}))
+    if len(most) < 2 or max(most.values()) == 0:
+        return None
+    return max(most, key=lambda one: most[one]), ways[way][0]
 
 
 def card_text(folder: RunFolder) -> str:
@@ -100,15 +108,17 @@ def _data(config: FineTune) -> str:
     return f"`{_short(config.train.path) or config.train.task}` in the format `{config.train.task}`{split}"
 
 
-def _decoding(best: Decoding | None) -> str:
-    if best is None:
+def _decoding(found: tuple[Decoding, str] | None) -> str:
+    if found is None:
         return (
             "## Decoding\n\nNone is recommended: fewer than two decodings have a precision and a recall. `widen sample` draws at several, "
             "`widen score` measures them.\n"
         )
+    best, way = found
+    asked = f", asked with {way}" if way else ""
     text = (
-        f"## Decoding\n\nRecommended: `{best.spec}` ({best.in_words}). It has the highest F1 of precision and recall among the decodings "
-        "below. It was chosen on these numbers, so they are optimistic. "
+        f"## Decoding\n\nRecommended: `{best.spec}` ({best.in_words}){asked}. It has the highest F1 of precision and recall among "
+        "the decodings below. It was chosen on these numbers, so they are optimistic. "
     )
     if generation_settings(best) is not None:
         return f"{text}It is in `generation_config.json`: `model.generate(**inputs)` uses it.\n"
@@ -122,20 +132,23 @@ def _decoding(best: Decoding | None) -> str:
 
 
 def _scores(records: Sequence[Record]) -> str:
+    tables: dict[tuple[int, str], dict[Decoding, dict[str, Record]]] = {}
+    for way, (said, group) in enumerate(by_asking(records)):
+        for (kind, decoding), point in by_decoding(group).items():
+            if decoding is not None:
+                tables.setdefault((way, f"{kind}, {said}" if said else kind), {})[decoding] = point
     lines = ["## Scores\n"]
-    points = {key: point for key, point in by_decoding(records).items() if key[1] is not None}
-    for kind in dict.fromkeys(kind for kind, _ in points):
-        rows = {decoding: point for (one, decoding), point in points.items() if one == kind}
+    for (_, title), rows in tables.items():
         metrics = [
             name for name in dict.fromkeys(m for point in rows.values() for m in point) if name.startswith(_SHOWN)
         ]
-        lines += [f"{kind}; 95 % intervals in brackets:\n", "| decoding | " + " | ".join(metrics) + " |"]
+        lines += [f"{title}; 95 % intervals in brackets:\n", "| decoding | " + " | ".join(metrics) + " |"]
         lines.append("|---" * (len(metrics) + 1) + "|")
         for decoding, point in rows.items():
             cells = " | ".join(_cell(point.get(metric)) for metric in metrics)
-            lines.append(f"| `{decoding.spec if decoding else ''}` | {cells} |")
+            lines.append(f"| `{decoding.spec}` | {cells} |")
         lines.append("")
-    return "\n".join(lines if points else [*lines, "Not scored yet.\n"])
+    return "\n".join(lines if tables else [*lines, "Not scored yet.\n"])
 
 
 def _cell(record: Record | None) -> str:

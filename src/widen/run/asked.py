@@ -1,0 +1,43 @@
+"""Ways of asking one model: samples that differ in the chat template, stop strings, max-tokens or seed are not values of one point."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .record import Record
+
+
+def asked_key(asked: Mapping[str, Any] | None) -> str:
+    """A key of `Settings.asked`; scores without it have a key of their own."""
+    return json.dumps(asked or {}, sort_keys=True)
+
+
+def by_asking(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
+    """The records of each way of asking, with the way in words: the settings that differ, "" if there is only one way."""
+    ways: dict[str, list[Record]] = {}
+    for record in records:
+        ways.setdefault(asked_key(record.detail.get("asked")), []).append(record)
+    return list(zip(in_words([json.loads(key) for key in ways]), ways.values(), strict=True))
+
+
+def in_words(ways: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each way of asking by the settings in which it differs from another; empty if there is only one.
+
+    >>> in_words([{"max_tokens": 9, "chat": True}, {"max_tokens": 9}, {"max_tokens": 50}])
+    ['max_tokens=9, chat', 'max_tokens=9', 'max_tokens=50']
+    """
+    return [
+        ", ".join(
+            "chat" if key == "chat" else f"{key}={_shown(way[key])}"
+            for key in way
+            if any(other.get(key) != way[key] for other in ways)
+        )
+        for way in ways
+    ]
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(map(repr, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
