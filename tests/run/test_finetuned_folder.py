@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from widen.cli.__main__ import main
 from widen.disk.checksums import check_files
 from widen.run.folder import RunFolder
-from widen.run.model_card import MARK
+from widen.run.model_card import MARK, recommended
 from widen.run.record import Record, write_records
 from widen.sample import Decoding
 from widen.sample.processors import logits_processors
@@ -113,6 +113,22 @@ def test_a_card_keeps_samples_asked_for_in_different_ways_apart(runs):
     card = with_scores(runs[0], dict.fromkeys(("t=1", "t=0.5", "t=0.25"), (0.2, 0.2)), name="a-chat", asked=chat)
     assert "Recommended: `t=1` (t=1), asked with chat." in card.text
     (runs[0] / "scores" / "a-chat.json").unlink()
+
+
+def test_a_decoding_that_solves_as_many_problems_with_more_right_samples_is_recommended():
+    """The recall of programs is pass@k - pass@1, which falls as precision rises."""
+    scores = {"t=1": (0.5, 0.9), "t=0.7": (0.9, 0.9)}  # pass@1, pass@10
+    about = {"task": "sums", "model": "base", "loss": "nll", "seed": 0}
+    records = [
+        Record(**about, decoding=Decoding.parse(spec), metric=metric, value=value)
+        for spec, (first, most) in scores.items()
+        for metric, value in {
+            "precision": first,
+            "recall": most - first,
+            "recall_normalised": (most - first) / (1 - first),
+        }.items()
+    ]
+    assert recommended(records) == (Decoding.parse("t=0.7"), "")
 
 
 def test_a_decoding_that_transformers_cannot_express_is_left_out_and_the_card_says_how_to_draw_with_it(runs):

@@ -53,7 +53,8 @@ def complete_card(folder: RunFolder) -> Path | None:
 def recommended(records: Sequence[Record]) -> tuple[Decoding, str] | None:
     """The decoding with the highest F1 of precision and recall, and the way of asking in words; None without a choice.
 
-    It is chosen in the way of asking and the kind of score with the most decodings.
+    It is chosen in the way of asking and the kind of score with the most decodings. If recall is pass@k - pass@1, which falls as
+    precision rises, pass@k takes its place.
     """
     tables: dict[tuple[int, str], dict[Decoding, float]] = {}
     ways = by_asking(records)
@@ -61,6 +62,7 @@ def recommended(records: Sequence[Record]) -> tuple[Decoding, str] | None:
         for (kind, decoding), point in by_decoding(group).items():
             if decoding is not None and {"precision", "recall"} <= point.keys():
                 p, r = max(point["precision"].value, 0.0), max(point["recall"].value, 0.0)
+                r += p if "recall_normalised" in point else 0.0
                 tables.setdefault((way, kind), {})[decoding] = 2 * p * r / (p + r) if p + r else 0.0
     (way, _), most = max(tables.items(), key=lambda table: len(table[1]), default=((0, ""), {}))
     if len(most) < 2 or max(most.values()) == 0:
@@ -117,8 +119,8 @@ def _decoding(found: tuple[Decoding, str] | None) -> str:
     best, way = found
     asked = f", asked with {way}" if way else ""
     text = (
-        f"## Decoding\n\nRecommended: `{best.spec}` ({best.in_words}){asked}. It has the highest F1 of precision and recall among "
-        "the decodings below. It was chosen on these numbers, so they are optimistic. "
+        f"## Decoding\n\nRecommended: `{best.spec}` ({best.in_words}){asked}. It has the highest F1 of precision and recall (or of "
+        "pass@1 and pass@k) among the decodings below. It was chosen on these numbers, so they are optimistic. "
     )
     if generation_settings(best) is not None:
         return f"{text}It is in `generation_config.json`: `model.generate(**inputs)` uses it.\n"
