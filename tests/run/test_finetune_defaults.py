@@ -39,6 +39,8 @@ def test_sixty_rows_with_defaults_move_the_weights_and_lower_the_nll(base, tmp_p
     assert found["chosen"]["lr"] == max(line.get("lr", 0) for line in log(folder)) == 1e-3
     assert [line.get("weight_change") for line in log(folder)] == [None] * 15 + [found["weight_change"]]
     assert "16 steps, learning rate 0.001, no warm-up" in said[1]  # said[0] describes the data
+    for name in ("weight_ess", "weight_zero_share"):  # one name per figure: that of the log
+        assert found[name] == pytest.approx(sum(line[name] for line in log(folder)) / 16)
     assert "the weights moved by" in said[-1]
     assert ": step 16: loss " in said[-2]
     assert len(said) == 3 + 8  # at most ten sentences of progress
@@ -114,7 +116,7 @@ def test_truncr_drops_sequences_in_a_short_run_and_says_how_many(base, tmp_path)
     folder = fine_tune(replace(base, loss="truncr:drop=0.2", epochs=2), tmp_path, device="cpu")
     found = summary(folder)
     assert found["loss"] == "truncr:drop=0.2,window=32,start=16"
-    assert found["left_out"] > 0
+    assert found["weight_zero_share"] > 0
     assert sum(line.get("weight_zero_share", 0) > 0 for line in log(folder)) > 4
 
 

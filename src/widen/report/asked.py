@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from widen.run.asked import asked_key, by_asking
+from widen.run.asking import asked_key, by_asking
 
 from .run_data import RunData
 

@@ -17,7 +17,7 @@ from widen.hosts.card import TAG, loss_text
 from widen.sample.decoding import Decoding
 
 from .advise.engines import DECODING_KEYS, generation_settings
-from .asked import by_asking
+from .asking import by_asking
 from .finetune.config import FineTune, is_finetune
 from .finetune.token_data import inputs
 from .folder import RunFolder

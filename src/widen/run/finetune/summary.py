@@ -32,7 +32,7 @@ class Summary:
       weight_change: ||w_end - w_start|| / ||w_start||.
       nll_first, nll_last: NLL per target token, mean over the first and the last tenth of the steps.
       eval_nll: NLL of the held-out data under the saved model; None without such data.
-      left_out: share of the target tokens with weight 0, mean over the steps.
+      weight_zero_share: share of the target tokens with weight 0, mean over the steps.
       weight_ess: effective sample size of the weights as a share of the tokens, mean over the steps.
     """
 
@@ -44,7 +44,7 @@ class Summary:
     nll_first: float
     nll_last: float
     eval_nll: float | None
-    left_out: float
+    weight_zero_share: float
     weight_ess: float
 
     def __str__(self) -> str:
@@ -54,7 +54,9 @@ class Summary:
         )
         text += f"; evaluation NLL {self.eval_nll:.3f}" if self.eval_nll is not None else ""
         text += f", the lowest: the model after step {self.steps:,} is saved" if self.steps < self.steps_made else ""
-        return text + (f"; {self.left_out:.1%} of the target tokens left out" if self.left_out else "")
+        return text + (
+            f"; {self.weight_zero_share:.1%} of the target tokens left out" if self.weight_zero_share else ""
+        )
 
     @property
     def warning(self) -> str | None:
@@ -108,7 +110,7 @@ def summarise(folder: RunFolder, chosen: Chosen, loss: str, change: float, *, lo
         nll_first=_mean(steps[:tenth], "nll"),
         nll_last=_mean(steps[-tenth:], "nll"),
         eval_nll=eval_nll,
-        left_out=_mean(steps, "weight_zero_share"),
+        weight_zero_share=_mean(steps, "weight_zero_share"),
         weight_ess=_mean(steps, "weight_ess"),
     )
     log = Log(folder.log, step=last)  # drops the lines of the last step, which are written again
