@@ -266,7 +266,7 @@ widen.panel("artificial", (root) => {
     };
     const names = {
       rho: "ρ: preferred share of the right tokens",
-      b: "b = ρ(1 − a)/(1 − ρ): what a would be for the rare right tokens",
+      b: "b = ρ(1 − a)/(1 − ρ): counterpart of a for rare right tokens",
       sparsity: "K/V: share of tokens that are right",
       precision: "precision at λ",
       recall: "recall at λ",
@@ -296,7 +296,7 @@ widen.panel("artificial", (root) => {
     widen.find(root, "[data-shown=answer]").textContent =
       c.epsilon < law.epsilon0 && c.epsilon > 0
         ? `Temperature alone: ε is below its critical value ε₀, so λmin is largest at t₀ = ${widen.show(law.t0, 4)}. ` +
-          "Above t₀, heat lowers recall as well as precision."
+          "Above t₀, heat lowers both λmin and precision."
         : c.epsilon === 0
           ? "Temperature alone: no probability is on wrong tokens, so heat only evens out the right ones. Recall never falls."
           : "Temperature alone: ε is not below its critical value ε₀, so λmin rises with every temperature, and precision pays for it.";
