@@ -28,8 +28,8 @@ def add_arguments(group: Any) -> None:
     group.add_argument(
         "--checker",
         metavar="FILE.py:FUNCTION",
-        help="check(prompt, answer) -> bool or score from 0 to 1 (0.5 and above is right); `key(answer) -> str` in the same file "
-        "says which answers count as one",
+        help="your function check(prompt, answer) -> bool, or a score from 0 to 1 (0.5 and above is right). If the file also has "
+        "key(answer) -> str, answers with the same key count as one",
     )
     group.add_argument(
         "--checker-file",
@@ -41,8 +41,8 @@ def add_arguments(group: Any) -> None:
     group.add_argument(
         "--lm-eval",
         metavar="TASK[:FILTER]",
-        help="instead of a checker: a task of lm-evaluation-harness that generates text, by its name or its YAML file; draw the samples "
-        "with widen sample --lm-eval TASK",
+        help="check by a task of lm-evaluation-harness that generates text: its name or YAML file. Draw the samples with "
+        "widen sample --lm-eval TASK",
     )
 
 

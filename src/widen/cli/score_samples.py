@@ -25,19 +25,38 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags for texts and for programs."""
     add = parser.add_argument_group("texts").add_argument
-    add("--metrics", nargs="+", metavar="NAME", help="of knn mauve prd distinct self_bleu vendi (default: all)")
-    add("--embedder", metavar="MODEL", help="Hugging Face name or folder (default: gpt2-large, as the paper)")
-    add("--paper", action="store_true", help="the paper's settings: joint PCA .9, k = 4, 2,000 texts of each")
-    add("--samples", metavar="N", help="score N random texts of each, or 'all' (default; --paper: 2000)")
-    add("--k", type=int, help="neighbours (default: 4)")
-    add("--field", default="text", help="field of .jsonl, column of .csv (default: text)")
+    add("--metrics", nargs="+", metavar="NAME", help="some of knn mauve prd distinct self_bleu vendi (default: all)")
+    add(
+        "--embedder",
+        metavar="MODEL",
+        help="model that embeds the texts: a folder or a name on the hub (default: gpt2-large, as in the paper)",
+    )
+    add(
+        "--paper",
+        action="store_true",
+        help="the paper's settings: joint PCA keeping .9 of the variance, k = 4, 2,000 texts of each kind",
+    )
+    add("--samples", metavar="N", help="score N random texts of each kind, or all (default: all; with --paper 2000)")
+    add("--k", type=int, help="number of neighbours in k-NN (default: 4)")
+    add(
+        "--field", default="text", help="field of a .jsonl or column of a .csv file that holds the text (default: text)"
+    )
     add("--cache", type=Path, metavar="FOLDER", help="keep embeddings here for later calls")
-    add("--json", type=Path, metavar="FILE", help="default: the run's scores/, or FILE.scores.json beside FILE")
+    add(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the scores here (default: the run's scores/, or FILE.scores.json beside FILE)",
+    )
     add = parser.add_argument_group("programs").add_argument
-    add("--task", metavar="NAME", help="mathqa_python, mbpp or codecontests: the first path holds its problems")
-    add("--ks", type=int, nargs="+", metavar="K", help="of pass@k (default: 1 10 100, limited by the samples)")
-    add("--fenced", action="store_true", help="the program is the first ``` block of an answer")
-    add("--wall-seconds", type=float, metavar="S", help="limit for one program with all its tests (default: 10)")
+    add(
+        "--task",
+        metavar="NAME",
+        help="mathqa_python, mbpp, humaneval or codecontests; the first path holds the problems",
+    )
+    add("--ks", type=int, nargs="+", metavar="K", help="which pass@k (default: 1 10 100, as far as there are samples)")
+    add("--fenced", action="store_true", help="the program is the first block between ``` marks of an answer")
+    add("--wall-seconds", type=float, metavar="S", help="time limit for one program with all its tests (default: 10)")
 
 
 def files_or_runs(paths: list[Path], console: Console) -> list[Path]:
