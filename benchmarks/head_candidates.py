@@ -77,7 +77,7 @@ class Head:
             dx, dw, stats = torch.empty_like(h), torch.empty_like(w), RowStats.empty(len(h), w, plain=True)
             buffer = LogitBuffer(h, w, None, config, config.new_buffer(len(h), w))
             buffer.start(len(h), None)
-            for z, hidden, at, _ in buffer.chunks():
+            for z, hidden, at, *_ in buffer.chunks():
                 if softmax:
                     config.ops.fill_stats(z, self.target[at], stats.part(at), residual=True)
                 add_product_(dx[at], z, w, scale=1.0, fresh=True)

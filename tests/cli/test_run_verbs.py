@@ -136,7 +136,7 @@ def test_score_of_an_untrained_run_says_what_to_do(capsys, tmp_path):
     from widen.run.folder import RunFolder
     from widen.run.value import to_json
 
-    RunFolder(tmp_path / "run").claim(to_json(Experiment(name="x")), {}, decides=("model",))
+    RunFolder(tmp_path / "run").claim(to_json(Experiment(name="x")), {})
     status, _, err = call(capsys, "score", tmp_path / "run")
     assert status == 2
     assert "widen train" in err

@@ -68,6 +68,7 @@ def test_without_a_source_the_tasks_own_data_set_is_asked_for(name, monkeypatch)
             "codecontests": ("deepmind/code_contests", None, "validation"),
             "alpaca": ("tatsu-lab/alpaca", None, "validation"),
             "mbpp": ("google-research-datasets/mbpp", "full", "validation"),
+            "humaneval": ("openai/openai_humaneval", None, "validation"),
         }[name]
     ]
 

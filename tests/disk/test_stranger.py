@@ -41,7 +41,7 @@ def run(tmp_path):
     """A small run of the integer task with every kind of file."""
     experiment = with_changes(Experiment(name="run"), {"model.train.steps": "2"})
     folder = RunFolder(tmp_path / "runs" / "nll")
-    folder.claim(to_json(experiment), {"torch": "2"}, decides=("model",))
+    folder.claim(to_json(experiment), {"torch": "2"})
     save_pretrained(TinyLlama(SHAPE), folder.checkpoint)
     log = Log(folder.log, step=0)
     log.write({"step": 0, "loss": 1.5})

@@ -17,7 +17,7 @@ WIDE = """() => ({ width: document.documentElement.scrollWidth,
   broken: [...document.images].filter((image) => !image.complete || !image.naturalWidth).map((image) => image.src) })"""
 
 NARROW = """() => [...document.querySelectorAll("article[data-page]")]
-  .filter((article) => article.scrollWidth > article.clientWidth).map((article) => article.dataset.page)"""
+  .filter((article) => article.getBoundingClientRect().left + article.scrollWidth > innerWidth).map((article) => article.dataset.page)"""
 
 
 def pages(site):
@@ -54,6 +54,7 @@ class Watched:
     def __init__(self, browser, **context):
         self.context = browser.new_context(offline=True, **context)
         self.page = self.context.new_page()
+        self.page.set_default_timeout(100_000)  # a busy machine is no failure
         self.errors, self.outside = [], []
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

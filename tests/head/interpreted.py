@@ -98,6 +98,18 @@ def test_a_second_read_is_for_float16_a_soft_cap_and_those_who_ask_for_digits():
     assert not any(others)
 
 
+@pytest.mark.parametrize("lengths", [(3, 2, 5, 4, 1), (2, 11, 2)], ids=["whole", "one is cut"])
+def test_chunks_of_whole_sequences_have_the_gradient_of_eager(lengths):
+    class Whole(Gate):
+        def sequence_ends(self, row_T):
+            return torch.tensor(lengths).cumsum(0).tolist()
+
+    problem = Problem.make((15, 127, 8), torch.float32, ignored=0.0)
+    mine = through_weighted(problem, Whole(), impl="triton", workspace=6 * 128 * 4)
+    eager, exact = (through_weighted(p, Gate(), impl="eager") for p in (problem, problem.to(torch.float64)))
+    assert_as_good_as_eager(mine, eager, exact, torch.float32)
+
+
 @pytest.mark.parametrize(("climb", "dtype"), [(19.0, torch.float32), (35.0, torch.bfloat16)], **IDS)
 def test_weights_of_any_size_survive_the_sum_that_is_multiplied_into_them(climb, dtype):
     class Tiny:

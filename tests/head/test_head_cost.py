@@ -112,8 +112,8 @@ def test_logits_fit_in_the_workspace(rows):
 def test_one_buffer_serves_whichever_rows_are_active(weight, ignored, monkeypatch):
     made, take = [], HeadConfig.new_buffer
 
-    def new_buffer(self, total, like_VD):
-        taken = take(self, total, like_VD)
+    def new_buffer(self, total, like_VD, **kw):
+        taken = take(self, total, like_VD, **kw)
         made.append(len(taken))
         return taken
 

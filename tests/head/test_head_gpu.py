@@ -81,19 +81,20 @@ def test_a_tempered_row_that_climbs_far_above_its_first_block_keeps_every_digit(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9, 1.0])
-@pytest.mark.parametrize("rows", [3000, 1100])  # all logits fit; the active rows of two chunks are computed again
-def test_weights_that_need_all_rows_have_the_gradient_of_the_same_weights_by_chunk(rows, share):
+@pytest.mark.parametrize(("room", "length"), [(3000, 300), (1100, 300), (1100, 2000)], ids=["all fit", "chunks", "cut"])
+def test_weights_of_whole_sequences_have_the_gradient_of_the_same_weights_by_chunk(room, length, share):
     class Some(Power):
         def weigh(self, rows):
             return torch.where(rows.position < share * 3000, super().weigh(rows), 0.0)
 
-    class AtOnce(Some):
-        at_once = True
+    class Whole(Some):
+        def sequence_ends(self, row_T):
+            return [*range(length, len(row_T), length), len(row_T)]
 
     problem = Problem.make((3000, 5003, 96), torch.bfloat16, "cuda")
     problem.position = torch.randperm(3000, device="cuda")
     exact, eager = (through_weighted(p, Some(), impl="eager") for p in (problem.to(torch.float64), problem))
-    mine = through_weighted(problem, AtOnce(), impl="triton", workspace=rows * 5008 * 2)
+    mine = through_weighted(problem, Whole(), impl="triton", workspace=room * 5008 * 2)
     assert_as_good_as_eager(mine, eager, exact, torch.bfloat16)
 
 

@@ -23,20 +23,6 @@ class Given:
         return self.w_N.to(rows.logq)[rows.position]
 
 
-class AtOnce(Given):
-    """The same weights, asked for once for all rows."""
-
-    at_once = True
-
-    def __init__(self, w_N):
-        super().__init__(w_N)
-        self.rows = []
-
-    def weigh(self, rows):
-        self.rows.append(len(rows.logq))
-        return super().weigh(rows)
-
-
 def gated(shape, share, seed, **kw):
     """A problem and weights of which about ``share`` are not 0."""
     problem, g = Problem.make(shape, torch.float64, seed=seed, **kw), torch.Generator().manual_seed(seed)
@@ -80,24 +66,6 @@ def test_linear_logprob_recomputes_logits_only_of_active_rows_that_were_not_kept
     lost = w_N[: N - size].count_nonzero().item()
     spent = cost(lambda: (w_N * problem.logprob(impl="chunked", bias=False, workspace=size * V * 16)).sum())
     assert spent == 1 + (2 * w_N.count_nonzero().item() + lost) / N
-
-
-@settings(max_examples=15, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 99), share=SHARES, chunks=st.sampled_from([1, 2, 4]))
-def test_weights_that_need_all_rows_cost_1_plus_2a_products_and_one_more_for_active_rows_that_were_not_kept(
-    seed, share, chunks
-):
-    problem, w_N = gated((N, V, D), share, seed, ignored=0.0)
-    weight = AtOnce(w_N)
-    kw = {"bias": False, "impl": "chunked"}
-    lost = w_N[: N - N // chunks].count_nonzero().item()
-    spent = cost(lambda: problem.weighted(weight, workspace=N // chunks * V * 16, **kw).loss)
-    assert spent == 1 + (2 * w_N.count_nonzero().item() + lost) / N
-    assert weight.rows == [N]
-    mine = problem.hidden.grad, problem.head.grad
-    problem.hidden.grad = problem.head.grad = None
-    problem.weighted(Given(w_N), **kw).loss.backward()
-    torch.testing.assert_close(mine, (problem.hidden.grad, problem.head.grad))
 
 
 @pytest.mark.parametrize(

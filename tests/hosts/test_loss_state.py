@@ -17,6 +17,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from widen.hosts.transformers import Trainer
 
+pytestmark = pytest.mark.timeout(900)  # real processes, which start slowly on a busy machine
 HERE = Path(__file__).parent
 KEPT = {
     "schedule": ("nll:steps=3 then truncr:drop=0.5,window=8 * cdiv:alpha=1.4", "raw"),
@@ -33,7 +34,7 @@ class Slow(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         self.trace.write_text(str(state.global_step))
         if state.global_step == 7:
-            time.sleep(120)  # killed here, wherever the other run is
+            time.sleep(600)  # killed here, wherever the other run is
 
 
 def job(name, folder, *, slow=False, resume=None):
@@ -77,7 +78,7 @@ def killed(tmp_path_factory):
         name: subprocess.Popen([sys.executable, "-c", code, name, folder], env=env) for name, folder in folders.items()
     }
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600  # a hang ends here
         for name, process in running.items():
             trace = folders[name] / "step"
             while not trace.exists() or trace.read_text() != "7":

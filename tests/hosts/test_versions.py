@@ -77,6 +77,11 @@ def test_the_extras_of_the_package_state_the_same_ranges():
     assert "transformers>=5.17" in extras["trl"]
 
 
+def test_the_page_on_installation_explains_every_extra():
+    page = (ROOT / "docs/start/install.md").read_text()
+    assert [extra for extra in PROJECT["optional-dependencies"] if f"\n| `{extra}` | " not in page] == []
+
+
 def test_the_project_names_its_authors_its_paper_and_every_tested_python():
     assert PROJECT["authors"]
     assert all(address.startswith("https://") for address in PROJECT["urls"].values())
@@ -141,10 +146,13 @@ def test_trl_0_29_is_refused_with_a_sentence(tmp_path):
 
 
 def interpreter(number):
-    """A Python of this version: on the path, of pyenv, or of uv."""
+    """A Python of this version that starts: on the path, of pyenv, or of uv. A shim of pyenv is on the path and may not start."""
     places = [shutil.which(f"python{number}"), *Path.home().glob(f".pyenv/versions/{number}.*/bin/python")]
     places += Path.home().glob(f".local/share/uv/python/cpython-{number}.*/bin/python{number}")
-    return next((str(place) for place in places if place), None)
+    starts = (
+        str(place) for place in places if place and subprocess.run([place, "-V"], capture_output=True).returncode == 0
+    )
+    return next(starts, None)
 
 
 @pytest.mark.slow

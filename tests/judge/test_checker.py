@@ -60,11 +60,11 @@ def test_what_was_checked_is_not_checked_again_unless_the_checker_changes(tmp_pa
     more = {"verdicts_path": tmp_path / "v", "progress": lambda done, total: ticks.append((done, total))}
     first = run(tmp_path, source, [("a", "a"), ("a", "b"), ("a", "a")], **more)
     assert first == [Checked(status="scored", score=float(right)) for right in (True, False, True)]
-    assert ticks == [(3, 3)]
+    assert ticks == [(2, 3), (3, 3)]
     assert run(tmp_path, source, [("a", "b"), ("a", "a")], **more) == [first[1], first[0]]
-    assert ticks == [(3, 3)]
+    assert len(ticks) == 2
     run(tmp_path, source + "  # changed", [("a", "b")], **more)
-    assert ticks == [(3, 3), (1, 1)]
+    assert ticks[2:] == [(1, 1)]
 
 
 def test_many_pairs_are_checked_in_few_processes(tmp_path):

@@ -336,7 +336,7 @@ def test_limits_out_of_range_are_refused_by_name(wrong):
         Limits(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"packages": tuple("abcdefgh")}])
+@pytest.mark.parametrize("wrong", [{"workers": 0}])
 def test_a_pool_out_of_range_is_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Sandbox(**wrong)

@@ -255,12 +255,8 @@ def test_memory_of_all_together_is_capped_where_a_cgroup_is_ours():
         def bounds(self):
             return {**super().bounds(), "memory_bytes": 1 << 40}
 
-    worker = Worker(
-        bwrap=profile.find_bubblewrap(),
-        interpreter=interpreter.find_interpreter(None, ()),
-        limits=Unbounded(memory_bytes=64 * MIB, wall_seconds=20.0),
-        number=0,
-    )
+    limits = Unbounded(memory_bytes=64 * MIB, wall_seconds=20.0)
+    worker = Worker(profile.find_bubblewrap(), interpreter.find_interpreter(None, ()), limits, 0)
     try:
         if worker.group is None:
             pytest.skip("no memory cgroup is ours here")

@@ -11,7 +11,7 @@ import torch
 
 import widen.metrics
 from widen.metrics import Embedder, embed_texts
-from widen.metrics.embed_folder import read_recipe
+from widen.metrics.embed import FolderRecipe, read_recipe
 
 TEXTS = ["a b c", "d", "a b c d e f g", "h i j k", "a b c", "z y x w v u t s r q p o n m l k j i h g", "d e"]
 
@@ -153,5 +153,5 @@ def test_two_poolings_at_once_or_an_unknown_one_are_refused(tmp_path):
             read_recipe(folder)
 
 
-def test_a_folder_without_modules_has_no_recipe(gpt2):
-    assert read_recipe(gpt2) is None
+def test_a_folder_without_modules_has_the_default_recipe(gpt2):
+    assert read_recipe(gpt2) == FolderRecipe(str(gpt2))

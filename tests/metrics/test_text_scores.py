@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 
 from widen.metrics import PAPER, ScoreSettings, embed_texts, fit_pca, knn_scores, score_texts, unit_rows, vendi_score
-from widen.metrics.notes import notes_on
+from widen.metrics.text_scores import notes_on
 
 LETTERS = "abcdefgh"
 
@@ -136,14 +136,64 @@ def test_bad_settings_are_refused(options):
         ScoreSettings(**options)
 
 
-def test_an_empty_generation_does_not_stop_the_score(model):
-    found = score_texts(
-        written(0),
-        [*written(1)[:-1], ""],
-        ScoreSettings(model=model, metrics=("knn", "self_bleu", "distinct"), ngram=2),
+def zero_without_words(texts):
+    """An embedder that knows letters and nothing else: an empty text has no features."""
+    return np.array([[text.count(letter) for letter in LETTERS] for text in texts], dtype=float)
+
+
+@pytest.mark.parametrize("settings", [ScoreSettings(), replace(PAPER, samples=None), ScoreSettings(normalise=False)])
+@pytest.mark.parametrize("empties", [1, 7, 27, 30])
+def test_empty_generations_count_as_imprecise_and_reach_nothing(settings, empties):
+    """Whether few, more than k, or all but three or none; the other texts keep their balls."""
+    settings = replace(settings, metrics=("knn", "vendi"))
+    reference, generated = written(0), [*written(1)[empties:], *[" "] * empties]
+    found = score_texts(reference, generated, settings, embed=zero_without_words).knn
+    assert found.settings.n_generated == 30
+    assert found.precision <= (30 - empties) / 30
+    assert found.intervals.precision.low <= found.precision <= found.intervals.precision.high
+    if empties < 26:
+        others = score_texts(reference, generated[:-empties], settings, embed=zero_without_words).knn
+        share = (30 - empties) / 30
+        expected = (others.precision * share, others.recall, others.density * share, others.coverage)
+        assert tuple(found) == pytest.approx(expected)
+    else:
+        assert found.recall == 0
+
+
+def test_an_empty_generation_is_right_where_the_reference_has_empty_texts():
+    reference, generated = [*written(0), *[""] * 6], [*written(1), *[""] * 6]
+    found = score_texts(reference, generated, ScoreSettings(metrics=("knn",)), embed=zero_without_words).knn
+    without = score_texts(written(0), generated, ScoreSettings(metrics=("knn",)), embed=zero_without_words).knn
+    assert found.precision == pytest.approx(without.precision + 6 / 36)
+
+
+def test_one_empty_generation_buys_no_recall(model):
+    """The features of an end-of-text token lie far from those of any text: their ball would hold the whole reference."""
+    settings = ScoreSettings(model=model, metrics=("knn",))
+    narrow = written(1, letters="a")
+    without, found = (score_texts(written(0), texts, settings).knn for texts in (narrow, [*narrow[1:], ""]))
+    assert found.recall <= without.recall + 0.05
+
+
+def test_texts_without_features_are_a_kind_of_their_own():
+    """Half of the set: Vendi has the entropy ln 2 more than half of the others' entropy."""
+    settings = ScoreSettings(metrics=("mauve", "prd", "vendi"))
+    texts = written(1, 30)
+    empties, others = (
+        score_texts(written(0), generated, settings, embed=zero_without_words)
+        for generated in ([*texts[:15], *[""] * 15], texts)
     )
+    alone = score_texts(written(0), texts[:15], settings, embed=zero_without_words).generated.vendi.value
+    assert empties.generated.vendi.value == pytest.approx(2 * alone**0.5, rel=1e-6)
+    assert empties.mauve.value < others.mauve.value
+    assert empties.prd.f_eighth < others.prd.f_eighth
+
+
+def test_an_empty_generation_does_not_stop_the_score(model):
+    """A model that ends at once is a model; the note says how many such texts there are."""
+    found = score_texts(written(0), [*written(1)[:-1], ""], ScoreSettings(model=model, ngram=2))
     assert found.generated.self_bleu.texts == 29
-    assert any("1 texts are empty" in note for note in found.notes)
+    assert "1 of 30 generated texts is empty: it counts as imprecise and reaches no reference text." in found.notes
 
 
 LONG = [f"{i} " + "word " * 30 for i in range(1200)]

@@ -25,7 +25,7 @@ from widen_recipes import alpaca, codecontests, mathqa, mathqa_gain, sparsity, t
 
 SPECS = [
     spec
-    for spec in recipe.names("widen_recipes")
+    for spec in recipe.summaries("widen_recipes")
     if spec.partition(":")[0] in ("alpaca", "codecontests", "mathqa", "mathqa_gain", "sparsity", "writing_prompts")
 ]
 PROGRAMS = [spec for spec in SPECS if "mathqa" in spec or "codecontests" in spec]

@@ -6,7 +6,8 @@ from itertools import product
 
 import numpy as np
 
-from widen.run.record import SCHEMA, Record, record_json
+from widen.run.record import SCHEMA, Record
+from widen.run.value import to_json
 from widen.sample import Decoding
 from widen.theory import ArtificialCase, TruncatedCase
 
@@ -70,7 +71,7 @@ def settings_of(name):
 
 def record(name, seed, metric, value, *, t=1.0, decoding=None, task="mulmod", score=None, **more):
     """One record of a made run, as JSON."""
-    return record_json(
+    return to_json(
         Record(
             task=task,
             model="llama-4x32",

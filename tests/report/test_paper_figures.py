@@ -167,10 +167,11 @@ def lines_of(ax):
 
 def test_exact_figures_lie_on_the_curves_of_theory():
     with look.styled():
-        for figure, case in (
-            (theory_figures.pr_curve_1(), ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)),
-            (theory_figures.pr_curve_2(), ArtificialCase(vocab=100, support=10, rho=0.5, a=0.525, epsilon=0.05)),
+        for drawn, case in (
+            (theory_figures.PR_CURVE_1, ArtificialCase(vocab=100, support=50, rho=0.5, a=0.725, epsilon=0.15)),
+            (theory_figures.PR_CURVE_2, ArtificialCase(vocab=100, support=10, rho=0.5, a=0.525, epsilon=0.05)),
         ):
+            figure = theory_figures.three_temperatures(drawn)
             for ax, t in zip(figure.axes, (0.1, 1.0, 10.0), strict=True):
                 assert set(lines_of(ax)) == {"t = 1", f"t = {t:g}"}
                 for recall, precision in lines_of(ax)[f"t = {t:g}"]:

@@ -21,7 +21,7 @@ from widen.report.run_data import RunData, SampleCell
 from widen.report.run_data import SampleText as Sample
 from widen.report.run_report import report
 from widen.report.training_curves import _thinned, training
-from widen.run.against_nll import cdiv_order, mean_of
+from widen.run.against_nll import Mean, cdiv_order, mean_of
 from widen.run.record import Record
 from widen.sample import Decoding
 
@@ -449,12 +449,8 @@ def test_every_model_of_the_fixture_has_its_own_setting():
 
 
 def test_error_bars_of_the_static_figure_end_at_0_and_1():
-    from types import SimpleNamespace
+    from widen.report.paper_figures.look import _arms
 
-    from widen.report.static import _arms
-
-    means = [
-        SimpleNamespace(value=value, bar=bar) for value, bar in ((0.02, 0.1), (0.5, 0.1), (0.97, 0.1), (1.0, None))
-    ]
+    means = [Mean(value=value, half_width=bar) for value, bar in ((0.02, 0.1), (0.5, 0.1), (0.97, 0.1), (1.0, None))]
     np.testing.assert_allclose(_arms(means), [[0.02, 0.1, 0.1, 0.0], [0.1, 0.1, 0.03, 0.0]])
     assert _arms(means[3:]) is None

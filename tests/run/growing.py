@@ -10,7 +10,7 @@ import numpy as np
 from widen.judge import Sandbox
 from widen.judge.worker import Outcome
 from widen.run.folder import RunFolder
-from widen.run.grow import stages, verify
+from widen.run.grow import rounds, verify
 from widen.run.sampling import Models
 from widen.sample import Drawn, Identity, Sample
 
@@ -123,7 +123,7 @@ def install(monkeypatch, counts):
             (folder.checkpoint / "config.json").write_text(json.dumps({"rows": len(rows)}))
         return folder
 
-    monkeypatch.setattr(stages, "fine_tune", train)
+    monkeypatch.setattr(rounds, "fine_tune", train)
 
 
 def save(place):

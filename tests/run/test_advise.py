@@ -231,7 +231,7 @@ def test_the_budget_is_respected_when_jobs_take_longer_than_planned(tmp_path, mo
 
 def test_a_search_that_was_killed_again_and_again_gives_the_same_advice_in_the_end(tmp_path, monkeypatch):
     found = []
-    for name, deaths in (("whole", ()), ("killed", (1, 2, 6, 11, 13))):
+    for name, deaths in (("whole", ()), ("killed", (1, 6, 13))):
         (tmp_path / name).mkdir()
         for die_at in deaths:
             with pytest.raises(KeyboardInterrupt):

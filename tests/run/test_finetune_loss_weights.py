@@ -1,14 +1,17 @@
 """A field ``loss_weights`` of the training data multiplies the loss of its record in ``widen train``."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
+from spread_runs import assert_same_training, finish, start
 from tiny_pretrained import make_tokenizer, save_model
 
 from widen.run.finetune import FineTune, Source
 from widen.run.finetune.stage import fine_tune
+from widen.run.folder import folder_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 RECORDS = [
@@ -22,7 +25,7 @@ RECORDS = [
 def save(path, weights):
     lines = [
         {"prompt": prompt, "completion": completion} | ({} if w is None else {"loss_weights": w})
-        for (prompt, completion), w in zip(RECORDS, weights, strict=True)
+        for (prompt, completion), w in zip(RECORDS * (len(weights) // len(RECORDS)), weights, strict=True)
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
@@ -72,6 +75,26 @@ def test_weights_of_rows_and_tokens_multiply_the_loss_padded_packed_and_accumula
         assert other["loss"] == pytest.approx(line["loss"], rel=1e-4), name
         for key, value in model.items():
             torch.testing.assert_close(same[key], value, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("loss", "packing"), [("nll", False), ("truncr:drop=0.3,start=4", True)])
+def test_widen_train_on_two_ranks_weighs_as_on_one(base, loss, packing, tmp_path):
+    """Twelve records, three steps an epoch: each rank has half of a batch, and half of it at a time unless rows are packed."""
+    lengths = [len(make_tokenizer()(text, add_special_tokens=False).input_ids) + 1 for _, text in RECORDS]
+    weights = [0.25, 2.0, [0.5 * (at % 3) for at in range(lengths[2])], 0.0, 1.0, 0.0, 3.0, 0.5, 0.1, 1.5, 0.7, 4.0]
+    source = Source(path=save(tmp_path / "weighed.jsonl", weights))
+    config = replace(base[1], train=source, loss=loss, packing=packing, micro_batch=2 if packing else 1, epochs=2)
+    port = "29633" if packing else "29632"
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port)
+    finish(start(config, tmp_path / "two", (*launcher, "-m", "widen.cli"), "cpu"))
+    two, one = folder_of(tmp_path / "two", config), fine_tune(config, tmp_path / "one", device="cpu")
+    assert_same_training(two, one, 1e-4, 1e-3)
+    found, wanted = ([json.loads(line) for line in one.log.read_text().splitlines()] for one in (two, one))
+    for key in ("weight_mean", "weight_max"):
+        assert [line[key] for line in found] == pytest.approx([line[key] for line in wanted], rel=1e-4), key
+    assert len({round(line["weight_mean"], 3) for line in found}) > 1
+    assert json.loads((two.path / "env.json").read_text())["processes"] == 2
 
 
 @torch.no_grad()

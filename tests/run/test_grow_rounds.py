@@ -7,7 +7,7 @@ import pytest
 from growing import HELD_OUT, PROBLEMS, Counts, Stop, install, lines, save
 
 from widen.run.finetune import Source
-from widen.run.grow import Growth, grow, rounds, stages
+from widen.run.grow import Growth, grow, rounds
 
 CONFIG = {
     "model": "base",
@@ -121,7 +121,7 @@ def test_a_growth_that_was_killed_at_any_stage_continues_without_repeating_anyth
     _, out, once, _ = whole
     counts = Counts(what, at)
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((rounds, "write_lines"), (rounds, "_keep"), (stages, "write_records")):
+        for module, name in ((rounds, "write_lines"), (rounds, "_keep"), (rounds, "write_records")):
             real = getattr(module, name)
 
             def counted(*args, real=real, name=name, **kwargs):

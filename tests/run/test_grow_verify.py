@@ -8,8 +8,7 @@ from widen.data.tasks import Example
 from widen.judge import selftest
 from widen.run.finetune import Source
 from widen.run.grow import Growth
-from widen.run.grow.found import judge_samples_once, scores
-from widen.run.grow.verify import Verifier
+from widen.run.grow.verify import Verifier, judge_samples_once, scores
 from widen.run.questions import distinct_questions, named
 from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings
 

@@ -37,7 +37,7 @@ def test_an_experiment_survives_the_way_through_json(model, score, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"score": {"kind": "bleu"}}, "kind is one of exact, knn, programs, checker, support"),
+        ({"score": {"kind": "bleu"}}, "kind is one of exact, knn, programs, checker, slots, support"),
         ({"score": {"kind": "knn", "kk": 3}}, "unknown key 'score.kk'"),
         ({"model": {"model": "m", "train": {}, "losss": "nll"}}, "unknown key 'model.losss'"),
         ({"num_sample": 3}, "did you mean 'num_samples'"),

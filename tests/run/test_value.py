@@ -56,11 +56,11 @@ def test_the_hash_changes_with_the_content_and_only_with_it():
 
 def test_a_folder_that_belongs_to_another_experiment_is_refused_and_left_as_it_is(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.claim({"loss": "nll", "name": "a"}, {}, decides=("loss",))
-    folder.claim({"loss": "nll", "name": "b"}, {}, decides=("loss",))
+    folder.claim({"model": "gpt2", "name": "a"}, {})
+    folder.claim({"model": "gpt2", "name": "b"}, {})
     before = folder.config.read_bytes()
-    with pytest.raises(ValueError, match="they differ in loss"):
-        folder.claim({"loss": "gold"}, {}, decides=("loss",))
+    with pytest.raises(ValueError, match="holds another model"):
+        folder.claim({"model": "olmo"}, {})
     assert folder.config.read_bytes() == before
 
 

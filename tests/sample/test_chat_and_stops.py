@@ -11,6 +11,9 @@ from test_server_faults import server
 
 from widen.sample import Decoding, LocalEngine, Prompt, ServerEngine, Settings, collect, read_prompts, read_samples
 from widen.sample.chat import StopStrings, check_chat, turns
+from widen.sample.engines.completions import body
+from widen.sample.engines.http import Client, Refusal
+from widen.sample.engines.probe import stop_tokens
 from widen.sample.engines.vllm import VllmEngine
 
 PLAIN = Settings(decoding=Decoding(), max_tokens=12)
@@ -171,6 +174,34 @@ def test_vllm_gets_the_tokens_of_the_template_and_the_stop_strings(monkeypatch, 
     ((prompt, params),) = given
     assert prompt == {"prompt_token_ids": [5, 7, 3, 7, 8]}
     assert (params.stop, params.stop_token_ids) == (["w4"], [2])
+
+
+class Tokens(Client):
+    """A vLLM server's tokenizer, where an unknown string becomes the token <unk>."""
+
+    def request(self, base, path, body=None, *, limit=0):
+        if path == "/tokenize":
+            return {"tokens": {"<|end|>": [2], "\n\n": [5, 5]}.get(body["prompt"], [0])}
+        assert path == "/detokenize"
+        return {"prompt": {2: "<|end|>", 0: "<unk>"}[body["tokens"][0]]}
+
+
+class NoTokens(Client):
+    def request(self, base, path, body=None, *, limit=0):
+        raise Refusal("404: not found")
+
+
+def test_a_vllm_server_gets_the_numbers_of_stop_strings_that_are_one_token():
+    stop = ("<|end|>", "\n\n", "what")
+    assert stop_tokens(Tokens(timeout=1), "http://a", "m", stop) == ({"<|end|>": 2}, ())
+    settings = replace(CHAT, stop=stop)
+    known = {"n": 1, "seed": 0, "model": "m", "logprobs": True, "stop_tokens": {"<|end|>": 2}}
+    sent = body("vllm", Prompt(text="x"), settings, **known)
+    assert (sent["stop"], sent["stop_token_ids"]) == (list(stop), [2])
+    assert "stop_token_ids" not in body("vllm", Prompt(text="x"), CHAT, **known)
+    none, (note,) = stop_tokens(NoTokens(timeout=1), "http://a", "m", stop)
+    assert none == {}
+    assert "special token does not end a sample" in note
 
 
 def test_conversations_are_read_as_prompts_without_the_answer_at_their_end(tmp_path):

@@ -1,4 +1,4 @@
-"""The engine of the small Llama: the right law, the engine's own random numbers, the tree of prefixes."""
+"""The engine of the small Llama: the right law, and the engine's own random numbers."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ from small_models import chi_square, softmax
 from widen.data.mulmod import BOS, MulMod
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.sample.decoding import Decoding, Settings
-from widen.sample.engines.small import UNPROMPTED, MulModEngine, PrefixTree
+from widen.sample.engines.small import UNPROMPTED, MulModEngine
 from widen.sample.philox import key, uniforms
 from widen.sample.prompts import Prompt
 
@@ -40,19 +40,6 @@ def law_of(prompt, length, next_law):
             if q
         }
     return law
-
-
-def test_the_tree_gives_the_models_logits():
-    tiny = model().double()
-    rng = np.random.default_rng(0)
-    tree, rows = PrefixTree(tiny, [BOS, 4], depth=6), np.array([[BOS, 4]])
-    for _ in range(6):
-        parent = np.sort(rng.integers(len(rows), size=2 * len(rows)))
-        token = rng.integers(13, size=len(parent))
-        tree.step(torch.from_numpy(parent), torch.from_numpy(token))
-        rows = np.hstack([rows[parent], token[:, None]])
-        expected = tiny.logits(torch.from_numpy(rows))[:, -1]
-        assert torch.allclose(tree.logits_UV, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(

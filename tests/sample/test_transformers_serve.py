@@ -23,14 +23,15 @@ from widen.sample.samples_file import read_samples
 PROMPTS = [Prompt(text="w3 w4"), Prompt(text="w7")]
 
 
-def save_model(folder, **sizes):
-    """A model folder that any server can open: weights, config and a tokenizer of words."""
+def save_model(folder, *, special=(), **sizes):
+    """A model folder that any server can open: weights, config, a tokenizer of words with a chat template, and more special tokens."""
     model = llama(vocab=64, **sizes)
     model.save_pretrained(folder)
     words = {"<s>": 0, "</s>": 1} | {f"w{i}": i for i in range(2, 64)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="</s>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    made.add_special_tokens({"additional_special_tokens": list(special)})
     made.chat_template = "{% for m in messages %}{{ m['content'] }} w9 {% endfor %}"
     made.save_pretrained(folder)
     return model

@@ -14,6 +14,8 @@ import os
 import subprocess
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,9 @@ import pytest
 import torch
 from small_models import Words, chi_square, exact_law, softmax
 from test_transformers_serve import free_port, save_model, wait_for
+from transformers import AutoTokenizer
 
+from widen.sample.chat import cut_at
 from widen.sample.decoding import Decoding, Settings
 from widen.sample.engines.local import LocalEngine
 from widen.sample.engines.server import ServerEngine
@@ -30,10 +34,11 @@ from widen.sample.fill import collect, difference
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 SOURCE = Path(__file__).parent.parent.parent / "src"
 HEATED = "t=2,min_p=0.1,order=temperature_last"
 PROMPTS = [Prompt(text="w3 w4"), Prompt(text="w7 w8 w9")]
+SPECIAL = "w63"  # a token that the text of a sample leaves out
 SIZES = {"hidden_size": 128, "intermediate_size": 128}  # heads of 32: vLLM's CPU attention takes no smaller ones
 
 
@@ -57,7 +62,7 @@ def vllm_serve(folder, *options):
     with log.open("w") as out:
         process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=out, env=environment(vllm))
     try:
-        wait_for(f"http://127.0.0.1:{port}", process, log, 300)
+        wait_for(f"http://127.0.0.1:{port}", process, log, 700)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -67,7 +72,7 @@ def vllm_serve(folder, *options):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    model = save_model(folder, **SIZES)
+    model = save_model(folder, special=[SPECIAL], **SIZES)
     with vllm_serve(folder, "--logits-processors", *PROCESSORS) as url:
         yield url, model, folder
 
@@ -139,7 +144,10 @@ from widen.sample import Decoding, Prompt, Settings, VllmEngine, collect
 if __name__ == "__main__":
     engine = VllmEngine({str(folder)!r}, dtype="float32", max_model_len=128, max_num_batched_tokens=128, enforce_eager=True)
     settings = [Settings(decoding=Decoding.parse(spec), max_tokens=4) for spec in {specs!r}]
-    collect(engine, [Prompt(text=t) for t in {[p.text for p in PROMPTS]!r}], settings, num=60, folder={str(tmp_path / "inside")!r})
+    prompts = [Prompt(text=t) for t in {[p.text for p in PROMPTS]!r}]
+    collect(engine, prompts, settings, num=60, folder={str(tmp_path / "inside")!r})
+    chat = Settings(decoding=Decoding(), max_tokens=16, chat=True, system="w5", stop=({SPECIAL!r}, "w7"))
+    collect(engine, prompts, [chat], num=60, folder={str(tmp_path / "inside")!r})
 """
     script = tmp_path / "inside.py"
     script.write_text(code)
@@ -147,11 +155,97 @@ if __name__ == "__main__":
     done = subprocess.run([vllm / "bin" / "python", script], capture_output=True, text=True, env=environment(vllm))
     assert done.returncode == 0, done.stderr[-3000:]
     outside = collect(ServerEngine([url], per_request=1), PROMPTS, settings(*specs), num=5, folder=tmp_path / "outside")
+    chat = replace(TALK, stop=(SPECIAL, "w7"))
+    outside += collect(ServerEngine([url], per_request=1), PROMPTS, [chat], num=5, folder=tmp_path / "outside")
     for path in outside:
         assert difference(path, tmp_path / "inside" / path.name) == (10, 0)
         header = json.loads((tmp_path / "inside" / path.name).read_text().splitlines()[0])
         assert header["engine"] == "vllm"
     assert torch.isfinite(torch.tensor([s.logq for s in read_samples(outside[0])])).all()
+
+
+TALK = Settings(decoding=Decoding(), max_tokens=16, chat=True, system="w5")
+
+
+def theirs_and_ours(served, tmp_path, settings, prompts=PROMPTS[:1]):
+    """Samples of the server, and of the same model and tokenizer in this process."""
+    url, model, folder = served
+    local = LocalEngine(model, AutoTokenizer.from_pretrained(folder))
+    engines = {"server": ServerEngine([url], in_flight=8), "local": local}
+    num = 1 if settings.decoding.greedy else 64
+    return [
+        list(read_samples(*collect(engine, prompts, [settings], num=num, folder=tmp_path / name)))
+        for name, engine in engines.items()
+    ]
+
+
+def test_vllm_applies_the_chat_template_with_the_system_message(served, tmp_path):
+    greedy = replace(TALK, decoding=Decoding(temperature=0.0))
+    talk = Prompt(
+        messages=(
+            {"role": "user", "content": "w3"},
+            {"role": "assistant", "content": "w4"},
+            {"role": "user", "content": "w6"},
+        )
+    )
+    theirs, ours = theirs_and_ours(served, tmp_path, greedy, [PROMPTS[0], talk])
+    texts = [{one.prompt: (one.text.strip(), one.ids) for one in found} for found in (theirs, ours)]
+    assert texts[0] == texts[1]
+    assert {one.prompt: one.prompt_tokens for one in theirs} == {PROMPTS[0].id: 5, talk.id: 8}
+    (other,), _ = theirs_and_ours(served, tmp_path, replace(greedy, system="w6"))
+    (plain,), _ = theirs_and_ours(served, tmp_path, replace(greedy, chat=False, system=""))
+    assert len({theirs[0].text, other.text, plain.text}) == 3
+
+
+def test_vllm_follows_the_exact_law_of_the_templated_prompt(served, tmp_path):
+    url, model, _ = served
+    (path,) = collect(
+        ServerEngine([url], per_request=50), PROMPTS[:1], [replace(TALK, max_tokens=2)], num=2000, folder=tmp_path
+    )
+    assert chi_square(exact_law(model, [5, 9, 3, 4, 9], 2, softmax), Counter(s.ids for s in read_samples(path))) > 1e-3
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_a_stop_string_ends_vllms_samples_early_and_is_not_part_of_them(served, tmp_path, chat):
+    settings = TALK if chat else replace(TALK, chat=False, system="")
+    whole, _ = theirs_and_ours(served, tmp_path, settings)
+    common = Counter(" ".join(pair) for one in whole for pair in pairwise(one.text.split())).most_common(2)
+    stop = tuple(text for text, _ in common)
+    ended, _ = theirs_and_ours(served, tmp_path, replace(settings, stop=stop))
+    by_place = {one.index: one for one in ended}
+    for long in whole:
+        short, cut = by_place[long.index], cut_at(long.text, stop)
+        assert short.text.strip() == (long.text if cut is None else cut).strip()
+        assert short.finish == (long.finish if cut is None else "stop")
+        assert short.ids == long.ids[: len(short.ids)]
+    assert 0 < sum(cut_at(one.text, stop) is not None for one in whole) < len(whole)
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_a_stop_string_that_is_a_special_token_ends_vllms_samples(served, tmp_path, chat):
+    settings = replace(TALK if chat else replace(TALK, chat=False, system=""), stop=(SPECIAL, "w3 w4"))
+    for found in theirs_and_ours(served, tmp_path, settings):
+        number = int(SPECIAL[1:])
+        hit = [one for one in found if one.ids[-1] == number]
+        assert hit
+        assert all(number not in one.ids[:-1] for one in found)
+        assert all(one.finish == "stop" and SPECIAL not in one.text for one in hit)
+
+
+def test_the_command_asks_a_vllm_server_through_its_template(served, tmp_path, capsys):
+    from widen.cli.__main__ import main
+
+    (tmp_path / "prompts.txt").write_text("w3 w4\n")
+    asked = ["sample", served[0], "--prompts", tmp_path / "prompts.txt", "--system", "w5", "--stop", "w7", SPECIAL]
+    assert main([*map(str, asked), "--num", "20", "--max-tokens", "16", "--out", str(tmp_path / "out")]) == 0, (
+        capsys.readouterr()
+    )
+    (path,) = (tmp_path / "out").rglob("*.jsonl")
+    found = read_samples(path)
+    assert (found.settings.system, found.settings.stop) == ("w5", ("w7", SPECIAL))
+    assert {one.prompt_tokens for one in found} == {5}
+    assert any(one.finish == "stop" for one in found)
+    assert not any("w7" in one.text for one in found)
 
 
 def test_a_server_without_our_plug_in_is_refused_before_the_first_sample(tmp_path):

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
+from widen.judge.profile import SandboxUnavailable
+
 VERBS = {
     "demo": "two minutes on a CPU: compare losses and decodings on a small model",
     "run": "run a recipe (a table or figure of the paper) or your own experiment",
@@ -77,6 +79,9 @@ def _call(verb: str, arguments: list[str]) -> int:
         if isinstance(error, FileNotFoundError) and error.filename is not None:
             text = f"there is no file {error.filename}"  # the system's own text begins with a number
         print(f"widen {verb}: {text}", file=sys.stderr)
+        return 2
+    except SandboxUnavailable as error:
+        print(f"widen {verb}: programs and checkers run in a sandbox only: {error}", file=sys.stderr)
         return 2
     except (OSError, FloatingPointError) as error:  # disk full, no permission; a gradient that is not finite
         print(f"widen {verb}: {error}", file=sys.stderr)

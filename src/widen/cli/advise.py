@@ -12,6 +12,7 @@ validation prompts and measures on the test prompts. Run the same command again 
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from widen.run.advise.advice import Advice
     from widen.run.advise.search import Prepared
 
-WHAT_IS_RIGHT = "the judge: what decides which answers are right (give one)"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
@@ -33,34 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", required=True, help="file with prompts and answers: .jsonl, .json or .csv")
     add("--wish", required=True, help='what to maximise, and a level to keep: "recall at precision >= 0.9"')
     add("--budget", required=True, metavar="TIME", help="time for the whole search, such as 30m, 2h or 1h30m")
-    right = parser.add_argument_group(WHAT_IS_RIGHT)
-    right.add_argument(
-        "--task",
-        default="jsonl",
-        help="answers (the data lists all right answers), or a task whose answers are programs",
-    )
-    right.add_argument(
-        "--checker", metavar="FILE.py:FUNCTION", help="your function check(prompt, answer) -> bool; runs in a sandbox"
-    )
-    right.add_argument(
-        "--embedder", metavar="MODEL", help="compare with the texts of the data by k-NN on this model's embeddings"
-    )
-    add(
-        "--losses",
-        nargs="+",
-        metavar="SPEC",
-        help="losses to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)",
-    )
+    right = parser.add_argument_group("the judge: what decides which answers are right (give one)")
+    right.add_argument("--task", default="jsonl", help="answers (the data lists all right ones), or a task of programs")
+    right.add_argument("--checker", metavar="FILE.py:FUNCTION", help="your check(prompt, answer) -> bool, in a sandbox")
+    right.add_argument("--embedder", metavar="MODEL", help="compare with the data's texts by k-NN on its embeddings")
+    add("--losses", nargs="+", metavar="SPEC", help="to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)")
     add("--lora", type=int, metavar="R", help="train adapters of this rank (default: all weights)")
-    add(
-        "--num",
-        type=int,
-        metavar="N",
-        help="samples per prompt (default: 16; with --embedder 1; with --task answers 100)",
-    )
-    add(
-        "--max-tokens", type=int, metavar="N", help="longest sample (default: twice the longest completion of the data)"
-    )
+    add("--num", type=int, metavar="N", help="samples per prompt (default: 16; with --embedder 1, for answers 100)")
+    add("--max-tokens", type=int, metavar="N", help="longest sample (default: twice the data's longest completion)")
     add("--batch-size", type=int, default=8, metavar="N", help="sequences per training step (default: 8)")
     add("--lr", type=float, help="learning rate (default: as in `widen train`)")
     add("--seed", type=int, default=0, help="seed of the splits, the training and the samples (default: 0)")
@@ -73,39 +52,23 @@ def main(options: argparse.Namespace) -> int:
     """Print the plan, search, print the advice, write the page."""
     import torch
 
-    from widen.judge import SandboxUnavailable
     from widen.report.run_report import write_report
     from widen.run.advise.request import LOSSES, AdviceRequest
     from widen.run.advise.search import prepare, search
     from widen.run.advise.wish import parse_budget
 
-    request = AdviceRequest(
-        model=options.model,
-        data=options.data,
-        wish=options.wish,
-        budget=parse_budget(options.budget),
-        task=options.task,
-        checker=options.checker,
-        embedder=options.embedder,
-        losses=tuple(options.losses or LOSSES),
-        lora=options.lora,
-        num=options.num,
-        max_tokens=options.max_tokens,
-        batch_size=options.batch_size,
-        lr=options.lr,
-        seed=options.seed,
-        device=options.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+    given = {one.name: getattr(options, one.name) for one in fields(AdviceRequest)}
+    given |= {"budget": parse_budget(options.budget), "losses": tuple(options.losses or LOSSES)}
+    given["device"] = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    console, prepared = (
+        Console(highlight=False, markup=False, soft_wrap=True),
+        prepare(AdviceRequest(**given), options.out),
     )
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    try:
-        prepared = prepare(request, options.out)
-        console.print(*plan_lines(prepared), sep="\n")
-        if options.dry_run:
-            return 0
-        with bars() as progress:
-            advice = search(prepared, say=lambda text: console.print(text), progress=progress)
-    except SandboxUnavailable as error:
-        raise ValueError(f"programs and checkers run in a sandbox only: {error}") from None
+    console.print(*plan_lines(prepared), sep="\n")
+    if options.dry_run:
+        return 0
+    with bars() as progress:
+        advice = search(prepared, say=console.print, progress=progress)
     console.print("", *advice_lines(advice), sep="\n")
     page, *_ = write_report([options.out], options.out / "report.html", figures=False)
     console.print(f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
@@ -133,7 +96,7 @@ def plan_lines(prepared: Prepared) -> list[str]:
         f"{plan.parameters / 1e6:.3g}M parameters on {request.device}",
         f"measured: {plan.step:.2g} s per step, {plan.score:.2g} s to score a model",
     ]
-    return [*lines, f"{duration(state.spent)} spent before; continuing"] if state.spent > 1 and state.started else lines
+    return [*lines, f"{duration(state.spent)} spent before; continuing"] if state.spent > 1 and state.jobs else lines
 
 
 def advice_lines(advice: Advice) -> list[str]:

@@ -22,17 +22,13 @@ FORMATS = ("pdf", "svg", "png")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
+    parser.add_argument("--out", type=Path, default=Path("figures"), metavar="DIR", help="folder (default: figures)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="which figures to draw (default: all)")
     parser.add_argument(
-        "--out", type=Path, default=Path("figures"), metavar="DIR", help="output folder (default: figures)"
+        "--results", type=Path, metavar="DIR", help="folder of CSV files (default: those shipped with widen)"
     )
     parser.add_argument(
-        "--only", nargs="+", default=[], metavar="NAME", help="names of the figures to draw (default: all)"
-    )
-    parser.add_argument(
-        "--results", type=Path, metavar="DIR", help="folder of CSV files (default: the results shipped with widen)"
-    )
-    parser.add_argument(
-        "--formats", nargs="+", default=list(FORMATS), metavar="FORMAT", help="some of pdf svg png (default: all)"
+        "--formats", nargs="+", default=list(FORMATS), metavar="FORMAT", help="of pdf svg png (default: all)"
     )
 
 

@@ -47,12 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     case.add_argument("--temperatures", type=float, nargs="+", default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0], metavar="T")
     two = parser.add_argument_group("two distributions, as JSON lists of probabilities of the same outcomes")
     two.add_argument("--p", type=Path, metavar="FILE", help="probabilities of the reference")
-    two.add_argument(
-        "--q",
-        type=Path,
-        metavar="FILE",
-        help="probabilities of the model; if they sum to less than 1, the rest lies outside P",
-    )
+    two.add_argument("--q", type=Path, metavar="FILE", help="probabilities of the model; the rest to 1 is outside P")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write precision and recall along the curves")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the curves")
 

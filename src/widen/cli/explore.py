@@ -18,9 +18,7 @@ from rich.console import Console
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument(
-        "--out", type=Path, default=Path("explore.html"), help="file name of the page (default: explore.html)"
-    )
+    parser.add_argument("--out", type=Path, default=Path("explore.html"), help="output file (default: explore.html)")
 
 
 def main(options: argparse.Namespace) -> int:

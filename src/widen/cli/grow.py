@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,84 +39,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
     add("model", metavar="MODEL", help="run folder, model folder, or name on the hub")
-    add(
-        "--prompts",
-        required=True,
-        metavar="FILE",
-        help="problems to sample; their completions are the original data unless --data is given",
-    )
+    add("--prompts", required=True, metavar="FILE", help="problems to sample; also the training data without --data")
     add("--task", default="jsonl", metavar="NAME", help="format of --prompts and --held-out (default: jsonl)")
-    add(
-        "--checker",
-        default="",
-        metavar="FILE.py:FUNCTION",
-        help="your function that judges answers, instead of the task; see widen score",
-    )
-    add(
-        "--checker-file",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a text file that the checker may open; may be repeated",
-    )
+    add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task; see widen score --help")
+    add("--checker-file", action="append", default=[], metavar="FILE", help="a text file that the checker may open")
     add("--data", metavar="FILE", help="original training data with prompt and completion (default: --prompts)")
-    add(
-        "--held-out", metavar="FILE", help="other problems, to measure precision, coverage and pass@k after every round"
-    )
+    add("--held-out", metavar="FILE", help="other problems, to measure each round's model")
     add("--limit", type=int, metavar="N", help="only the first N records of --prompts")
     add("--rounds", type=int, default=2, metavar="N", help="most rounds (default 2)")
     add("--num", type=int, default=64, metavar="N", help="samples per problem and round (default 64)")
-    add(
-        "--decoding",
-        default="min_p=0.05,t=1.5,order=temperature_last",
-        metavar="D",
-        help="decoding of the samples (default: min_p=0.05 then t=1.5)",
-    )
-    add(
-        "--max-tokens",
-        type=int,
-        default=256,
-        metavar="N",
-        help="longest answer; longer ones count as wrong (default 256)",
-    )
+    add("--decoding", default="min_p=0.05 then t=1.5", metavar="D", help="of the samples (default: %(default)s)")
+    add("--max-tokens", type=int, default=256, metavar="N", help="longer answers are wrong (default 256)")
     add("--weights", default="plain", choices=("plain", "sampled", "uniform"), help="see above (default plain)")
     add("--cap", type=float, default=10.0, metavar="X", help="largest weight of --weights uniform (default 10)")
-    add(
-        "--from",
-        dest="start",
-        default="base",
-        metavar="M",
-        help="train from base (MODEL, the default), last (the last round's model), or another model",
-    )
+    add("--from", dest="start", default="base", metavar="M", help="train from base (MODEL; default), last, or a model")
     add("--held-out-num", type=int, metavar="N", help="samples per held-out problem (default: --num)")
     add("--held-out-decoding", default="t=1", metavar="D", help="decoding of the held-out samples (default t=1)")
-    add("--fenced", action="store_true", help="the program is the first block between ``` marks of an answer")
-    add(
-        "--wall-seconds", type=float, default=10.0, metavar="S", help="time limit for one program or check (default 10)"
-    )
+    add("--fenced", action="store_true", help="the program is the first block between ``` marks")
+    add("--wall-seconds", type=float, default=10.0, metavar="S", help="limit of one program or check (default 10)")
     add("--seed", type=int, default=0, help="seed of the samples and the training (default 0)")
     add = parser.add_argument_group("training, as in widen train").add_argument
     add("--epochs", type=float, metavar="N", help="passes over the data (default 1)")
     add("--lr", type=float, metavar="LR", help="learning rate")
     add("--batch-size", type=int, metavar="N", help="sequences per step (default 8)")
     add("--loss", metavar="SPEC", help="training loss (default nll)")
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any other key of widen train, such as precision=fp32",
-    )
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="any other key, such as precision=fp32")
     add = parser.add_argument_group("where").add_argument
     add("--out", type=Path, metavar="DIR", help="output folder (default: runs/grow-MODEL)")
     add("--device", help="cpu or cuda (default: cuda if there is one)")
     add("--dtype", default="auto", help="dtype of the weights while sampling (default: as they were saved)")
-    add(
-        "--servers",
-        default="",
-        metavar="URLS",
-        help="sample from these servers (URL,URL); they must serve each round's model",
-    )
+    add("--servers", default="", metavar="URLS", help="servers (URL,URL) that serve each round's model")
     add("--ray", metavar="ADDRESS", help="judge on this Ray cluster (pip install 'widen[ray]')")
 
 
@@ -124,39 +77,31 @@ def main(options: argparse.Namespace) -> int:
     import torch
     from rich.console import Console
 
-    from widen.judge import SandboxUnavailable
     from widen.run.grow import grow
     from widen.run.grow.rounds import last_model
 
-    config, console = make_growth(options), Console()
+    config, console = make_growth(options), Console(soft_wrap=True, highlight=False, markup=False)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(options.model).name).strip("_.") or "model"
     out = options.out or Path("runs") / f"grow-{name}"
-
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-
-    try:
-        with bars() as progress:
-            rounds = grow(
-                config,
-                out,
-                device=options.device or ("cuda" if torch.cuda.is_available() else "cpu"),
-                servers=tuple(filter(None, options.servers.split(","))),
-                ray=options.ray,
-                progress=progress,
-                say=say,
-            )
-    except SandboxUnavailable as error:
-        raise ValueError(f"programs and checkers run in a sandbox only: {error}") from None
-    console.print(_table(rounds, config))
-    say(f"model: {last_model(config, out, rounds)}")
-    say(f"all numbers: {out / 'grow.json'}")
+    with bars() as progress:
+        rounds = grow(
+            config,
+            out,
+            device=options.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+            servers=tuple(filter(None, options.servers.split(","))),
+            ray=options.ray,
+            progress=progress,
+            say=console.print,
+        )
+    console.print(_table(rounds, config), soft_wrap=False)
+    console.print(f"model: {last_model(config, out, rounds)}")
+    console.print(f"all numbers: {out / 'grow.json'}")
     return 0
 
 
 def make_growth(options: argparse.Namespace) -> Growth:
     """The settings that the flags name."""
-    from widen.run.finetune.config import Source
+    from widen.run.finetune.config import Source, micro_batch_for
     from widen.run.grow import Growth
     from widen.run.value import set_key
 
@@ -167,24 +112,18 @@ def make_growth(options: argparse.Namespace) -> Growth:
         set_key(training, key, text)
     size = training.get("batch_size", 8)
     if "micro_batch" not in training and isinstance(size, int) and size >= 1:
-        training["micro_batch"] = next(micro for micro in range(min(8, size), 0, -1) if size % micro == 0)
-    return Growth(
-        model=options.model,
-        prompts=Source(task=options.task, path=options.prompts, limit=options.limit),
-        data=Source(path=options.data) if options.data else None,
-        held_out=Source(task=options.task, path=options.held_out, split="test") if options.held_out else None,
-        checker=options.checker,
-        checker_files=tuple(options.checker_file),
-        held_out_num=options.held_out_num or options.num,
-        training=training,
-        **{
-            name: getattr(options, name)
-            for name in (
-                *("rounds", "num", "decoding", "max_tokens", "weights", "cap", "start", "held_out_decoding"),
-                *("fenced", "wall_seconds", "dtype", "seed"),
-            )
-        },
-    )
+        training["micro_batch"] = micro_batch_for(size)
+    given = {one.name: vars(options)[one.name] for one in fields(Growth) if one.name in vars(options)}
+    held_out = Source(task=options.task, path=options.held_out, split="test") if options.held_out else None
+    own = {
+        "prompts": Source(task=options.task, path=options.prompts, limit=options.limit),
+        "data": Source(path=options.data) if options.data else None,
+        "held_out": held_out,
+        "checker_files": tuple(options.checker_file),
+        "held_out_num": options.held_out_num or options.num,
+        "training": training,
+    }
+    return Growth(**given | own)
 
 
 def _table(rounds: list[Round], config: Growth) -> object:

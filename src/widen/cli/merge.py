@@ -22,13 +22,10 @@ from .show import trained_models
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument(
-        "models", nargs="+", type=Path, metavar="MODEL", help="run folders or model folders, two or more"
-    )
-    parser.add_argument(
-        "--weights", nargs="+", type=float, metavar="W", help="one per model, adding up to 1 (default: equal)"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the result; must not exist")
+    add = parser.add_argument
+    add("models", nargs="+", metavar="MODEL", help="run folders or model folders, two or more")
+    add("--weights", nargs="+", type=float, metavar="W", help="one per model, adding up to 1 (default: equal)")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder of the result; must not exist")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -40,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
     from widen.run.finetune.model_files import resolved
     from widen.run.folder import RunFolder
 
-    models = [Path(model) for model in trained_models(list(map(str, options.models)))]
+    models = [Path(model) for model in trained_models(options.models)]
     for model in models:
         if not model.is_dir():
             raise FileNotFoundError(f"{model}: there is no such folder")

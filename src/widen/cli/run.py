@@ -40,13 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("recipes on texts").add_argument
     add("--server", action="append", default=[], metavar="URL", help="sample from this server (repeatable)")
     add("--rows", type=int, metavar="N", help="draw N samples at a time (default: as many as fit into memory)")
-    add(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="work on N models at a time, each in its own process (default: 1)",
-    )
+    add("--jobs", type=int, default=1, metavar="N", help="models at a time, each in its own process (default: 1)")
     add("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling or exact scoring")
     add("--skip-bad", action="store_true", help="skip bad records")
 

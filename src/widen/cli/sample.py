@@ -21,7 +21,6 @@ For a folder of runs, widen samples every trained model in it.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -39,55 +38,24 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
-    add(
-        "models",
-        nargs="+",
-        metavar="MODEL",
-        help="run folder, model folder or name on the hub, server URLs, or vllm:PATH",
-    )
+    add("models", nargs="+", metavar="MODEL", help="run folder, model folder, name on the hub, URLs, or vllm:PATH")
     add("--prompts", type=Path, metavar="FILE", help="prompts to answer (runs of the integer task need none)")
     add("--task", metavar="NAME", help="read --prompts as records of this task, in its prompt format")
-    add(
-        "--lm-eval",
-        metavar="TASK",
-        help="take the prompts from a task of lm-evaluation-harness (its name or YAML file)",
-    )
+    add("--lm-eval", metavar="TASK", help="take the prompts of a task of lm-evaluation-harness (name or YAML file)")
     add("--limit", type=int, metavar="N", help="only the first N prompts")
     add("--num", type=int, default=100, metavar="N", help="samples per prompt (default 100); more can be added later")
     add = parser.add_argument_group("how").add_argument
     add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default 1; 0 is greedy)")
-    add(
-        "--methods",
-        nargs="+",
-        metavar="M",
-        help="cut-offs, each tried at every temperature: plain (default), top_p=0.9, top_k=50,min_p=0.1",
-    )
-    add(
-        "--decodings",
-        nargs="+",
-        metavar="D",
-        help="whole decodings instead of T and M; grid is a set of 77",
-    )
+    add("--methods", nargs="+", metavar="M", help="each at every T: plain (the default), top_p=0.9, top_k=50,min_p=0.1")
+    add("--decodings", nargs="+", metavar="D", help="whole decodings instead of T and M; grid is a set of 77")
     add("--max-tokens", type=int, default=256, metavar="N", help="longest sample in tokens (default 256)")
     add("--seed", type=int, default=0, help="seed of the samples (default 0)")
     add = parser.add_argument_group("conversations").add_argument
     add("--chat", action="store_true", help="send each prompt as the user's message, through the model's chat template")
     add("--system", default="", metavar="TEXT", help="system message of every prompt (implies --chat)")
-    add(
-        "--stop",
-        nargs="+",
-        default=[],
-        metavar="STRING",
-        help="end a sample before the first of these strings; \\n is a line break",
-    )
+    add("--stop", nargs="+", default=[], metavar="STRING", help="end a sample before these; \\n is a line break")
     add = parser.add_argument_group("where").add_argument
-    add(
-        "--out",
-        type=Path,
-        default=Path("runs"),
-        metavar="DIR",
-        help="write to DIR/MODEL/samples (default runs); a run folder keeps its own samples",
-    )
+    add("--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)")
     add("--batch", type=int, metavar="N", help="samples drawn at a time, or requests in flight")
     add("--device", help="cpu or cuda, for a local model (default: cuda if available)")
     add("--dtype", default="auto", help="dtype of a local model (default: as it was saved)")
@@ -133,10 +101,8 @@ def main(options: argparse.Namespace) -> int:
         found = {path.name: read_samples(path) for path in files}
         console.print(_table(f"{model} -> {folder}", found))
         if cut := sum(one.cut for one in found.values()):
-            total = sum(map(len, found.values()))
-            notice(
-                f"{cut:,} of {total:,} samples were cut at --max-tokens {options.max_tokens}: their answers do not end"
-            )
+            of = f"{cut:,} of {sum(map(len, found.values())):,} samples"
+            notice(f"{of} were cut at --max-tokens {options.max_tokens}: their answers do not end")
     return 0
 
 
@@ -198,6 +164,7 @@ def open_model(
 ) -> tuple[Engine, Path, list[Prompt] | None]:
     """The engine, the folder for its files, and its prompts if it needs no file."""
     from widen import sample
+    from widen.run.finetune.model_files import is_run
 
     elsewhere = options.out / re.sub(r"[^A-Za-z0-9._-]+", "_", model.removeprefix("vllm:")).strip("_.") / "samples"
     if model.startswith(("http://", "https://")):
@@ -207,17 +174,9 @@ def open_model(
     if model.startswith("vllm:"):
         rows = {} if options.batch is None else {"batch": options.batch}
         return sample.VllmEngine(model.removeprefix("vllm:"), dtype=options.dtype, **rows), elsewhere, None
-    if _is_run(Path(model)):
+    if is_run(model):
         return _open_run(Path(model), options)
     return _open_local(model, options), elsewhere, None
-
-
-def _is_run(path: Path) -> bool:
-    """Whether config.json holds an experiment; that of a Hugging Face model names an architecture."""
-    try:
-        return "experiment" in json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
 
 
 def _open_run(path: Path, options: argparse.Namespace) -> tuple[Engine, Path, list[Prompt] | None]:

@@ -35,8 +35,8 @@ from rich.console import Console
 
 from widen.disk.lock import hold
 
-from . import score_checker, score_samples
-from .show import bars, runs_in, table_of
+from . import score_answers, score_texts
+from .show import bars, files_or_runs, runs_in, table_of
 
 if TYPE_CHECKING:
     from widen.run.experiment import Experiment
@@ -46,21 +46,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
-    add(
-        "paths",
-        nargs="+",
-        type=Path,
-        help="runs or samples files; before them a reference (texts) or problems (--task)",
-    )
+    add("paths", nargs="+", type=Path, help="runs or samples files, after the reference texts or the problems")
     add = parser.add_argument_group("small models").add_argument
     add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default: those of the run's config)")
     add("--decodings", nargs="+", metavar="D", help="decodings as in widen sample; grid is a set of 77")
-    add(
-        "--num-samples", type=int, metavar="N", help="number of samples for the expected recall (default: the config's)"
-    )
+    add("--num-samples", type=int, metavar="N", help="samples of the expected recall (default: the config's)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    score_samples.add_arguments(parser)
-    score_checker.add_arguments(parser.add_argument_group("a checker of your own"))
+    score_texts.add_arguments(parser)
+    score_answers.add_arguments(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -79,47 +72,28 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _score(options: argparse.Namespace) -> int:
-    """Programs if a task is named, else runs or texts, by what the paths are."""
+    """Answers if a task or a checker is named, else runs or texts, by what the paths are."""
     if missing := [str(path) for path in options.paths if not path.exists()]:
         raise FileNotFoundError(f"not there: {', '.join(missing)}")
-    console = Console()
-    if options.checker is not None or options.lm_eval is not None:
-        return _checked(options, console)
-    if options.checker_file:
+    judges = [flag for flag in (options.task, options.checker, options.lm_eval) if flag is not None]
+    if len(judges) > 1:
+        raise ValueError("--task, --checker and --lm-eval: give one of them")
+    if options.checker_file and options.checker is None:
         raise ValueError("--checker-file is for --checker FILE.py:FUNCTION")
-    exact = options.task is None and all(path.is_dir() for path in options.paths)
     for flag in ("ks", "fenced", "wall_seconds"):
-        if options.task is None and getattr(options, flag):
+        if not judges and getattr(options, flag):
             raise ValueError(f"--{flag.replace('_', '-')} is for programs (--task) and checkers (--checker)")
-    if not exact and (len(options.paths) < 2 or options.paths[0].is_dir()):
-        first = (
-            "two text files: REFERENCE and GENERATED (or runs with samples)"
-            if options.task is None
-            else "DATA and samples"
-        )
-        raise ValueError(f"give runs only, or {first}; got {', '.join(map(str, options.paths))}")
-    if exact:
-        options.paths = runs_in(options.paths, console)
-    else:
-        options.paths[1:] = score_samples.files_or_runs(options.paths[1:], console)
+    console, exact = Console(), not judges and all(path.is_dir() for path in options.paths)
+    first = 0 if exact or (judges and options.task is None) else 1  # the first path is a reference, or holds problems
+    if first and (len(options.paths) < 2 or options.paths[0].is_dir()):
+        files = "DATA and samples" if judges else "two text files: REFERENCE and GENERATED (or runs with samples)"
+        raise ValueError(f"give runs only, or {files}; got {', '.join(map(str, options.paths))}")
+    options.paths[first:] = (runs_in if exact else files_or_runs)(options.paths[first:], console)
     with ExitStack() as held:
         for path in options.paths:
             if options.json is None and path.is_dir():  # with --json, scores do not go into the run
                 held.enter_context(hold(path))
-        if exact:
-            return _runs(options, console)
-        return (score_samples.texts if options.task is None else score_samples.programs)(options, console)
-
-
-def _checked(options: argparse.Namespace, console: Console) -> int:
-    if sum(flag is not None for flag in (options.task, options.checker, options.lm_eval)) > 1:
-        raise ValueError("--task, --checker and --lm-eval: give one of them")
-    options.paths = score_samples.files_or_runs(options.paths, console)
-    with ExitStack() as held:
-        for path in options.paths:
-            if options.json is None and path.is_dir():
-                held.enter_context(hold(path))
-        return score_checker.main(options)
+        return (_runs if exact else score_answers.main if judges else score_texts.main)(options, console)
 
 
 def _runs(options: argparse.Namespace, console: Console) -> int:

@@ -52,6 +52,17 @@ def runs_in(paths: Sequence[Path], console: Console) -> list[Path]:
     return find_runs([path for path in paths if path not in others] or paths)
 
 
+def files_or_runs(paths: list[Path], console: Console) -> list[Path]:
+    """Files as they are; folders as the runs in them that have samples."""
+    files, folders = [path for path in paths if not path.is_dir()], [path for path in paths if path.is_dir()]
+    runs = runs_in(folders, console) if folders else []
+    drawn = [path for path in runs if any((path / "samples").glob("*.jsonl"))]
+    if drawn and len(drawn) < len(runs):
+        names = ", ".join(str(path) for path in runs if path not in drawn)
+        console.print(f"left out, no samples yet: {names}", soft_wrap=True, highlight=False)
+    return files + (drawn or runs)
+
+
 def trained_models(names: Sequence[str]) -> list[str]:
     """Names of models as they are; a folder of runs stands for the trained models in it."""
     from widen.report.load import find_runs, holds_runs
@@ -62,6 +73,15 @@ def trained_models(names: Sequence[str]) -> list[str]:
         parent = path.is_dir() and not (path / "config.json").exists() and holds_runs(path)
         found += [str(one) for one in find_runs([path]) if (one / "checkpoint").is_dir()] if parent else [name]
     return found
+
+
+def names_of_files(files: Sequence[Path]) -> list[tuple[str, str]]:
+    """Model and way of asking of each samples file, so that no two rows of a table read alike; the second is often empty."""
+    from widen.report.asked import in_words, names_of
+    from widen.sample import read_samples
+
+    folders = [file.parent.parent if file.parent.name == "samples" else file for file in files]
+    return list(zip(names_of(folders), in_words([read_samples(file).settings.asked for file in files]), strict=True))
 
 
 def best_table(rows: Sequence[MethodBest], *, title: str) -> Table:

@@ -60,34 +60,20 @@ from .show import bars
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     parser.set_defaults(show_help=parser.print_help)
-    parser.add_argument("config", nargs="?", type=Path, help="JSON or YAML file; missing keys take their defaults")
-    parser.add_argument("--loss", help="the loss, such as cdiv:alpha=1.4 (default: nll)")
-    parser.add_argument("--steps", type=int, help="number of optimizer steps")
-    parser.add_argument("--seed", type=int, help="seed of the initial weights and of the data order")
-    parser.add_argument(
-        "--ema",
-        type=float,
-        metavar="DECAY",
-        help="also keep a running average of the weights, in RUN/checkpoint/average; try 0.999",
-    )
-    parser.add_argument("--name", help="name of the run in tables")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="set any key of the config; dots reach inside: lora.alpha=64",
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs"), help="folder in which the run folder is made (default: runs)"
-    )
-    parser.add_argument("--device", help="cpu or cuda (default: cpu; for a real model, cuda if available)")
-    parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: 500)")
-    parser.add_argument("--print", action="store_true", help="print the whole experiment as JSON and stop")
+    add = parser.add_argument
+    add("config", nargs="?", type=Path, help="JSON or YAML file; missing keys take their defaults")
+    add("--loss", help="the loss, such as cdiv:alpha=1.4 (default: nll)")
+    add("--steps", type=int, help="number of optimizer steps")
+    add("--seed", type=int, help="seed of the initial weights and of the data order")
+    add("--ema", type=float, metavar="DECAY", help="keep an average of the weights in checkpoint/average; try 0.999")
+    add("--name", help="name of the run in tables")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the config, such as lora.alpha=64")
+    add("--out", type=Path, default=Path("runs"), help="folder in which the run folder is made (default: runs)")
+    add("--device", help="cpu or cuda (default: cpu; for a real model, cuda if available)")
+    add("--save-every", type=int, metavar="N", help="steps between checkpoints (default: 500)")
+    add("--print", action="store_true", help="print the whole experiment as JSON and stop")
     integers = parser.add_argument_group("the integer task")
-    integers.add_argument(
-        "--b", type=float, help="share of the training data whose first factor begins with 0-4 (the paper's b)"
-    )
+    integers.add_argument("--b", type=float, help="share of training data whose factor a begins with 0-4")
     integers.add_argument("--start", help="checkpoint folder to start from")
     train_model.add_arguments(parser.add_argument_group("a real model"))
 
@@ -114,13 +100,8 @@ def main(options: argparse.Namespace) -> int:
         return 0
     console = Console()
     with bars() as progress:
-        train_small(
-            [experiment],
-            options.out,
-            device=options.device or "cpu",
-            progress=progress,
-            save_every=500 if options.save_every is None else options.save_every,
-        )
+        every, device = 500 if options.save_every is None else options.save_every, options.device or "cpu"
+        train_small([experiment], options.out, device=device, progress=progress, save_every=every)
     folder = folder_of(options.out, experiment)
     console.print(f"run folder: {folder.path}", soft_wrap=True)
     console.print(f"next: widen score {folder.path}", soft_wrap=True)

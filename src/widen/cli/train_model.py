@@ -22,73 +22,31 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
         "train.path",
         str,
         "FILE",
-        "training data: .jsonl, .json, .csv, .tsv, .txt, .parquet, or a data set (folder or name on the hub)",
+        ".jsonl, .json, .csv, .tsv, .txt, .parquet, or a data set (folder or name on the hub)",
     ),
     ("prompt-field", "train.prompt_field", str, "NAME", "field or column of the prompt (default: prompt)"),
-    (
-        "completion-field",
-        "train.completion_field",
-        str,
-        "NAME",
-        "field or column of the completion (default: completion)",
-    ),
+    ("completion-field", "train.completion_field", str, "NAME", "that of the completion (default: completion)"),
     ("split", "train.split", str, "NAME", "split of a data set (default: train)"),
     ("limit", "train.limit", int, "N", "only the first N records"),
     ("eval", "evaluate.path", str, "FILE", "held-out data; its NLL is printed and logged after every epoch"),
     ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead of every epoch"),
     ("patience", "patience", int, "N", "stop after N evaluations without a lower NLL, and keep the best model"),
     ("report-to", "report_to", str, "WHERE", "send the log to wandb, trackio or tensorboard (default: none)"),
-    (
-        "save-dtype",
-        "save_dtype",
-        str,
-        "D",
-        "dtype of the saved weights: auto (that of the original model; default), trained, bfloat16, float16, float32",
-    ),
+    ("save-dtype", "save_dtype", str, "D", "of saved weights: auto (unchanged), trained, bfloat16, float16, float32"),
     ("lora", "lora.rank", int, "R", "train an adapter of this rank (default: all weights)"),
     ("load-in-4bit", "load_in_4bit", bool, "", "with --lora: hold the frozen weights in 4 bits (QLoRA)"),
     ("precision", "precision", str, "P", "bf16, fp16, fp32 or pure_bf16 (default: bf16)"),
     ("epochs", "epochs", float, "N", "passes over the data (default: 1; --steps overrides it)"),
     ("batch-size", "batch_size", int, "N", "sequences per step, over all devices (default: 8)"),
-    (
-        "micro-batch",
-        "micro_batch",
-        int,
-        "N",
-        "sequences per device at a time (default: the largest number up to 8 that divides the batch)",
-    ),
-    (
-        "lr",
-        "lr",
-        float,
-        "LR",
-        "learning rate (default: 1e-4 x sqrt(135M / parameters), at most 1e-3; with --lora ten times that)",
-    ),
+    ("micro-batch", "micro_batch", int, "N", "sequences per device at a time (default: at most 8)"),
+    ("lr", "lr", float, "LR", "learning rate (default: by the size of the model, see above)"),
     ("schedule", "schedule", str, "S", "constant_with_warmup (default), constant, linear, cosine, cosine_with_min_lr"),
-    (
-        "warmup-steps",
-        "warmup_steps",
-        int,
-        "N",
-        "steps of linear warm-up, fewer than the run has (default: 3%% of the steps)",
-    ),
+    ("warmup-steps", "warmup_steps", int, "N", "linear warm-up, shorter than the run (default: 3%% of the steps)"),
     ("max-length", "max_length", int, "N", "longest example in tokens; longer ones are cut (default: 1024)"),
     ("packing", "packing", bool, "", "join sequences without padding"),
-    (
-        "group-by-length",
-        "group_by_length",
-        bool,
-        "",
-        "batch examples of similar length: less padding, but another order",
-    ),
+    ("group-by-length", "group_by_length", bool, "", "batch examples of similar length: less padding, another order"),
     ("gradient-checkpointing", "gradient_checkpointing", bool, "", "use less memory and a third more time"),
-    (
-        "reference",
-        "reference",
-        str,
-        "NAME",
-        "the reference model of the losses asft and anchor: a folder or a name on the hub",
-    ),
+    ("reference", "reference", str, "NAME", "the reference model of the losses asft and anchor"),
     ("fsdp", "fsdp", bool, "", "under torchrun: shard the model over all GPUs"),
 )
 """Flags of real models: name, the key of `FineTune` that it sets, type, metavar, help."""
@@ -104,14 +62,9 @@ def add_arguments(group: Any) -> None:
         else:
             group.add_argument(f"--{name}", help=text, type=kind, metavar=metavar)
     group.add_argument("--skip-bad", action="store_true", help="skip bad records and count them")
+    group.add_argument("--paper", action="store_true", help="the paper's settings (see above); flags override them")
     group.add_argument(
-        "--paper", action="store_true", help="the paper's settings (see above); other flags override them"
-    )
-    group.add_argument(
-        "--after-nll-epochs",
-        type=float,
-        metavar="N",
-        help="train N epochs with NLL first; trainings with other losses reuse them",
+        "--after-nll-epochs", type=float, metavar="N", help="N epochs of NLL first; other losses reuse them"
     )
 
 
@@ -152,11 +105,7 @@ def main(options: argparse.Namespace) -> int:
         return 0
     before = folder_of(options.out, config).is_trained
     first = int(os.environ.get("RANK", 0)) == 0
-    console = Console(quiet=not first)
-
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-
+    say = Console(quiet=not first, soft_wrap=True, highlight=False, markup=False).print
     with bars() if first else nullcontext(silent) as progress:
         try:
             folder = fine_tune(
@@ -165,7 +114,6 @@ def main(options: argparse.Namespace) -> int:
                 device=options.device,
                 skip_bad=options.skip_bad,
                 progress=progress,
-                on_data=lambda what, facts: say(f"{what}: {facts}"),
                 say=say,
                 about={"name": options.name} if options.name else None,
             )
@@ -189,7 +137,7 @@ def main(options: argparse.Namespace) -> int:
 def make_config(options: argparse.Namespace) -> FineTune:
     """The config file, if there is one; then --paper; then the flags."""
     from widen.data.tasks.source_files import ENDINGS
-    from widen.run.finetune.config import FineTune, load_finetune
+    from widen.run.finetune.config import FineTune, load_finetune, micro_batch_for
     from widen.run.finetune.defaults import PAPER
     from widen.run.value import from_json, set_key, to_json
 
@@ -210,8 +158,7 @@ def make_config(options: argparse.Namespace) -> FineTune:
         set_key(data, key, text)
     size, most = data.get("batch_size", 8), data.get("micro_batch", 8)
     if "micro_batch" not in changes and isinstance(size, int) and isinstance(most, int) and min(size, most) >= 1:
-        # the largest micro-batch up to the default that divides the batch
-        data["micro_batch"] = next(micro for micro in range(min(most, size), 0, -1) if size % micro == 0)
+        data["micro_batch"] = micro_batch_for(size, most=most)
     if options.eval is not None:
         same = {key: value for key, value in data["train"].items() if key.endswith("_field")}
         task = data["train"].get("task", "jsonl")

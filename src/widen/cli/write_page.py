@@ -21,12 +21,7 @@ from .show import runs_in
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or folders that hold them")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="file name of the page (default: report.html in the folder that holds all runs)",
-    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default: report.html in the common folder)")
     parser.add_argument("--title", default="", help="title of the page (default: made from the names of the runs)")
     parser.add_argument("--no-figures", action="store_true", help="leave out the static figures")
 

@@ -5,7 +5,7 @@ Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk, k en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from widen.data.rows import Rows, needs_of
 
-from .gradients import Gradients, add_active_rows, describe
+from .gradients import Gradients, add_again
 from .head_config import HeadCall, HeadConfig, Impl, computing_on, config_for, uncompiled
 from .host_copy import HostCopy, TargetRows
 from .logit_buffer import LogitBuffer
@@ -55,12 +55,14 @@ class TokenLocalWeight(Protocol):
       ``loss_C`` by autograd instead of ``dz_CV``: compare the two to test your function.
     - ``never_zero = True`` promises that no weight is 0: the head then does not wait for the device once per chunk to skip rows. A broken
       promise costs products, not correctness.
-    - ``at_once = True`` asks for one call of `weigh` with all target rows, for weights that depend on whole sequences.
+    - ``sequence_ends(row_T) -> list[int]`` is for weights that depend on whole sequences: `weigh` then gets whole sequences in every call.
+      It returns, for each sequence in order, how many target rows there are up to its end. ``row_T`` holds the indices of the target rows
+      (None: all rows are targets). The head calls it only if not all logits fit in the workspace.
     """
 
     @property
     def token_local(self) -> bool:
-        """True: the weight of a token depends on that token alone, or `weigh` is called ``at_once``."""
+        """True: the weight of a token depends on that token alone, or on its sequence if there is a method ``sequence_ends``."""
         ...
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
@@ -115,8 +117,9 @@ def weighted_linear_nll(
     onehot in place, ``weight.weigh`` in PyTorch, and two products. A row of weight 0 costs no backward product (``logit_buffer.py``):
     1 + 2a products if a fraction a of the rows is active.
 
-    A weight that asks for all rows ``at_once`` (Trunc, TruncR and DCO in the trainers) takes 1 + 2a products too if the logits of all
-    rows fit in ``workspace``. If they do not, the active rows outside the last chunk are multiplied once more: at most 1 + 3a.
+    A weight with ``sequence_ends`` (Trunc, TruncR and DCO in the trainers) takes 1 + 2a products too: chunks then end where sequences end.
+    Only if the logits of one sequence exceed ``workspace``, that sequence is cut, and its active rows outside its last chunk are multiplied
+    once more: at most 1 + 3a for the rows of that sequence.
 
     The gradient is ready when the forward ends. ``backward`` multiplies it by the upstream gradient and hands it over, once; a second
     backward through the same loss is an error. dW is summed over chunks in the dtype of the products and rounded once per chunk.
@@ -174,7 +177,8 @@ def _weighted_linear_nll(call: HeadCall, weight: TokenLocalWeight, rows: Rows, n
     needs = tuple(torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden_ND, head_VD, bias_V))
     with torch.no_grad(), computing_on(hidden_ND):
         target_rows = TargetRows(target_N, len(head_VD), call.ignore_index, ops)
-        one_pass = None if config is None else _OnePass(hidden_ND, head_VD, bias_V, config, needs)
+        ends_of = getattr(weight, "sequence_ends", None)
+        one_pass = None if config is None else _OnePass(hidden_ND, head_VD, bias_V, config, needs, ends_of)
         row_T = target_rows.rows() if one_pass is None else one_pass.start(target_rows)
     target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
     weigh = _Weigh(weight, rows if row_T is None else rows.map(lambda x: x[row_T]))
@@ -281,8 +285,9 @@ class _OnePass:
     """Head, weights and gradients of one call. It allocates all memory when it is made, while the device finds the target rows."""
 
     def __init__(
-        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, config: HeadConfig, needs: tuple[bool, ...]
-    ) -> None:
+        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, config: HeadConfig, needs: tuple[bool, ...],
+        ends_of: Callable[[Tensor | None], list[int]] | None,
+    ) -> None:  # fmt: skip
         half = config.dtype == torch.float16
         narrow = torch.float32 if half else config.dtype
         wide = torch.promote_types(narrow, config.accumulate or narrow)
@@ -291,13 +296,18 @@ class _OnePass:
         self.gradients = Gradients(hidden_ND, head, needs=needs, dtypes=(narrow, wide), ops=config.ops)
         # One table, so that the rows of `HeadLoss` are a slice of it. Align its lines to 16 bytes: Triton compiles only the fast kernel.
         self.table = head.new_empty(6, -(-len(hidden_ND) // 4) * 4, dtype=real_dtype(head.dtype))
-        self.buffer = LogitBuffer(hidden_ND, head, bias, config, config.new_buffer(len(hidden_ND), head))
+        self.ends_of = ends_of
+        memory = config.new_buffer(len(hidden_ND), head, even=ends_of is None)
+        self.buffer = LogitBuffer(hidden_ND, head, bias, config, memory)
 
     def start(self, target_rows: TargetRows) -> Tensor | None:
         """Wait for the target rows (None: all), with work queued before and after the wait."""
-        self.buffer.start_early(target_rows.row_N)
+        room, rows = len(self.buffer.memory), len(self.buffer.hidden_ND)
+        if self.ends_of is None or rows <= room:  # a first chunk of whole sequences may be shorter than an early launch
+            self.buffer.start_early(target_rows.row_N)
         row_T = target_rows.rows()
-        self.buffer.start(len(self.buffer.hidden_ND) if row_T is None else len(row_T), row_T)
+        total = rows if row_T is None else len(row_T)
+        self.buffer.start(total, row_T, None if self.ends_of is None or total <= room else self.ends_of(row_T))
         return row_T
 
     def run(
@@ -307,14 +317,7 @@ class _OnePass:
         table = self.table[:, : len(target_T)]
         logq_T, w_T, entropy_T, top1_T, factor_T, value_T = table.unbind()
         stats = RowStats(logq_T, entropy_T, top1_T, factor_T, logq_T if self.ops.plain else value_T)
-        if getattr(weigh.weight, "at_once", False):
-            row_T, kept = self.buffer.row_T, describe(self.buffer, target_T, stats, keep=self.backward)
-            w_T.copy_(weigh(slice(None), *stats[:3]))
-            if self.backward:
-                add_active_rows(self.gradients, self.buffer, kept, target_T, row_T, w_T, scale=1.0 / divisor)
-            del kept
-        else:
-            self._by_chunk(weigh, target_T, stats, w_T, 1.0 / divisor)
+        self._by_chunk(weigh, target_T, stats, w_T, 1.0 / divisor)
         del self.buffer  # dW may need a copy in another dtype next
         dx, dw, db = self.gradients.finished()
         sums = self.ops.sum_targets(table[:4], stats.value_C)
@@ -323,20 +326,32 @@ class _OnePass:
 
     def _by_chunk(self, weigh: _Weigh, target_T: Tensor, stats: RowStats, w_T: Tensor, scale: float) -> None:
         """Fill ``stats`` and ``w_T`` chunk by chunk, and add the gradients of the active rows."""
-        never_zero = getattr(weigh.weight, "never_zero", False)
+        never_zero = self.ends_of is None and getattr(weigh.weight, "never_zero", False)
         if self.backward and not never_zero:
             self.gradients.clear_hidden()  # rows of weight 0 are never added
+        weighed = 0  # rows whose weight is known
+        lost: list[slice] = []  # rows of cut sequences, whose logits are overwritten before their weight is known
         for chunk in self.buffer.chunks():
             at, here = chunk.at, stats.part(chunk.at)
-            self.ops.fill_stats(chunk.z_CV, target_T[at], here, residual=self.backward)
-            w_T[at] = weigh(at, *here[:3])
+            self.ops.fill_stats(chunk.z_CV, target_T[at], here, residual=self.backward and chunk.ends)
+            if not chunk.ends:
+                continue
+            ready, weighed = slice(weighed, at.stop), at.stop
+            w_T[ready] = weigh(ready, *stats.part(ready)[:3])
             if not self.backward:
                 continue
+            if ready.start < at.start:
+                lost.append(slice(ready.start, at.start))
             here.factor_C.mul_(w_T[at])  # the coefficient of each row, launched before the wait in `hold`
             active = self.buffer.hold(chunk, None if never_zero else w_T[at])
             if active is not None:
                 z_CV, hidden_CD, at_C, row_C = active
                 self.gradients.add(z_CV, hidden_CD, row_C, stats.factor_C[at_C], scale=scale)
+        row_T = self.buffer.row_T
+        for at in lost:
+            at_A = w_T[at].nonzero()[:, 0] + at.start
+            row_A = at_A if row_T is None else row_T[at_A]
+            add_again(self.gradients, self.buffer, target_T[at_A], row_A, w_T[at_A], scale)
 
 
 class _HandOver(torch.autograd.Function):

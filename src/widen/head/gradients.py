@@ -1,8 +1,9 @@
 """The backward products of the head: the residual of a chunk times the head, and times the hidden states.
 
-Weights that depend on more than one chunk take two steps: `describe` all rows, then `add_active_rows`. The first keeps the last chunk in
-the buffer, as residuals. The second multiplies the active rows of that chunk and computes the logits of the other active rows again. With
-a fraction a of active rows this takes 1 + 2a products if all rows fit in the buffer, and at most 1 + 3a if they do not.
+`linear_logprob` learns the coefficients of its rows only in the backward. So it takes two steps: `describe` all rows, then
+`add_active_rows`. The first keeps the last chunk in the buffer, as residuals. The second multiplies the active rows of that chunk and
+computes the logits of the other active rows again. With a fraction a of active rows this takes 1 + 2a products if all rows fit in the
+buffer, and at most 1 + 3a if they do not.
 
 Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk.
 """
@@ -170,10 +171,10 @@ def add_active_rows(
     if others:
         at = slice(start) if others == start else coefficient_T[:start].nonzero()[:, 0]
         row_A = at if row_T is None and isinstance(at, Tensor) else None if row_T is None else row_T[at]
-        _add_again(gradients, buffer, target_T[at], row_A, coefficient_T[at], scale)
+        add_again(gradients, buffer, target_T[at], row_A, coefficient_T[at], scale)
 
 
-def _add_again(
+def add_again(
     gradients: Gradients, buffer: LogitBuffer, target_T: Tensor, row_T: Tensor | None, coefficient_T: Tensor, scale: float
 ) -> None:  # fmt: skip
     """Compute the logits of these rows again, and add their gradients chunk by chunk."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from .row_ops import RowOps
 
 Impl = Literal["auto", "eager", "chunked", "triton"]
+"""How the head is computed; ``auto`` takes the fastest that works on the device."""
 
 WORKSPACE = {"cpu": 64 * 2**20, "cuda": 512 * 2**20, "cuda of 40 GB": 1024 * 2**20, "cuda of 80 GB": 2048 * 2**20}
 """Default bytes of logits in memory at a time. A GPU wants many rows: on an H200, Llama-3.1-8B's head at 8k tokens took 1.066 times its
@@ -74,22 +75,26 @@ class HeadConfig:
     early: EarlyLaunch | None
     """None if the row operations cannot find the target rows without a wait."""
 
-    def new_buffer(self, total: int, like_VD: Tensor) -> Tensor:
-        """Memory for one chunk of the logits of ``total`` rows."""
+    def new_buffer(self, total: int, like_VD: Tensor, *, even: bool = True) -> Tensor:
+        """Memory for one chunk of the logits of ``total`` rows; without ``even``, as many of them as the workspace holds."""
         vocabulary = len(like_VD)
-        rows = self.chunk_rows(total, vocabulary)
+        rows = self.chunk_rows(total, vocabulary) if even else min(total, self.most_rows(vocabulary))
         padded = torch.empty(rows, self.ops.pitch(vocabulary), dtype=self.dtype, device=like_VD.device)
         if padded.shape[1] == vocabulary:
             return padded
         padded[:, vocabulary:] = 0
         return padded[:, :vocabulary]
 
+    def most_rows(self, vocabulary: int) -> int:
+        """Rows that the workspace holds."""
+        least = self.ops.bytes_per_row(vocabulary, self.dtype)
+        if self.workspace < least:
+            raise ValueError(f"workspace={self.workspace} bytes holds no row of logits; legal: at least {least}")
+        return self.workspace // least
+
     def chunk_rows(self, total: int, vocabulary: int, room: int | None = None) -> int:
         """Rows per chunk: what the workspace (and ``room``) holds, evened out over the chunks, in whole tiles."""
-        least = self.ops.bytes_per_row(vocabulary, self.dtype)
-        most = self.workspace // least
-        if most < 1:
-            raise ValueError(f"workspace={self.workspace} bytes holds no row of logits; legal: at least {least}")
+        most = self.most_rows(vocabulary)
         most = most if room is None else min(most, room)
         if total <= most:
             return total

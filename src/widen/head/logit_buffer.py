@@ -4,11 +4,14 @@ A row of weight 0 has no gradient. The other rows of a chunk, the active rows, m
 next chunk follow them. The products then take half a buffer or more of active rows at a time: one product for every row, two more for
 each active row, no logits computed twice, no second buffer. If a fraction a of the rows is active, a(1 - a) of all rows move.
 
+If the weights depend on whole sequences, chunks end where sequences end. Only a sequence that exceeds the buffer is cut.
+
 Shapes: N tokens, V vocabulary, D hidden, T target rows, C rows of a chunk.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -36,6 +39,8 @@ class Chunk(NamedTuple):
     hidden_CD: Tensor
     at: slice
     row: slice | Tensor
+    ends: bool
+    """Whether the last row ends a sequence; True if sequences do not matter."""
 
 
 class ActiveRows(NamedTuple):
@@ -82,13 +87,18 @@ class LogitBuffer:
         hidden_CD = self.hidden_ND[row_N[: self.early]].to(self.config.dtype)
         logits_(self.memory[: self.early], hidden_CD, self.head_VD, self.bias_V)
 
-    def start(self, total: int, row_T: Tensor | None) -> None:
+    def start(self, total: int, row_T: Tensor | None, ends: list[int] | None = None) -> None:
         """Launch the rest of the first chunk, now that the host knows the ``total`` target rows; ``row_T`` None means all rows.
 
         Call this before anything else is launched: it keeps the device busy while the host prepares targets and weights.
+
+        Args:
+          total, row_T: the target rows.
+          ends: the number of target rows up to the end of each sequence; chunks then hold whole sequences. None: chunks end anywhere.
         """
-        self.row_T, self.total = row_T, total
-        self.rows = self.config.chunk_rows(total, len(self.head_VD), len(self.memory))
+        self.row_T, self.total, self._ends = row_T, total, ends
+        room = len(self.memory)
+        self.rows = self.config.chunk_rows(total, len(self.head_VD), room) if ends is None else min(total, room)
         self._next = self._fill(0, self.early) if total else None
         self.early = 0
 
@@ -101,16 +111,25 @@ class LogitBuffer:
 
     def _fill(self, start: int, done: int) -> Chunk:
         """Launch the logits of as many rows from ``start`` on as fit, except the first ``done``, which were launched early."""
-        room = self.rows - self._held
-        if self._held and room > _ALIGNED:
-            room -= room % _ALIGNED
-        at = slice(start, min(start + room, self.total))
+        stop, ends = self._stop(start)
+        at = slice(start, stop)
         row = at if self.row_T is None else self.row_T[at]
         hidden_CD = self.hidden_ND[row].to(self.config.dtype)
         z_CV = self.memory[self._held : self._held + len(hidden_CD)]
         if done < len(hidden_CD):
             logits_(z_CV[done:], hidden_CD[done:], self.head_VD, self.bias_V)
-        return Chunk(z_CV, hidden_CD, at, row)
+        return Chunk(z_CV, hidden_CD, at, row, ends)
+
+    def _stop(self, start: int) -> tuple[int, bool]:
+        """The last row, exclusive, of the chunk that begins at ``start``, and whether it ends a sequence."""
+        room = self.rows - self._held
+        if self._ends is None:
+            if self._held and room > _ALIGNED:
+                room -= room % _ALIGNED
+            return min(start + room, self.total), True
+        fitting = bisect_right(self._ends, start + room)
+        stop = self._ends[fitting - 1] if fitting else 0
+        return (stop, True) if stop > start else (start + room, False)
 
     def hold(self, chunk: Chunk, w_C: Tensor | None) -> ActiveRows | None:
         """Hold the active rows of a chunk; returns all held rows once it is time for their products.
@@ -130,13 +149,14 @@ class LogitBuffer:
             at_C = torch.arange(size, device=chunk.z_CV.device) if order_C is None else order_C
             self._held_at.append(at_C + start if start else at_C)
         self._held += count
-        return self._take() if self._is_time(self.total - chunk.at.stop) else None
+        return self._take() if self._held and self._is_time(chunk.at.stop) else None
 
-    def _is_time(self, rest: int) -> bool:
-        """Whether no rows are left, or too little room is left for them."""
+    def _is_time(self, done: int) -> bool:
+        """Whether no rows are left after the first ``done``, or too little room is left for them."""
+        rest = self.total - done
         full = 2 * self._held > self.rows
         in_the_way = rest <= self.rows < rest + self._held  # without the held rows, all others would fit at once
-        return self._held > 0 and (rest == 0 or full or in_the_way)
+        return rest == 0 or full or in_the_way or not self._stop(done)[1]  # the next sequence does not fit
 
     def _take(self) -> ActiveRows:
         z_CV, whole, at = self.memory[: self._held], self._held_whole, self._held_at

@@ -1,13 +1,23 @@
 """Run programs in a sandbox and judge them, for pass@k (paper, sections 6.2 and 6.3).
 
-There are three judges: MathQA-Python, assertions, and contest problems with stdin and stdout.
-
     with Sandbox(limits=Limits(wall_seconds=3.0)) as sandbox:
         verdicts = judge_programs(Assertions(), programs, sandbox=sandbox, verdicts_path="verdicts.jsonl")
     counts(programs, verdicts)        # (problem, n, c) for pass_at_k
 
-Every program is assumed to be hostile. It runs behind bubblewrap, namespaces, seccomp and limits. It never sees an
-expected answer, and nothing that it writes is a verdict. This package imports no other part of widen.
+Every program is assumed to be hostile. Who starts whom:
+
+    judge       your process. `judge_programs` makes jobs, `Sandbox` hands them to its workers, one per core.
+    launch.py   one per worker: joins a memory cgroup, drops root, becomes bubblewrap.
+    bubblewrap  namespaces, a read-only root, an empty environment, a seccomp filter for everything inside.
+    zygote      pid 1 inside: forks a process per program, keeps the clock, kills what is left.
+    program     runs one judged program under resource limits and a narrower seccomp filter.
+    examiner    holds the tests, asks the program for values over two pipes, and compares. It serves many programs.
+
+Everything travels as frames of JSON (`inside/wire.py`). The judge sends three frames per job to the zygote's stdin:
+orders for the zygote, the program's text for its process, the tests for the examiner. Back come the examiner's report
+and the zygote's account of how the program ended. A program never sees a test or an expected answer, and nothing that
+it writes is a verdict. When a sandbox opens, it attacks itself (`selftest.py`) and refuses to serve if one attack works.
+This package imports no other part of widen.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ class MemoryGroup:
 
     def kills(self) -> int:
         """Return how many processes of this group the kernel has killed because memory ran out."""
-        try:
-            lines = (self.folder / self.events_file).read_text().splitlines()
-        except OSError:
-            return 0
-        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+        with suppress(OSError):
+            for line in (self.folder / self.events_file).read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+        return 0
 
     def close(self) -> None:
         """Remove the group; if it still holds a dying process, the next judge removes it."""
@@ -39,11 +39,9 @@ class MemoryGroup:
 
 def memory_group(limit_bytes: int) -> MemoryGroup | None:
     """Create a group with this limit below our own; return None if that is not allowed."""
-    try:
-        own = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    except OSError:
-        return None
-    for _, controllers, path in own:
+    own = Path("/proc/self/cgroup")
+    for line in own.read_text().splitlines() if own.exists() else ():
+        _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
             parent, limit_file, events_file = _ROOT / "memory", "memory.limit_in_bytes", "memory.oom_control"
         elif controllers == "":
@@ -51,23 +49,14 @@ def memory_group(limit_bytes: int) -> MemoryGroup | None:
         else:
             continue
         parent /= path.lstrip("/")
-        _remove_orphans(parent)
-        folder = parent / f"widen-{os.getpid()}-{next(_COUNT)}"
+        for orphan in parent.glob("widen-*-*"):  # of a judge that was killed; the kernel keeps a group in use
+            if not Path("/proc", orphan.name.split("-")[1]).exists():
+                MemoryGroup(orphan, events_file).close()
+        group = MemoryGroup(parent / f"widen-{os.getpid()}-{next(_COUNT)}", events_file)
         try:
-            folder.mkdir()
-        except OSError:
-            continue
-        try:
-            (folder / limit_file).write_text(str(limit_bytes))
-            return MemoryGroup(folder, events_file)
-        except OSError:  # no memory controller in this tree
-            folder.rmdir()
+            group.folder.mkdir()
+            (group.folder / limit_file).write_text(str(limit_bytes))
+            return group
+        except OSError:  # not ours to write, or no memory controller in this tree
+            group.close()
     return None
-
-
-def _remove_orphans(parent: Path) -> None:
-    """Remove the groups of judges that were killed; the kernel refuses to remove a group in use."""
-    for folder in parent.glob("widen-*-*"):
-        if not Path("/proc", folder.name.split("-")[1]).exists():
-            with suppress(OSError):
-                folder.rmdir()

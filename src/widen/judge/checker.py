@@ -10,9 +10,8 @@ A checker is a Python file with a function `check(prompt, answer) -> bool | floa
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,33 +88,25 @@ def run_checker(
         raise ValueError(f"files of the checker take {size} bytes; at most {sandbox.limits.tmp_bytes // 2} fit")
     settings = content_key([sandbox.settings(), source, function, texts])
     keys = [content_key([settings, prompt, answer]) for prompt, answer in pairs]
-    with ExitStack() as stack:
-        store = stack.enter_context(VerdictFile(verdicts_path, Checked)) if verdicts_path is not None else None
-        known = dict(store.known) if store is not None else {}
-        left = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
-        names, repeats = list(left), Counter(keys)
-        done = len(keys) - sum(repeats[key] for key in left)
+    seconds, cpu = sandbox.limits.wall_seconds, sandbox.limits.cpu_seconds
 
-        def job(batch: list[str]) -> Job:
-            seconds = sandbox.limits.wall_seconds
-            exam = {"pairs": [left[key] for key in batch], "function": function, "seconds": seconds}
-            wall = min(_LONGEST, seconds * (len(batch) + 1))
-            cpu = min(_LONGEST, sandbox.limits.cpu_seconds * (len(batch) + 1))
-            return Job(source, exam, wall_seconds=wall, cpu_seconds=cpu, files=texts, tag=batch)
+    def job(batch: list[str]) -> Job:
+        exam = {"pairs": [left[key] for key in batch], "function": function, "seconds": seconds}
+        longer = len(batch) + 1  # the limits hold for each pair and for loading
+        wall_seconds, cpu_seconds = min(_LONGEST, seconds * longer), min(_LONGEST, cpu * longer)
+        return Job(source, exam, wall_seconds=wall_seconds, cpu_seconds=cpu_seconds, files=texts, tag=batch)
 
+    with VerdictFile(verdicts_path, Checked, keys=keys, progress=progress) as store:
+        left = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in store.known}
+        names = list(left)
         jobs = deque(job(names[i : i + _BATCH]) for i in range(0, len(names), _BATCH))
         for one, outcome in sandbox.stream(jobs):
             found = _results(outcome, sandbox, Path(file), function)
             for key, result in zip(one.tag, found, strict=False):
-                known[key] = result
-                done += repeats[key]
-                if store is not None:
-                    store.add(key, result)
+                store.add(key, result)
             if len(found) < len(one.tag):
                 jobs.appendleft(job(one.tag[len(found) :]))
-            if progress is not None:
-                progress(done, len(keys))
-    return [known[key] for key in keys]
+    return store.verdicts()
 
 
 def _text(file: str | os.PathLike[str]) -> str:
@@ -140,7 +131,7 @@ def _results(outcome: Outcome, sandbox: Sandbox, file: Path, function: str) -> l
     if report["status"] == "raised":
         packages = ", ".join(["the standard library", *sandbox.interpreter.packages])
         raise ValueError(f"checker {file}: does not load ({report['detail']}); it may import {packages}")
-    if outcome.report is not None and not outcome.refused:
+    if outcome.report is not None:
         raise ValueError(
             f"checker {file}: ended, or took over {sandbox.limits.wall_seconds:g} s, before {function!r} ran"
         )

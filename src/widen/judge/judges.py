@@ -110,3 +110,4 @@ class StdinStdout:
 
 
 Judge = MathQAPython | Assertions | StdinStdout
+"""Any of the three judges."""

@@ -10,7 +10,6 @@ import os
 import signal
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -50,25 +49,17 @@ def judge_programs(
         judge.check(program)
     settings = judge_settings(judge, sandbox)
     keys = [program_key(program, settings) for program in programs]
-    with ExitStack() as stack:
-        file = stack.enter_context(VerdictFile(verdicts_path, Verdict)) if verdicts_path is not None else None
-        known = dict(file.known) if file is not None else {}
-        trials = {key: _Trial(judge, program) for key, program in zip(keys, programs, strict=True) if key not in known}
-        repeats = Counter(keys)
-        done = len(keys) - sum(repeats[key] for key in trials)
+    with VerdictFile(verdicts_path, Verdict, keys=keys, progress=progress) as file:
+        todo = {key: program for key, program in zip(keys, programs, strict=True) if key not in file.known}
+        trials = {key: _Trial(judge, program) for key, program in todo.items()}
         jobs = deque(replace(trial.job(), tag=key) for key, trial in trials.items())
         for job, outcome in sandbox.stream(jobs):
             verdict = trials[job.tag].take(outcome, sandbox.limits)
             if verdict is None:
                 jobs.appendleft(replace(trials[job.tag].job(), tag=job.tag))
-                continue
-            known[job.tag] = verdict
-            if file is not None:
+            else:
                 file.add(job.tag, verdict)
-            done += repeats[job.tag]
-            if progress is not None:
-                progress(done, len(keys))
-    return [known[key] for key in keys]
+    return file.verdicts()
 
 
 def judge_settings(judge: Judge, sandbox: Sandbox) -> dict[str, Any]:
@@ -176,12 +167,10 @@ def raised(kind: str, detail: str) -> tuple[str, str]:
 def ended(outcome: Outcome, limits: Limits) -> tuple[str, str]:
     """Return status and detail of a program that ended before its tests were done."""
     ending = outcome.ending
-    if outcome.refused:
-        return "error", outcome.refused
     if outcome.out_of_memory:
         return "memory", "the whole sandbox ran out of memory"
-    if outcome.lost or not ending:
-        return "error", f"the sandbox died twice: {outcome.lost}"
+    if outcome.fault:
+        return "error", outcome.fault
     if ending["timed_out"]:
         return "timeout", f"over {limits.wall_seconds:g} s of wall-clock time"
     code = ending["exit"]

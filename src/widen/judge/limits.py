@@ -63,7 +63,7 @@ class Limits:
         memory = self.memory_bytes // self.processes
         return {
             "memory_bytes": memory,
-            "file_bytes": self.tmp_bytes,
+            "file_bytes": max(self.tmp_bytes, self.output_bytes + 1),  # stdout is a file too
             "tmp_bytes": self.tmp_bytes,
             "tmp_files": self.tmp_files,
             "output_bytes": self.output_bytes,

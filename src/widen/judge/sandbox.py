@@ -1,9 +1,6 @@
 """A pool of sandboxes that run judged programs.
 
 The pool attacks itself when it opens, and refuses to open if one attack gets through.
-
-with Sandbox(limits=Limits(wall_seconds=3.0)) as sandbox:
-    verdicts = judge_programs(judge, programs, sandbox=sandbox)
 """
 
 from __future__ import annotations
@@ -11,9 +8,9 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from . import profile
@@ -60,8 +57,6 @@ class Sandbox:
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers={workers!r}: at least 1")
-        if len(packages) > 7:
-            raise ValueError(f"packages={packages!r}: at most 7")
         self.limits = limits or Limits()
         self.workers = workers
         self._python, self._packages = python, packages
@@ -82,12 +77,8 @@ class Sandbox:
         except BaseException:
             self.close()
             raise
-        self.protections = Protections(
-            bubblewrap=self._bwrap,
-            user=f"uid {profile.worker_uid(0) or os.getuid()}, unprivileged",
-            memory=self._memory_protection(),
-            attacks_stopped=stopped,
-        )
+        user = f"uid {profile.worker_uid(0) or os.getuid()}, unprivileged"
+        self.protections = Protections(self._bwrap, user, self._memory_protection(), stopped)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,7 +105,7 @@ class Sandbox:
 
         The caller may add jobs to the deque meanwhile.
         """
-        tries: dict[Job, int] = {}
+        tries: Counter[Job] = Counter()
         try:
             while jobs or any(worker.job for worker in self._pool):
                 self._fill()
@@ -125,10 +116,7 @@ class Sandbox:
 
     def _fill(self) -> None:
         while len(self._pool) < self.workers:
-            number = self._started % self.workers
-            self._pool.append(
-                Worker(bwrap=self._bwrap, interpreter=self.interpreter, limits=self.limits, number=number)
-            )
+            self._pool.append(Worker(self._bwrap, self.interpreter, self.limits, self._started % self.workers))
             self._started += 1
 
     def _feed(self, jobs: deque[Job]) -> list[tuple[Job, Outcome]]:
@@ -140,32 +128,30 @@ class Sandbox:
                 try:
                     worker.submit(job)
                 except Exception as error:  # one job that cannot be sent must not end the run
-                    refused.append((job, Outcome({}, refused=f"not run: {error}")))
+                    refused.append((job, Outcome({}, fault=f"not run: {error}")))
         return refused
 
-    def _turn(self, jobs: deque[Job], tries: dict[Job, int]) -> list[tuple[Job, Outcome]]:
+    def _turn(self, jobs: deque[Job], tries: Counter[Job]) -> list[tuple[Job, Outcome]]:
         """Wait until a worker is ready, then write to and read from every worker once."""
         poller = select.poll()
         for worker in self._pool:
-            poller.register(worker.status, select.POLLIN)
-            poller.register(worker.findings, select.POLLIN)
-            for fd in worker.writing():
-                poller.register(fd, select.POLLOUT)
+            poller.register(worker.stdout, select.POLLIN)
+            if worker.to_send:
+                poller.register(worker.stdin, select.POLLOUT)
         poller.poll(1000)
         ended: list[tuple[Job, Outcome]] = []
-        now = time.monotonic()
         for worker in list(self._pool):
             worker.flush()
             job = worker.job
             outcome, alive = worker.collect()
-            if not alive or worker.overdue(now):
+            if not alive or worker.overdue(time.monotonic()):
                 lost = self._remove(worker)
                 if outcome is None and job is not None:  # the sandbox died under this job: try it once more
-                    tries[job] = tries.get(job, 0) + 1
+                    tries[job] += 1
                     if tries[job] < _TRIES:
                         jobs.appendleft(job)
                     else:
-                        outcome = lost
+                        outcome = replace(lost, fault=f"the sandbox died twice: {lost.fault}")
             if outcome is not None and job is not None:
                 ended.append((job, outcome))
         return ended
@@ -175,14 +161,13 @@ class Sandbox:
         self._pool.remove(worker)
         worker.close()
         if not worker.ready:
-            raise profile.SandboxUnavailable(f"the sandbox does not start: {outcome.lost}")
+            raise profile.SandboxUnavailable(f"the sandbox does not start: {outcome.fault}")
         return outcome
 
     def _memory_protection(self) -> str:
         mib = self.limits.memory_bytes >> 20
+        words = f"{self.limits.processes} processes of at most {mib // self.limits.processes} MiB each"
         if self.limits.processes == 1:
             words = f"fork refused, address space of the one process at most {mib} MiB"
-        else:
-            words = f"{self.limits.processes} processes of at most {mib // self.limits.processes} MiB each"
         capped = self._pool[0].group is not None
         return f"{words}; {'a memory cgroup besides' if capped else 'no memory cgroup is ours here'}"

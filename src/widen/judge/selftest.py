@@ -183,4 +183,4 @@ def stopped(outcome: Outcome) -> bool:
 
 
 def _seen(outcome: Outcome) -> str:
-    return outcome.lost or (outcome.report or {}).get("detail") or str(dict(outcome.ending))
+    return outcome.fault or (outcome.report or {}).get("detail") or str(dict(outcome.ending))

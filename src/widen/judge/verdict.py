@@ -13,10 +13,14 @@ import json
 import os
 import warnings
 import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from tempfile import TemporaryFile
+from typing import IO, Any, Generic, NamedTuple, TypeVar
 
 STATUSES = ("passed", "failed", "error", "timeout", "memory", "output", "forbidden")
+"""What can become of a program; only ``passed`` counts as right."""
 SCHEMA = 1
 Kept = TypeVar("Kept")
 
@@ -71,19 +75,31 @@ def content_key(content: Any) -> str:
 
 
 class VerdictFile(Generic[Kept]):
-    """Verdicts on disk, by key; a context manager that locks the file against a second writer.
+    """Verdicts by key, kept on disk; a context manager that locks the file against a second writer.
 
-    `kind` is the dataclass of the verdicts, e.g. `Verdict`.
+    Args:
+        path: of the file; None for a temporary one.
+        kind: the dataclass of the verdicts, e.g. `Verdict`.
+        keys: one per item that needs a verdict; equal keys share one.
+        progress: called with (items that have a verdict, all items) after each new verdict.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: type[Kept]) -> None:
-        self.path, self.kind = os.fspath(path), kind
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        kind: type[Kept],
+        *,
+        keys: Sequence[str] = (),
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.path, self.kind, self.keys, self.progress = path and os.fspath(path), kind, keys, progress
         self.known: dict[str, Kept] = {}
 
     def __enter__(self) -> VerdictFile[Kept]:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file: IO[bytes]
         try:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = open(os.open(self.path, flags, 0o666), "a+b")
+            self._file = open(os.open(self.path, flags, 0o666), "a+b") if self.path else TemporaryFile()
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
@@ -97,11 +113,17 @@ class VerdictFile(Generic[Kept]):
         except BaseException:
             self._file.close()
             raise
+        self._repeats = Counter(self.keys)
+        self._done = sum(count for key, count in self._repeats.items() if key in self.known)
         return self
 
     def __exit__(self, *_: object) -> None:
         os.fsync(self._file.fileno())
         self._file.close()
+
+    def verdicts(self) -> list[Kept]:
+        """Return the verdicts in the order of `keys`."""
+        return [self.known[key] for key in self.keys]
 
     def _load(self) -> None:
         """Read every complete record; cut off an incomplete last line, so that the next record starts a new line."""
@@ -133,6 +155,9 @@ class VerdictFile(Generic[Kept]):
         self._file.write(json.dumps({**body, "check": _check(body)}).encode() + b"\n")
         self._file.flush()
         self.known[key] = verdict
+        self._done += self._repeats[key]
+        if self.progress is not None:
+            self.progress(self._done, len(self.keys))
 
 
 def _check(body: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from . import profile, seccomp
 from .cgroup import MemoryGroup, memory_group
 from .inside.wire import FRAME_LIMIT, JOB_LIMIT, LENGTH
-from .inside.zygote import COMMAND, FEED_SECONDS, GRACE_SECONDS
+from .inside.zygote import FEED_SECONDS, GRACE_SECONDS
 from .interpreter import SITE, Interpreter
 from .limits import Limits
 
@@ -34,7 +34,7 @@ _BOOT = "from inside.zygote import main; main()"
 class Job:
     """One run: a program, the exam for its examiner, and the program's inputs if it is run once per input.
 
-    `files` are texts that the program finds in its working folder, by name. `wall_seconds` and `cpu_seconds` replace those of the limits.
+    The program finds `files`, texts by name, in its working folder. `wall_seconds` and `cpu_seconds` replace the limits.
     """
 
     source: str
@@ -53,75 +53,63 @@ class Outcome:
     Args:
         ending: the zygote's account; empty if there is none.
         report: the examiner's report; None if there is none.
-        lost: why the sandbox died during this job, if it did.
-        refused: why the job was not run, if it was not.
+        fault: why the job did not run, or why its sandbox died; empty otherwise.
         out_of_memory: the kernel killed a process of the sandbox because memory ran out.
     """
 
     ending: Mapping[str, Any]
     report: Mapping[str, Any] | None = None
-    lost: str = ""
-    refused: str = ""
+    fault: str = ""
     out_of_memory: bool = False
 
 
 class Worker:
     """A running sandbox; `number` chooses its user."""
 
-    def __init__(self, *, bwrap: str, interpreter: Interpreter, limits: Limits, number: int) -> None:
-        self.limits, self.interpreter = limits, interpreter
+    def __init__(self, bwrap: str, interpreter: Interpreter, limits: Limits, number: int) -> None:
+        self.limits = limits
         # `scipy.special` takes 130 ms to import and is what most programs want from scipy: preload it too.
         self._importable = (*interpreter.packages, *(("scipy.special",) if "scipy" in interpreter.packages else ()))
         self.group: MemoryGroup | None = memory_group(limits.memory_bytes + limits.tmp_bytes + _OVERHEAD_BYTES)
         self.ready = False
         self.job: Job | None = None
         self.since = time.monotonic()
+        self.to_send, self._received = bytearray(), bytearray()
+        self._report: Any = None
         self._oom_seen = 0
         self._broken = ""
-        self._status_bytes, self._findings_bytes = bytearray(), bytearray()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._start(bwrap, number)
-
-    def _start(self, bwrap: str, number: int) -> None:
+        stdin, stdout, walls = (os.pipe() for _ in range(3))
         arch = seccomp.machine()
-        alone = self.limits.processes == 1
-        control, status, jobs, exams, findings, walls = (os.pipe() for _ in range(6))
         os.write(walls[1], seccomp.zygote_filter(arch))
-        os.close(walls[1])
         plan = {
             "bwrap": bwrap,
             "options": profile.bubblewrap_options(
-                tmp_bytes=self.limits.tmp_bytes, seccomp_fd=walls[0], hidden=self.interpreter.hidden
+                tmp_bytes=limits.tmp_bytes, seccomp_fd=walls[0], hidden=interpreter.hidden
             ),
-            "binds": self.interpreter.binds,
-            "command": [self.interpreter.executable, "-S", "-s", "-B", "-X", "utf8", "-c", _BOOT],
+            "binds": interpreter.binds,
+            "command": [interpreter.executable, "-S", "-s", "-B", "-X", "utf8", "-c", _BOOT],
             "uid": profile.worker_uid(number),
             "cgroup": None if self.group is None else str(self.group.folder),
         }
         launcher = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")), json.dumps(plan)]
-        inherited = (jobs[0], exams[0], findings[1], walls[0])
         self.process = subprocess.Popen(
-            launcher, stdin=control[0], stdout=status[1], stderr=self._errors, pass_fds=inherited, env={}, cwd="/"
+            launcher, stdin=stdin[0], stdout=stdout[1], stderr=self._errors, pass_fds=(walls[0],), env={}, cwd="/"
         )
-        for fd in (control[0], status[1], *inherited):
+        for fd in (stdin[0], stdout[1], *walls):
             os.close(fd)
-        self.status, self.findings = status[0], findings[0]
-        self._control, self._jobs, self._exams = control[1], jobs[1], exams[1]
-        self._waiting = {fd: bytearray() for fd in (self._control, self._jobs, self._exams)}
-        for fd in (*self._waiting, self.status, self.findings):
+        self.stdin, self.stdout = stdin[1], stdout[0]
+        for fd in (self.stdin, self.stdout):
             os.set_blocking(fd, False)
+        alone = limits.processes == 1
         setup = {
-            "bounds": self.limits.bounds(),
-            "packages": self._importable,
+            "bounds": limits.bounds(),
             "path": [SITE],
             "alone": alone,
             "program_filter": seccomp.program_filter(arch, processes=not alone).hex(),
             "examiner_filter": seccomp.examiner_filter(arch).hex(),
-            "jobs": jobs[0],
-            "exams": exams[0],
-            "findings": findings[1],
         }
-        self._frame(self._control, json.dumps(setup).encode())
+        self._frame(json.dumps(setup))
 
     def submit(self, job: Job) -> None:
         """Start a job; raise ValueError if it cannot be sent."""
@@ -135,52 +123,47 @@ class Worker:
         largest = max((len(text.encode("utf-8", "surrogatepass")) for text in job.inputs or ()), default=0)
         if largest > self.limits.tmp_bytes:
             raise ValueError(f"an input of {largest} bytes exceeds tmp_bytes={self.limits.tmp_bytes}")
-        wanted = sum(1 << bit for bit, name in enumerate(self._importable) if name in job.source)
-        wall_ms = round(1000 * (job.wall_seconds or self.limits.wall_seconds))
+        orders = {
+            "packages": [name for name in self._importable if name in job.source],
+            "cpu_seconds": job.cpu_seconds or self.limits.cpu_seconds,
+            "wall_seconds": job.wall_seconds or self.limits.wall_seconds,
+        }
         self.job, self.since = job, time.monotonic()
-        self._frame(self._jobs, body.encode())
-        self._frame(self._exams, exam.encode())
-        self._waiting[self._control] += COMMAND.pack(wanted, job.cpu_seconds or self.limits.cpu_seconds, wall_ms)
+        for payload in (json.dumps(orders), body, exam):
+            self._frame(payload)
         self.flush()
 
-    def _frame(self, fd: int, payload: bytes) -> None:
-        self._waiting[fd] += LENGTH.pack(len(payload)) + payload
+    def _frame(self, payload: str) -> None:
+        self.to_send += LENGTH.pack(len(payload)) + payload.encode()
 
     def flush(self) -> None:
-        """Write what the pipes take."""
-        for fd, waiting in self._waiting.items():
-            try:
-                while waiting:
-                    del waiting[: os.write(fd, waiting[:65536])]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError:
-                waiting.clear()
-
-    def writing(self) -> list[int]:
-        """Return the descriptors with bytes still to go."""
-        return [fd for fd, waiting in self._waiting.items() if waiting]
+        """Write what the pipe takes."""
+        try:
+            while self.to_send:
+                del self.to_send[: os.write(self.stdin, self.to_send[:65536])]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self.to_send.clear()
 
     def collect(self) -> tuple[Outcome | None, bool]:
         """Return the outcome of the job if it has ended, and whether the sandbox is still usable.
 
         A sandbox that sends anything malformed is not.
         """
-        alive = _read_all(self.status, self._status_bytes)
-        _read_all(self.findings, self._findings_bytes)
+        alive = _read_all(self.stdout, self._received)
         try:
-            for frame in _frames(self._status_bytes):
+            for frame in _frames(self._received):
                 message = json.loads(frame)
                 if message.get("ready"):
                     self.ready, self.since = True, time.monotonic()
-                    continue
-                reports = _frames(self._findings_bytes)  # the examiner writes it before the zygote says that it is done
-                report = json.loads(reports[0]) if reports else None
-                if self.job is None or len(reports) > 1 or not isinstance(report, (dict, type(None))):
-                    raise ValueError(f"{len(reports)} reports on one job")
-                alive = alive and message["examiner"] == 0
-                self.job = None
-                return Outcome(message, report, out_of_memory=self._ran_out()), alive
+                elif self.job is None or ("exit" not in message and self._report is not None):
+                    raise ValueError("a message that nobody asked for")
+                elif "exit" not in message:
+                    self._report = message
+                else:
+                    report, self.job, self._report = self._report, None, None
+                    return Outcome(message, report, out_of_memory=self._ran_out()), alive and message["examined"]
         except Exception as error:
             self._broken = f"the sandbox sent a malformed message: {type(error).__name__}: {error}"[:400]
         return None, alive and not self._broken
@@ -191,10 +174,10 @@ class Worker:
         return grown
 
     def lose(self) -> Outcome:
-        """Return the outcome of the current job when the sandbox itself died or had to be killed."""
+        """Return the outcome of the current job if the sandbox itself died or had to be killed."""
         self._errors.seek(0)  # what bubblewrap or the zygote wrote to stderr
         said = self._errors.read()[-2000:].decode(errors="replace").strip()
-        return Outcome({}, lost=self._broken or said or "the sandbox ended", out_of_memory=self._ran_out())
+        return Outcome({}, fault=self._broken or said or "the sandbox ended", out_of_memory=self._ran_out())
 
     def overdue(self, now: float) -> bool:
         """Return whether the current job has outlived every limit: a working zygote would have ended it."""
@@ -211,8 +194,8 @@ class Worker:
         Pid 1 exits when its pipes close, and the kernel then kills every process of its namespace. A bubblewrap that
         does not exit in time is killed.
         """
-        for fd in (*self._waiting, self.status, self.findings):
-            os.close(fd)
+        os.close(self.stdin)
+        os.close(self.stdout)
         try:
             self.process.wait(timeout=_GOODBYE_SECONDS)
         except subprocess.TimeoutExpired:

@@ -38,7 +38,7 @@ class SequenceWeight(TokenWeight):
 
         Args:
           logq_B: log-probability of all target tokens of each sequence, detached, in float64.
-          length_B: the number of these tokens.
+          length_B: the number of these tokens; 0 for a row without targets, whose weight is not used.
         """
         raise TypeError(f"{type(self).__name__} must define weigh_sequences(logq_B, length_B)")
 

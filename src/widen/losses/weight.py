@@ -52,7 +52,10 @@ class Weight(Protocol):
         """The state before the first step."""
 
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
-        """Weights of one micro-batch, whose columns have the shape of the mask, and the updated state."""
+        """Weights of whole sequences and the updated state; columns have the shape of the mask.
+
+        A micro-batch may come in several calls, each with some of its sequences.
+        """
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:
         """The sequence scores that `apply` has met since the last `observe`, one row per sequence."""

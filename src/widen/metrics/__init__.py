@@ -13,8 +13,17 @@ from .clusters import Clustering, kmeans
 from .embed import EmbeddedTexts, Embedder, EmbedSettings, embed_texts
 from .features import PCA, fit_pca, unit_rows
 from .interval import Interval, mean_interval, share_interval
-from .knn import KnnReference, knn_scores, knn_scores_by_k
-from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings
+from .knn import (
+    Ceiling,
+    FourScores,
+    KnnDiagnostics,
+    KnnIntervals,
+    KnnReference,
+    KnnScores,
+    KnnSettings,
+    knn_scores,
+    knn_scores_by_k,
+)
 from .mauve import Mauve, mauve_of_histograms, mauve_score
 from .ngrams import Distinct, SelfBleu, distinct_n, self_bleu
 from .passes import PassScores, pass_at_k, pass_scores

@@ -8,11 +8,12 @@ Shapes: B texts of a batch, L tokens, D features, N texts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -21,8 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .embed_cache import FeatureCache, folder_fingerprint
-from .embed_folder import Pooling, read_recipe
 from .ngrams import check_texts
+
+Pooling = Literal["mean", "last", "first"]
+
+MODES: dict[str, Pooling] = {"mean": "mean", "lasttoken": "last", "cls": "first"}
+FLAGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "lasttoken", "pooling_mode_cls_token": "cls"}
 
 VERSION = 1
 SAVE_EVERY = 1000  # texts between writes to the cache; a killed run loses at most these
@@ -88,23 +93,23 @@ class Embedder:
             raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}")
-        recipe = read_recipe(Path(self.model))
-        source = self._source = str(recipe.model if recipe else self.model)
+        recipe = read_recipe(self.model)
+        source = self._source = recipe.model
         self._device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._tokenizer: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
         limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
         limits.append(self._tokenizer.model_max_length)
         limit = min((n for n in limits if isinstance(n, int) and 0 < n < 10**7), default=512)
-        asked = self.max_tokens or (recipe.max_tokens if recipe else None) or limit
+        asked = self.max_tokens or recipe.max_tokens or limit
         commit = getattr(config, "_commit_hash", None)
         self.settings = EmbedSettings(
             model=str(self.model),
             model_hash=folder_fingerprint(Path(source)) if Path(source).is_dir() else f"{source}@{commit}",
-            pooling=self.pooling or (recipe.pooling if recipe else "mean"),
+            pooling=self.pooling or recipe.pooling,
             max_tokens=min(asked, limit),
-            normalise=self.normalise if self.normalise is not None else bool(recipe and recipe.normalise),
-            lowercase=bool(recipe and recipe.lowercase),
+            normalise=recipe.normalise if self.normalise is None else self.normalise,
+            lowercase=recipe.lowercase,
             dtype=str(self.dtype).removeprefix("torch."),
         )
 
@@ -197,6 +202,52 @@ def pool(hidden: Float[Tensor, "B L D"], mask: Bool[Tensor, "B L"], pooling: Poo
     if pooling == "last":
         return hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
     return torch.where(mask[..., None], hidden, 0.0).sum(1) / mask.sum(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class FolderRecipe:
+    """How a folder says that its features are made: the transformer's name or folder, and settings of `Embedder`."""
+
+    model: str
+    pooling: Pooling = "mean"
+    normalise: bool = False
+    max_tokens: int | None = None
+    lowercase: bool = False
+
+
+def read_recipe(model: str | Path) -> FolderRecipe:
+    """The recipe of a sentence-transformers folder, which has ``modules.json``; the defaults for any other model.
+
+    An unknown stage or pooling is an error.
+    """
+    folder = Path(model)
+    listed = folder / "modules.json"
+    if not listed.is_file():
+        return FolderRecipe(str(model))
+    stages = sorted(json.loads(listed.read_text()), key=lambda stage: stage["idx"])
+    kinds = [str(stage["type"]).rsplit(".", 1)[-1] for stage in stages]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ValueError(f"{listed}: stages must be Transformer, Pooling and perhaps Normalize, got {', '.join(kinds)}")
+    limits = _read(folder / stages[0]["path"] / "sentence_bert_config.json")
+    pooling_file = folder / stages[1]["path"] / "config.json"
+    pooling = _read(pooling_file)
+    on = [name for name, value in pooling.items() if name.startswith("pooling_mode_") and value is True]
+    modes = [FLAGS.get(name, name) for name in on] or [str(pooling.get("pooling_mode", "none"))]
+    if len(modes) != 1 or modes[0] not in MODES:
+        legal = ", ".join(get_args(Pooling))
+        raise ValueError(f"{pooling_file}: pooling must be one of {legal}, got {', '.join(modes)}")
+    return FolderRecipe(
+        model=str(folder / stages[0]["path"]),
+        pooling=MODES[modes[0]],
+        normalise=kinds[-1] == "Normalize",
+        max_tokens=limits.get("max_seq_length"),
+        lowercase=bool(limits.get("do_lower_case", False)),
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    return found
 
 
 def embed_texts(

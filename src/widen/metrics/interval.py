@@ -80,6 +80,18 @@ def share_interval(
     return Interval(float(min(low, share)), float(max(high, share)))
 
 
+def count_interval(counts: Any, most: int, *, level: float = 0.95, seed: int = 0) -> Interval:
+    """Interval of the mean of counts between 0 and ``most``, by `share_interval`: it keeps its width if all are 0 or all are ``most``.
+
+    Examples:
+      >>> low, high = count_interval([0] * 64, 4)
+      >>> low, round(high, 3)
+      (0.0, 0.159)
+    """
+    low, high = share_interval(np.asarray(counts, dtype=np.float64) / most, level=level, seed=seed)
+    return Interval(low * most, high * most)
+
+
 def mean_interval(values: Any, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """Bootstrap percentile interval of the mean of numbers without bounds. Shares have `share_interval`.
 

@@ -14,20 +14,112 @@ Shapes: N reference points, M generated points, D features.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from .clusters import Baseline
 from .features import Features, as_tensor
-from .interval import check_level, mean_interval, share_interval
-from .knn_result import Ceiling, FourScores, KnnDiagnostics, KnnIntervals, KnnScores, KnnSettings
+from .interval import Interval, check_level, mean_interval, share_interval
 from .knn_search import Boundary, Membership, membership, squared_radii
+from .plain import to_json
 
 CeilingSource: TypeAlias = Literal["split"] | None
+VERSION = 2
+"""Bumped when a number of the same name and settings can differ."""
+
+
+class FourScores(NamedTuple):
+    """Precision, recall, density and coverage, nothing more."""
+
+    precision: float
+    recall: float
+    density: float
+    coverage: float
+
+
+class KnnIntervals(NamedTuple):
+    """An interval for each score, with the balls held fixed (`widen.metrics.interval`)."""
+
+    precision: Interval
+    recall: Interval
+    density: Interval
+    coverage: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnnSettings:
+    """Two k-NN scores can be compared only if these are equal."""
+
+    k: int
+    boundary: Boundary
+    n_reference: int
+    n_generated: int
+    dimensions: int
+    dtype: str
+    device: str
+    level: float
+    seed: int
+    version: int = VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnnDiagnostics:
+    """Counts that warn of misleading scores.
+
+    Args:
+      zero_radii_reference, zero_radii_generated: points with at least k exact copies; with an open boundary their balls are empty.
+      duplicates_reference, duplicates_generated: points that equal an earlier one of their set.
+      shared: generated points that equal some reference point.
+    """
+
+    zero_radii_reference: int
+    zero_radii_generated: int
+    duplicates_reference: int
+    duplicates_generated: int
+    shared: int
+
+
+Ceiling: TypeAlias = Baseline[FourScores]
+"""What a perfect model would score. It is below 1, as no finite sample covers itself."""
+
+
+@dataclass(frozen=True)
+class KnnScores:
+    """k-NN precision, recall, density and coverage; unpacks as these four.
+
+    Args:
+      precision: share of generated points inside some reference ball.
+      recall: share of reference points inside some generated ball.
+      density: mean over generated points of (reference balls around it) / k; may exceed 1.
+      coverage: share of reference balls that hold a generated point.
+      ceiling: what real points score; None if not asked for, or if the reference is too small to split.
+    """
+
+    precision: float
+    recall: float
+    density: float
+    coverage: float
+    intervals: KnnIntervals = field(repr=False)
+    settings: KnnSettings = field(repr=False)
+    diagnostics: KnnDiagnostics = field(repr=False)
+    ceiling: Ceiling | None = field(repr=False, default=None)
+
+    to_json = to_json
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.four)
+
+    @property
+    def four(self) -> FourScores:
+        """The numbers alone."""
+        return FourScores(self.precision, self.recall, self.density, self.coverage)
 
 
 def knn_scores(
@@ -40,6 +132,7 @@ def knn_scores(
     level: float = 0.95,
     seed: int = 0,
     device: str | torch.device | None = None,
+    empty: Sequence[bool] | NDArray[np.bool_] | None = None,
 ) -> KnnScores:
     """Precision, recall, density and coverage, with intervals, the real-versus-real ceiling and all settings.
 
@@ -54,6 +147,7 @@ def knn_scores(
       level: of the intervals.
       seed: of the split and of the density's bootstrap.
       device: where to compute; by default where ``reference`` is.
+      empty: see `KnnReference.scores`.
 
     Examples:
       >>> knn_scores([[0.0], [1.0], [2.0], [3.0]], [[0.5], [1.5], [10.0]], k=1)
@@ -65,7 +159,7 @@ def knn_scores(
     Paper note: the paper prints Recall = N_fake / N_real; it must be N_real / N. Its code uses an open boundary.
     """
     found = KnnReference(reference, ks=(k,), boundary=boundary, device=device)
-    return found.scores(generated, ceiling=ceiling, level=level, seed=seed)[0]
+    return found.scores(generated, ceiling=ceiling, level=level, seed=seed, empty=empty)[0]
 
 
 def knn_scores_by_k(
@@ -118,22 +212,36 @@ class KnnReference:
         self._halves: dict[tuple[int, int], tuple[KnnReference, list[FourScores]]] = {}
 
     def scores(
-        self, generated: Features, *, ceiling: CeilingSource = None, level: float = 0.95, seed: int = 0
+        self,
+        generated: Features,
+        *,
+        ceiling: CeilingSource = None,
+        level: float = 0.95,
+        seed: int = 0,
+        empty: Sequence[bool] | NDArray[np.bool_] | None = None,
     ) -> tuple[KnnScores, ...]:
         """The scores of a generated set, one result for each k of ``ks``.
 
         Args:
           ceiling: ``"split"`` also scores one half of the reference against the other, and the model at that size.
           seed: of the split and of the density's bootstrap.
+          empty: which generated points stand for empty texts, (M,); by default none. Such a point counts, lies in no ball and has none.
+            Otherwise it would be an outlier: its huge ball would hold all of the reference, and recall would be 1.
         """
         if ceiling not in ("split", None):
             raise ValueError(f"ceiling must be 'split' or None, got {ceiling!r}")
         check_level(level)
         rows = self._checked(generated, "generated", self.rows.device)
-        radii = squared_radii(rows, self.ks)
-        found = membership(self.rows, rows, self.squared_radii, radii, boundary=self.boundary)
+        spoken = ~torch.as_tensor(np.zeros(len(rows), bool) if empty is None else np.asarray(empty, bool)).to(
+            rows.device
+        )
+        if spoken.shape != (len(rows),):
+            raise ValueError(
+                f"empty must have one entry for each of {len(rows)} points, got shape {tuple(spoken.shape)}"
+            )
+        found, radii = self._found(rows, spoken)
         four = four_scores(found, self.ks)
-        ceilings = self._split(rows, seed) if ceiling == "split" else None
+        ceilings = self._split(rows, spoken, seed) if ceiling == "split" else None
         known, theirs = self._digests, digests(rows)
         dtypes = dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in (self.rows.dtype, rows.dtype))
         return tuple(
@@ -175,23 +283,34 @@ class KnnReference:
             raise ValueError(f"{name} must have more than k = {max(self.ks)} points, got {len(rows)}")
         return rows
 
-    def _four(self, rows: Tensor) -> list[FourScores]:
-        found = membership(self.rows, rows, self.squared_radii, squared_radii(rows, self.ks), boundary=self.boundary)
-        return four_scores(found, self.ks)
+    def _found(self, rows: Tensor, spoken: Tensor) -> tuple[Membership, Tensor]:
+        """Membership of all points, and the squared radii of those that are not empty; 0 if they are too few to have a k-th neighbour."""
+        some = rows[spoken]
+        radii = torch.zeros(len(self.ks), len(some), dtype=torch.float64, device=rows.device)
+        if len(some) > max(self.ks):
+            radii = squared_radii(some, self.ks)
+        found = membership(self.rows, some, self.squared_radii, radii, boundary=self.boundary)
+        hits = torch.zeros(len(self.ks), len(rows), dtype=torch.int64, device=rows.device)
+        hits[:, spoken] = found.hits
+        return replace(found, hits=hits), radii
 
-    def _split(self, rows: Tensor, seed: int) -> list[Ceiling] | None:
+    def _four(self, rows: Tensor, spoken: Tensor) -> list[FourScores]:
+        return four_scores(self._found(rows, spoken)[0], self.ks)
+
+    def _split(self, rows: Tensor, spoken: Tensor, seed: int) -> list[Ceiling] | None:
         n, size = len(self.rows), min(len(rows), (len(self.rows) + 1) // 2)
         if min(n // 2, size) <= max(self.ks):
             return None
         if (size, seed) not in self._halves:
             order = torch.from_numpy(np.random.default_rng(seed).permutation(n)).to(rows.device)
             half = KnnReference(self.rows[order[: n // 2]], ks=self.ks, boundary=self.boundary)
-            self._halves[size, seed] = half, half._four(self.rows[order[n // 2 :][:size]])
-        half, real = self._halves[size, seed]
+            real = self.rows[order[n // 2 :][:size]]
+            self._halves[size, seed] = half, half._four(real, torch.ones(size, dtype=torch.bool, device=rows.device))
+        half, real_scores = self._halves[size, seed]
         if size < len(rows):
-            drawn = np.random.default_rng(seed + 1).permutation(len(rows))[:size]
-            rows = rows[torch.from_numpy(drawn).to(rows.device)]
-        return [Ceiling(a, b, n // 2, size) for a, b in zip(real, half._four(rows), strict=True)]
+            drawn = torch.from_numpy(np.random.default_rng(seed + 1).permutation(len(rows))[:size]).to(rows.device)
+            rows, spoken = rows[drawn], spoken[drawn]
+        return [Ceiling(a, b, n // 2, size) for a, b in zip(real_scores, half._four(rows, spoken), strict=True)]
 
 
 def four_scores(found: Membership, ks: Sequence[int]) -> list[FourScores]:

@@ -145,6 +145,9 @@ def membership(
 ) -> Membership:
     """Compare all pairs with the squared radii r of the reference points and s of the generated points."""
     n, m, device = len(reference), len(generated), reference.device
+    if m == 0:
+        nothing = torch.zeros(len(r), n, dtype=torch.bool, device=device)
+        return Membership(torch.zeros(len(r), 0, dtype=torch.int64, device=device), nothing, nothing)
     largest = max(float(reference.abs().amax()), float(generated.abs().amax()))
     x, y = (Screen(rows, reference.mean(0, dtype=torch.float64), largest) for rows in (reference, generated))
     up = torch.tensor(torch.inf, device=device)

@@ -8,29 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .embed import Embedder, EmbedSettings
-from .embed_folder import Pooling
+from .embed import Embedder, EmbedSettings, Pooling
 from .features import fit_pca, unit_rows
-from .knn import knn_scores
-from .knn_result import KnnScores
+from .knn import KnnScores, knn_scores
 from .knn_search import Boundary
 from .mauve import Mauve, mauve_score
 from .ngrams import Distinct, SelfBleu, Tokenisation, check_texts, distinct_n, self_bleu, tokenise
-from .notes import notes_on
 from .plain import to_json
 from .prd import Prd, prd_scores
 from .vendi import Vendi, vendi_score
 
-VERSION = 1
+VERSION = 2
 Metric = Literal["knn", "mauve", "prd", "distinct", "self_bleu", "vendi"]
 ALL: tuple[Metric, ...] = get_args(Metric)
 Progress = Callable[[str, int, int], None]
+SHORT = 20  # words; features of shorter texts carry little information
+FEW = 1000  # texts; with fewer, k-NN scores vary visibly between samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ def score_texts(
     generated = drawn(generated_texts, settings.samples, settings.seed + 1, "generated_texts")
     asked = [name for name in ("knn", "mauve", "prd") if name in settings.metrics]
     x = y = embedding = knn = mauve = prd = components = None
-    truncated = empty = 0
+    truncated, empty = 0, np.array([not text.strip() for text in (*reference, *generated)])
     if asked or "vendi" in settings.metrics:
         together = [*reference, *generated]  # embedded together, so that equal texts have equal features
         if embed is not None:
@@ -159,13 +159,16 @@ def score_texts(
         else:
             embedder = Embedder(settings.model, settings.pooling, settings.max_tokens, None, device)
             made = embedder(together, cache=cache, progress=tell)
-            rows, embedding, truncated, empty = made.features, made.settings, made.truncated, made.empty
+            rows, embedding, truncated = made.features, made.settings, made.truncated
+        rows, empty = without_features(rows, empty)
         rows = unit_rows(rows) if settings.normalise else rows
         x, y = rows[: len(reference)], rows[len(reference) :]
     for done, name in enumerate(asked):
         tell(name, done, len(asked) + 1)
         if name == "knn":
-            knn, components = score_knn(x, y, settings, device)
+            # If the reference has empty texts too, they are compared like any others.
+            ignored = empty[len(reference) :] & ~empty[: len(reference)].any()
+            knn, components = score_knn(x, y, ignored, settings, device)
         elif name == "mauve":
             mauve = mauve_score(x, y, seed=settings.seed)
         else:
@@ -187,7 +190,7 @@ def score_texts(
             generated,
             knn=knn,
             truncated=truncated,
-            empty=empty,
+            empty=int(empty[len(reference) :].sum()) if not empty[: len(reference)].any() else 0,
             few_for_bleu=few_for_bleu,
             features=bool(asked),
         ),
@@ -211,14 +214,39 @@ def drawn(texts: Sequence[str], samples: int | None, seed: int, name: str) -> li
     return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))[:samples]]
 
 
-def score_knn(x: Any, y: Any, settings: ScoreSettings, device: Any) -> tuple[KnnScores, int | None]:
-    """k-NN scores, after PCA if asked, and the number of components."""
+def without_features(rows: NDArray[Any], empty: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Rows of zeros get a feature of their own, so that such texts resemble each other and no other text; they count as empty.
+
+    Examples:
+      >>> rows, empty = without_features(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([False, False]))
+      >>> rows.tolist(), empty.tolist()
+      ([[3.0, 4.0, 0.0], [0.0, 0.0, 5.0]], [False, True])
+    """
+    zero = ~rows.any(1)
+    if not zero.any():
+        return rows, empty
+    length = np.linalg.norm(rows, axis=1).max() or 1.0
+    return np.column_stack([rows, zero * length]), empty | zero
+
+
+def score_knn(
+    x: Any, y: Any, empty: NDArray[np.bool_], settings: ScoreSettings, device: Any
+) -> tuple[KnnScores, int | None]:
+    """k-NN scores, after PCA if asked, and the number of components. ``empty`` says which generated texts are."""
     components = None
     if settings.pca is not None:
-        reduce = fit_pca(x if settings.pca_fit == "reference" else np.concatenate([x, y]), share=settings.pca)
+        both = np.concatenate([x, y[~empty]])
+        reduce = fit_pca(x if settings.pca_fit == "reference" else both, share=settings.pca)
         x, y, components = reduce(x), reduce(y), len(reduce.components)
     scores = knn_scores(
-        x, y, k=settings.k, boundary=settings.boundary, level=settings.level, seed=settings.seed, device=device
+        x,
+        y,
+        k=settings.k,
+        boundary=settings.boundary,
+        level=settings.level,
+        seed=settings.seed,
+        device=device,
+        empty=empty,
     )
     return scores, components
 
@@ -234,3 +262,53 @@ def diversity(texts: list[str], rows: NDArray[Any] | None, size: int, settings: 
         self_bleu=self_bleu(spoken, n=n, tokenisation=cut) if "self_bleu" in asked and len(spoken) > 1 else None,
         vendi=vendi_score(rows[some]) if "vendi" in asked and rows is not None else None,
     )
+
+
+def notes_on(
+    reference: Sequence[str],
+    generated: Sequence[str],
+    *,
+    knn: KnnScores | None = None,
+    truncated: int = 0,
+    empty: int = 0,
+    few_for_bleu: bool = False,
+    features: bool = True,
+) -> tuple[str, ...]:
+    """Ways in which these numbers are known to mislead, most serious first.
+
+    Args:
+      truncated: number of texts cut by the embedder.
+      empty: number of generated texts without content, if no reference text is empty.
+      few_for_bleu: self-BLEU was asked for, but fewer than two texts have words.
+      features: whether features were compared. Only these metrics have intervals.
+
+    Examples:
+      >>> notes_on(["a"], ["a", "a"])[0]
+      'The sets differ in size (1 reference, 2 generated texts): most of these scores depend on it.'
+    """
+    n, m, known = len(reference), len(generated), set(reference)
+    repeated, copied = m - len(set(generated)), sum(text in known for text in generated)
+    zero = 0
+    if knn is not None and knn.settings.boundary == "open":
+        zero = knn.diagnostics.zero_radii_reference + knn.diagnostics.zero_radii_generated
+    count_as = (
+        "is empty: it counts as imprecise and reaches" if empty == 1 else "are empty: they count as imprecise and reach"
+    )
+    intervals = "; look at the intervals" if features else ""
+    notes = {
+        f"The sets differ in size ({n:,} reference, {m:,} generated texts): most of these scores depend on it.": n != m,
+        f"Fewer than {FEW:,} texts in a set: scores vary visibly between samples{intervals}.": min(n, m) < FEW,
+        "self-BLEU is left out: it compares the texts of one set and needs two that hold a word.": few_for_bleu,
+        f"{repeated:,} of {m:,} generated texts repeat an earlier one word for word.": repeated,
+        f"{copied:,} generated texts are copies of reference texts: precision and coverage count them as good.": copied,
+        f"{zero:,} balls have radius 0 and are empty, as the boundary is open: use a closed boundary.": zero,
+        f"{empty:,} of {m:,} generated texts {count_as} no reference text.": empty,
+        f"{truncated:,} texts were cut at the embedder's limit: the rest of them was not scored.": truncated,
+    }
+    for name, texts in (("reference", reference), ("generated", generated)):
+        words = median(len(text.split()) for text in texts)
+        short = (
+            f"Half of the {name} texts have at most {words:g} words: features of short texts carry little information."
+        )
+        notes[short] = features and words < SHORT
+    return tuple(note for note, applies in notes.items() if applies)

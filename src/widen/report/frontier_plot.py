@@ -16,6 +16,8 @@ MEANINGS = {
     "exact": "Precision is the probability that a sample is right. Recall is the expected share of all right answers in {n:,} samples.",
     "programs": "Precision is pass@1, the share of programs that are right. Recall is pass@k − pass@1: problems that several attempts "
     "solve and one does not.",
+    "checker": "Precision is pass@1, the share of answers that are right. Recall is pass@k − pass@1: prompts that several attempts "
+    "answer and one does not. Coverage, in the table of scores, is the number of different right answers per prompt.",
     "knn": "Precision is the share of generated texts that lie near a reference text. Recall is the share of reference texts that "
     "lie near a generated one.",
     "slots": "Precision is the share of texts that mention every slot of their meaning. Recall is the share of human texts that lie "

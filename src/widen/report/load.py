@@ -18,10 +18,14 @@ from widen.run.scoring.marks import mark_key, read_marks
 from widen.sample.decoding import Decoding
 from widen.sample.samples_file import damaged
 
+from .asked import by_asking, names_of
 from .run_data import RunData, SampleCell, SampleText
 
 HELD = 20_000
 """Samples of one file that are held in memory; the rest are counted."""
+
+ASKED = ("max_tokens", "seed", "stop", "chat", "system")
+"""Settings of a samples file that are `Settings.asked`."""
 
 Counts = Mapping[str, Sequence[int]]
 """Numbers of samples and of right samples, by the id of the prompt."""
@@ -55,16 +59,23 @@ def _below(path: Path) -> Iterator[Path]:
             yield from _below(below)
 
 
-def load(path: str | Path) -> RunData:
-    """Read one run folder."""
+def load_all(paths: Sequence[str | Path]) -> list[RunData]:
+    """Read the run folders among ``paths`` and below them. A run whose samples were asked for in several ways is several."""
+    found = find_runs(paths)
+    return [one for path, name in zip(found, names_of(found), strict=True) for one in by_asking(load(path, name=name))]
+
+
+def load(path: str | Path, *, name: str = "") -> RunData:
+    """Read one run folder; ``name`` is its own by default."""
     path = Path(path)
+    name = name or path.name
     notes: list[str] = []
     config, env = inside(path, path / "config.json"), inside(path, path / "env.json")
-    plain = {"name": path.name, "model": {"loss": "as it came"}}
+    plain = {"name": name, "model": {"loss": "as it came"}}
     records = all_records(RunFolder(path))
     counts = {r.decoding.spec: r.detail["counts"] for r in records if r.decoding and "counts" in r.detail}
     return RunData(
-        name=path.name,
+        name=name,
         experiment=_json(config).get("experiment", {}) if config.is_file() else plain,
         env=_json(env) if env.is_file() else {},
         log=list(_lines(inside(path, path / "log.jsonl"), notes)),
@@ -113,13 +124,16 @@ def number(value: Any) -> float | None:
 
 def _cell(path: Path, counts: Mapping[str, Counts], notes: list[str]) -> SampleCell:
     label, drawn, cut, distinct = path.stem, 0, 0, set[int]()
+    way: dict[str, Any] = {}
     prompts: dict[str, str] = {}
     held: list[SampleText] = []
     marks = read_marks(path)
     for row in _lines(path, notes):
         kind = row.get("kind", "sample")
         if kind == "header":
-            label = str((row.get("settings") or {}).get("decoding", label))
+            settings = row.get("settings") or {}
+            label = str(settings.get("decoding", label))
+            way = {name: settings[name] for name in ASKED if name in settings}
             notes.extend(f"{path.name}: {note}" for note in row.get("notes", ()))
         elif kind == "prompt":
             prompts[str(row.get("id"))] = str(row.get("text", ""))
@@ -136,7 +150,8 @@ def _cell(path: Path, counts: Mapping[str, Counts], notes: list[str]) -> SampleC
         temperature: float | None = Decoding.parse(label).temperature
     except ValueError:
         temperature = None  # a file without a header is named by its stem
-    return SampleCell(label=label, temperature=temperature, drawn=drawn, distinct=len(distinct), samples=held, cut=cut)
+    counted: dict[str, Any] = {"drawn": drawn, "distinct": len(distinct), "cut": cut}
+    return SampleCell(label=label, temperature=temperature, samples=held, asked=way, **counted)
 
 
 def _note(row: Mapping[str, Any], right: Any, count: Sequence[int] | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ class SampleCell:
     distinct: int
     samples: Sequence[SampleText]
     cut: int = 0
+    asked: Mapping[str, Any] = field(default_factory=dict)  # `Settings.asked`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ def write_report(paths: Sequence[str | Path], out: str | Path, *, title: str = "
     Returns:
       What was written, the page first.
     """
-    runs = [load.load(path) for path in load.find_runs(paths)]
+    runs = load.load_all(paths)
     out = Path(out)
     written = [report(runs, title=title).write(out)]
     return written + (static.write(group(warn.without_duplicates(runs)[0]), out.parent / "figures") if figures else [])

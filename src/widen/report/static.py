@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from widen.run.against_nll import Mean
 
 from .frontier_plot import Window, envelope, temperature_line, whole, zoom
 from .lines import LinePoint, ModelLine, kinds_of
-from .paper_figures.look import FORMATS, LONG, caption, look, panels, plain, save, shown, styled, unit_square
+from .paper_figures.look import (
+    FORMATS,
+    LONG,
+    caption,
+    error_bars,
+    look,
+    panels,
+    plain,
+    save,
+    shown,
+    styled,
+    unit_square,
+)
 from .separation_histograms import LIMIT, RIGHT, WRONG, LineSeparation, line_separation
 
 if TYPE_CHECKING:
@@ -41,10 +55,10 @@ def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
         for index, (line, points) in enumerate(zip(lines, models, strict=True)):
             best = envelope(points) if methods else temperature_line(points)
             name = shown(line.name) if ax is axes[0] and points else None
-            _bars(ax, best, label=name, **look(index))
+            error_bars(ax, *_means(best), label=name, **look(index))
             if methods:
                 style = {**look(index), "linestyle": ":", "marker": "."}
-                _bars(ax, temperature_line(points), linewidth=0.9, **style)
+                error_bars(ax, *_means(temperature_line(points)), linewidth=0.9, **style)
         _label_temperatures(ax, models, window)
         for line in lines:
             for star in line.published:
@@ -60,24 +74,8 @@ def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
     return figure
 
 
-def _bars(ax: Axes, points: Sequence[LinePoint], **style: Any) -> None:
-    recall, precision = ([getattr(point, name) for point in points] for name in ("recall", "precision"))
-    ax.errorbar(
-        [mean.value for mean in recall],
-        [mean.value for mean in precision],
-        xerr=_arms(recall),
-        yerr=_arms(precision),
-        elinewidth=0.6,
-        **style,
-    )
-
-
-def _arms(means: Sequence[Any]) -> list[list[float]] | None:
-    """Lengths of the error bars down and up; they end at 0 and 1."""
-    if not any(mean.bar for mean in means):
-        return None
-    down = [min(mean.bar or 0.0, max(0.0, mean.value)) for mean in means]
-    return [down, [min(mean.bar or 0.0, max(0.0, 1 - mean.value)) for mean in means]]
+def _means(points: Sequence[LinePoint]) -> tuple[list[Mean], list[Mean]]:
+    return [point.recall for point in points], [point.precision for point in points]
 
 
 def _label_temperatures(ax: Axes, models: Sequence[Sequence[LinePoint]], window: Window) -> None:

@@ -60,18 +60,13 @@ class RunFolder:
         """The records of one score."""
         return inside(self.path, self.path / "scores" / f"{name}.json")
 
-    def claim(self, config: dict[str, Any], env: dict[str, Any], *, decides: tuple[str, ...]) -> None:
-        """Write config.json and env.json; refuse a folder whose config differs in one of the keys ``decides``."""
-        if self.config.exists():
-            theirs = self.read(self.config)["experiment"]
-            differs = [key for key in decides if config.get(key) != theirs.get(key)]
-            if differs:
-                raise ValueError(
-                    f"{self.path} holds another experiment (they differ in {', '.join(differs)}); choose another folder, or remove it"
-                )
-            return
-        self.write(self.config, {"experiment": config})
-        self.write(self.path / "env.json", env)
+    def claim(self, experiment: dict[str, Any], env: dict[str, Any]) -> None:
+        """Write config.json and env.json; refuse a folder with another model."""
+        if not self.config.exists():
+            self.write(self.config, {"experiment": experiment})
+            self.write(self.path / "env.json", env)
+        elif experiment["model"] != self.read(self.config)["experiment"].get("model"):
+            raise ValueError(f"{self.path} holds another model; choose another folder, or remove it")
 
     def write(self, path: Path, content: dict[str, Any], *, schema: int = SCHEMA) -> None:
         """Write one JSON file with its checksum, atomically."""

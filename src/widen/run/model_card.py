@@ -9,24 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from widen.data.tasks.source_files import ENDINGS
 from widen.disk.atomic import write_text
 from widen.disk.checksums import changing
 from widen.hosts.card import TAG, loss_text
-from widen.sample.decoding import FILTERS, Decoding
+from widen.sample.decoding import Decoding
 
+from .advise.engines import DECODING_KEYS, generation_settings
 from .finetune.config import FineTune, is_finetune
-from .finetune.inputs import inputs
+from .finetune.token_data import inputs
 from .folder import RunFolder
 from .record import Record, all_records, by_decoding
 from .value import from_json
 
-__all__ = ["card_text", "complete_card", "generation_settings", "recommended"]
-
 MARK = "<!-- widen writes this file again after each score; remove this line to keep your own text -->"
-_NAMES = {"typical": "typical_p", "epsilon": "epsilon_cutoff", "eta": "eta_cutoff"}
 _SHOWN = ("precision", "recall", "pass@", "coverage", "mauve")
 
 
@@ -45,7 +42,7 @@ def complete_card(folder: RunFolder) -> Path | None:
     file = folder.checkpoint / "generation_config.json"
     if settings is not None and file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))
-        after = {key: value for key, value in before.items() if key not in _all_settings()} | settings
+        after = {key: value for key, value in before.items() if key not in DECODING_KEYS} | settings
         if after != before:
             with changing(folder.checkpoint, file.name):
                 write_text(file, json.dumps(after, indent=2, sort_keys=True) + "\n")
@@ -61,27 +58,6 @@ def recommended(records: Sequence[Record]) -> Decoding | None:
             kinds.setdefault(kind, {})[decoding] = 2 * p * r / (p + r) if p + r else 0.0
     most = max(kinds.values(), key=len, default={})
     return max(most, key=lambda one: most[one]) if len(most) > 1 and max(most.values()) > 0 else None
-
-
-def generation_settings(decoding: Decoding) -> dict[str, Any] | None:
-    """The decoding as keys of generation_config.json; None if transformers has other steps or applies them in another order.
-
-    >>> generation_settings(Decoding.parse("t=0.7,top_p=0.9"))
-    {'do_sample': True, 'temperature': 0.7, 'top_k': 0, 'top_p': 0.9}
-    >>> generation_settings(Decoding.truncate_then_heat())
-    """
-    if decoding.greedy:
-        return {"do_sample": False}
-    names = [name for name, _ in decoding.steps]
-    theirs = [name for name in ("temperature", *FILTERS) if name in names and name != "top_n_sigma"]
-    if names != theirs or decoding.kl_sigma is not None:
-        return None
-    found = {_NAMES.get(name, name): value for name, value in decoding.steps}
-    return {"do_sample": True, "temperature": 1.0, "top_k": 0} | found  # without a top_k transformers takes 50
-
-
-def _all_settings() -> set[str]:
-    return {"do_sample", "temperature", *(_NAMES.get(name, name) for name in FILTERS)}
 
 
 def card_text(folder: RunFolder) -> str:

@@ -16,34 +16,28 @@ def find(package: str, spec: str) -> list[Experiment]:
     try:
         module = importlib.import_module(f"{package}.{module_name}")
     except ModuleNotFoundError:
-        raise ValueError(f"no recipe module is called {module_name!r}; recipes: {', '.join(names(package))}") from None
+        raise ValueError(
+            f"no recipe module is called {module_name!r}; recipes: {', '.join(summaries(package))}"
+        ) from None
     small, _, function = rest.rpartition(":")
     if function not in _functions(module) or small not in ("", "tiny"):
-        close = get_close_matches(spec, names(package), n=1)
+        close = get_close_matches(spec, summaries(package), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise ValueError(f"no recipe is called {spec!r}{hint} Recipes: {', '.join(names(package))}")
+        raise ValueError(f"no recipe is called {spec!r}{hint} Recipes: {', '.join(summaries(package))}")
     experiments: list[Experiment] = getattr(module, function)()
     if small and not hasattr(module, "tiny"):
         raise ValueError(f"{module_name}:{function} has no small form")
     return list(module.tiny(experiments)) if small else experiments
 
 
-def names(package: str) -> list[str]:
-    """Every recipe of a package, as ``module:function``."""
-    found = []
+def summaries(package: str) -> dict[str, str]:
+    """Every recipe of a package, as ``module:function``, with the first sentence of its docstring."""
+    found = {}
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")
-        found += [f"{info.name}:{function}" for function in _functions(module)]
-    return found
-
-
-def summaries(package: str) -> dict[str, str]:
-    """Every recipe of a package with the first sentence of its docstring."""
-    found = {}
-    for name in names(package):
-        module, _, function = name.partition(":")
-        text = getattr(importlib.import_module(f"{package}.{module}"), function).__doc__ or ""
-        found[name] = text.strip().partition("\n")[0].replace("``", "").replace("`", "")
+        for function in _functions(module):
+            text = (getattr(module, function).__doc__ or "").strip().partition("\n")[0]
+            found[f"{info.name}:{function}"] = text.replace("`", "")
     return found
 
 

@@ -6,7 +6,7 @@ Every score of a run is a list of records in ``scores/<name>.json``. Tables and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Record:
 
     Examples:
       >>> one = Record(task="mulmod", model="llama", loss="nll", decoding=Decoding(), seed=0, metric="recall", value=0.5)
-      >>> record_from(record_json(one)) == one
+      >>> from_json(Record, to_json(one)) == one
       True
     """
 
@@ -62,22 +62,10 @@ class Record:
         return f"{self.task}, {self.score['kind']}" if "kind" in self.score else self.task
 
 
-def record_json(record: Record) -> dict[str, Any]:
-    """A record as JSON; the decoding is its spec."""
-    plain = {f.name: to_json(getattr(record, f.name)) for f in fields(Record) if f.name != "decoding"}
-    return {**plain, "decoding": record.decoding.spec if record.decoding else None}
-
-
-def record_from(data: Any) -> Record:
-    """A record out of JSON."""
-    readers: dict[str, Any] = {"decoding": lambda spec: None if spec is None else Decoding.parse(spec), "detail": dict}
-    return from_json(Record, data, where="record", readers=readers)
-
-
 def write_records(folder: RunFolder, name: str, records: Sequence[Record]) -> Path:
     """Write one score file."""
     path = folder.scores(name)
-    folder.write(path, {"records": [record_json(record) for record in records]}, schema=SCHEMA)
+    folder.write(path, {"records": to_json(list(records))}, schema=SCHEMA)
     return path
 
 
@@ -97,7 +85,7 @@ def _read(folder: RunFolder, path: Path) -> list[Record]:
     except ValueError as error:
         raise ValueError(f"{error}: remove {path} and score again") from None
     try:
-        return [record_from(data) for data in content["records"]]
+        return [from_json(Record, data, where="record") for data in content["records"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a file of records ({error}); remove it and score again") from None
 

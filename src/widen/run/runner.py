@@ -25,8 +25,8 @@ from .best_setting import MethodBest, best_csv, best_of_methods
 from .environment import environment
 from .experiment import Experiment
 from .finetune.config import FineTune
-from .finetune.inputs import same_data
 from .finetune.stage import fine_tune
+from .finetune.token_data import same_data
 from .folder import RunFolder, StageProgress, folder_of, silent
 from .questions import Question, questions_of
 from .record import Record, read_records, write_records
@@ -191,7 +191,7 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
     """Create the folder of an untrained model; the folder of a fine-tuned one must exist."""
     if isinstance(experiment.model, str):
         config = {"name": experiment.name, "model": {"model": experiment.model, "loss": ""}}
-        folder.claim(config, environment(), decides=("model",))
+        folder.claim(config, environment())
     elif not folder.is_trained:
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run the stage `train` first")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,6 +87,7 @@ def keep_texts(run: RunFolder, generated: Texts, reference: Texts, settings: Sco
         run,
         f"texts-{generated.path.stem}-{content_hash(plain(settings), reference.texts)}",
         neighbours.measured(scores),
+        samples=generated.path,
         task=f"texts against {reference.path.name}",
         decoding=generated.decoding,
         score=score,
@@ -103,6 +105,7 @@ def keep_programs(path: Path, found: Judged, task: str, score: ProgramScore, dec
         run,
         f"programs-{path.stem}-{key}",
         found.measured(),
+        samples=path,
         task=task,
         decoding=decoding,
         score={**to_json(score), "num_samples": found.passes.samples[0]},
@@ -110,8 +113,11 @@ def keep_programs(path: Path, found: Judged, task: str, score: ProgramScore, dec
     )
 
 
-def keep_checked(run: RunFolder, found: CheckedSamples, by: Checker | HarnessTask) -> Path:
-    """Write the records of one samples file that a checker, or a task of the harness, has scored into its run."""
+def keep_checked(found: CheckedSamples, by: Checker | HarnessTask) -> Path | None:
+    """Write the records of one samples file that a checker, or a task of the harness, has scored into its run; None if it is in no run."""
+    run = run_of(found.path)
+    if run is None:
+        return None
     if isinstance(by, HarnessTask):
         task, name, what = by.name, f"lm_eval:{by.name}:{by.filter}", (by.name, by.filter)
     else:
@@ -122,6 +128,7 @@ def keep_checked(run: RunFolder, found: CheckedSamples, by: Checker | HarnessTas
         run,
         f"checked-{found.path.stem}-{key}",
         found.measured(),
+        samples=found.path,
         task=task,
         decoding=found.decoding,
         score={**score, "num_samples": found.passes.samples[0]},
@@ -129,14 +136,15 @@ def keep_checked(run: RunFolder, found: CheckedSamples, by: Checker | HarnessTas
     )
 
 
-def keep(run: RunFolder, name: str, values: dict[str, Measured], **about: Any) -> Path:
-    """Write records into a run, with model, loss and seed from its config."""
+def keep(run: RunFolder, name: str, values: dict[str, Measured], *, samples: Path, **about: Any) -> Path:
+    """Write records of a samples file into its run, with model, loss and seed from the run's config."""
     config = run.read(run.config)["experiment"] if run.config.exists() else {}
     model = config.get("model", {}) if isinstance(config.get("model"), dict) else {}
     base = str(model["model"]) if isinstance(model.get("model"), str) else run.path.name
     seed = model.get("seed") if isinstance(model.get("seed"), int) else None
     records = records_of(values, model=Path(base).name, loss=str(model.get("loss", "")), seed=seed, **about)
-    return write_records(run, name, records)
+    asked = read_samples(samples).settings.asked
+    return write_records(run, name, [replace(one, detail={**one.detail, "asked": asked}) for one in records])
 
 
 def judge_samples(

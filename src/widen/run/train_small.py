@@ -35,7 +35,7 @@ def train_small(
             folder = folder_of(root, experiment)
             if not folder.is_trained:
                 held.enter_context(hold(folder.path))
-            folder.claim(to_json(experiment), environment(), decides=("model",))
+            folder.claim(to_json(experiment), environment())
             if not folder.is_trained:
                 waiting.setdefault(experiment.key, experiment)
         mine = list(waiting.values())

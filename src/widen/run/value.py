@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON and back. Infinity is written as the string "inf", tuples as lists."""
+"""Frozen dataclasses to JSON and back. Infinity is written as the string "inf", a decoding as its spec, tuples as lists."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from widen.sample.decoding import Decoding
+
 T = TypeVar("T")
 NEWER = {"newer": True}
 """Metadata of a dataclass field that came later: JSON leaves it out at its default, so that hashes of older values stay."""
@@ -26,6 +28,8 @@ def to_json(value: Any) -> Any:
     >>> to_json(MulMod(seed=3))["seed"]
     3
     """
+    if isinstance(value, Decoding):
+        return value.spec
     if is_dataclass(value) and not isinstance(value, type):
         shown = (f for f in fields(value) if not (f.metadata.get("newer") and getattr(value, f.name) == f.default))
         return {f.name: to_json(getattr(value, f.name)) for f in shown}
@@ -74,6 +78,8 @@ def _build(hint: Any, data: Any, where: str) -> Any:
         kinds = [arg for arg in args if arg is not type(None)]
         lists = [arg for arg in kinds if get_origin(arg) is tuple] if isinstance(data, list) else []
         return _build((lists or kinds)[0], data, where)
+    if hint is Decoding:
+        return Decoding.parse(_expect(str, data, where))
     if is_dataclass(hint):
         return from_json(hint, data, where=where)  # type: ignore[arg-type]
     if origin is tuple:
@@ -84,7 +90,7 @@ def _build(hint: Any, data: Any, where: str) -> Any:
         if isinstance(data, bool) or (not isinstance(data, (int, float)) and data not in ("inf", "-inf", "nan")):
             raise ValueError(f"{where}: expected a number, got {data!r}")
         return float(data)
-    return _expect(hint, data, where) if isinstance(hint, type) else data
+    return _expect(hint, data, where) if isinstance(hint, type) and hint is not Any else data
 
 
 def _expect(kind: type, data: Any, where: str) -> Any:

@@ -271,6 +271,11 @@ class Settings:
         numbers = {"max_tokens": self.max_tokens, "seed": self.seed, "hash": self.hash}
         return {"decoding": self.decoding.spec, "steps": steps} | numbers | self._chat()
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """How the model was asked, the decoding aside: samples that differ in it are not two values of one point."""
+        return {"max_tokens": self.max_tokens, "seed": self.seed} | self._chat()
+
     def _chat(self) -> dict[str, Any]:
         """Stop strings, chat and system message, as far as they are set."""
         found = {"stop": list(self.stop), "chat": self.chat, "system": self.system}

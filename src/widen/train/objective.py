@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -216,25 +217,36 @@ class Objective:
 
 
 class _WholeSequences:
-    """The weights of a loss that looks at whole sequences, as the head asks for them: once, with all target rows.
+    """The weights of a loss that looks at whole sequences, as the head asks for them: for some whole sequences at a time.
 
-    With a fraction a of active tokens the head takes 1 + 2a matrix products if the logits of the micro-batch fit in its workspace, at most
-    1 + 3a if not.
+    The state of the loss is frozen during an optimizer step, so the weights do not depend on how the head splits the micro-batch.
     """
 
-    token_local = at_once = True
+    token_local = True
     needs = frozenset({"logq", "entropy", "top1", "place"})
 
     def __init__(self, objective: Objective, sequences: Sequences, now: Weight) -> None:
         self.objective, self.sequences = objective, sequences
         self.residual, self.rows_fn = now.residual, getattr(now, "rows_fn", None)
+        self.split = False  # whether the head asks more than once
+
+    def sequence_ends(self, row_T: Tensor | None) -> list[int]:
+        """The number of targets up to the end of each sequence. Waits for the device."""
+        self.split = True
+        sequence_T = self.sequences.sequence_N if row_T is None else self.sequences.sequence_N[row_T]
+        return [*(sequence_T.diff().nonzero()[:, 0] + 1).tolist(), len(sequence_T)]
 
     def weigh(self, rows: Rows) -> Tensor:
         """The loss's weights of these rows, which lie at ``place`` among the N."""
-        place_T, total = rows["place"], self.sequences.target_BC.numel()
+        place_C, sequences = rows["place"], self.sequences
+        if self.split:
+            target_N = torch.full_like(sequences.target_N, IGNORE)
+            target_N[place_C] = sequences.target_N[place_C]
+            sequences = replace(sequences, target_BC=target_N.view_as(sequences.target_BC))
         found = rows.only({"logq", "entropy", "top1"})
-        w_N = self.objective.weigh(found.map(lambda x: x.new_zeros(total).index_copy(0, place_T, x)), self.sequences)
-        return w_N[place_T]
+        total = sequences.target_BC.numel()
+        w_N = self.objective.weigh(found.map(lambda x: x.new_zeros(total).index_copy(0, place_C, x)), sequences)
+        return w_N[place_C]
 
 
 def rows_of(out: HeadLoss) -> Rows:

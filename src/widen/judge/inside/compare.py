@@ -5,6 +5,11 @@ The program chose these texts, so everything here takes time linear in their len
 
 from __future__ import annotations
 
+import re
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")  # unambiguous, so linear
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
 
 def same_answer(reference: float, answer: float, *, tolerance: float) -> bool:
     """Return |answer − reference| ≤ tolerance·|reference|; if the reference is 0, the bound is the tolerance itself.
@@ -39,37 +44,14 @@ def same_token(expected: str, printed: str, *, tolerance: float) -> bool:
     """
     if expected == printed:
         return True
-    exact, other = _number(expected), _number(printed)
-    if exact is None or other is None:
+    if not (_NUMBER.fullmatch(expected) and _NUMBER.fullmatch(printed)):
         return False
-    if exact == other or _is_digits(_unsigned(expected)):
-        return exact == other
-    from decimal import MAX_EMAX, MIN_EMIN, Context  # here, so that not every fork copies the module
+    from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal  # here, so that not every fork copies the module
 
+    want, got = Decimal(expected), Decimal(printed)  # exact, whatever their length
+    if want == got or _INTEGER.fullmatch(expected):
+        return want == got
     # 60 digits, and exponents that no token reaches: nothing overflows, and nothing is rounded to a double.
     exactly = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
-    want, got = exactly.create_decimal(expected), exactly.create_decimal(printed)
-    size = exactly.max(exactly.abs(want), exactly.create_decimal(1))
-    bound = exactly.multiply(exactly.create_decimal(repr(tolerance)), size)
+    bound = exactly.multiply(Decimal(repr(tolerance)), exactly.max(exactly.abs(want), Decimal(1)))
     return exactly.abs(exactly.subtract(want, got)) <= bound
-
-
-def _unsigned(token: str) -> str:
-    return token[1:] if token[:1] in ("+", "-") else token
-
-
-def _is_digits(text: str) -> bool:
-    return text.isascii() and text.isdigit()
-
-
-def _number(token: str) -> tuple[str, str, int] | None:
-    """Return sign, digits and exponent, without leading and trailing zeros; None if the token is not a number."""
-    mantissa, mark, power = _unsigned(token).replace("E", "e").partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    if not _is_digits(whole + fraction) or (mark and not (_is_digits(_unsigned(power)) and len(_unsigned(power)) <= 6)):
-        return None
-    digits = (whole + fraction).lstrip("0")
-    short = digits.rstrip("0")
-    if not short:
-        return "", "", 0
-    return "-" if token[0] == "-" else "", short, int(power or 0) - len(fraction) + len(digits) - len(short)

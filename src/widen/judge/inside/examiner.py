@@ -24,15 +24,16 @@ from numbers import Number
 from typing import Any
 
 from . import compare, wire
-from .remote import HARMLESS, Link, ProgramFailure
+from .remote import HARMLESS, Link, ProgramFailure, Remote
 
 # Names that a test never takes from the program, even if the program defines its own `abs` or `math`.
 PROTECTED = frozenset(dir(builtins)) | HARMLESS
+_EXHAUSTED = ("MemoryError", "RecursionError")
 _KIND, _DETAIL, _KEY = 100, 600, 10_000  # longest texts in a report
-_BEGIN = struct.Struct(">I")
-# Words to the zygote. First: the program has read its job. Last: this examiner is fit for the next program, should be
-# replaced, or lost step with the judge's pipes.
-STARTED, FIT, WORN, LOST = b"s", b"f", b"w", b"l"
+BEGIN = struct.Struct(">I")  # from the zygote: the process id of the next program
+# Words to the zygote: the program has read its job; done, and fit for the next program; done, replace me.
+STARTED, FIT, WORN = b"s", b"f", b"w"
+_TERM = 64  # programs per examiner
 
 
 class Wrong(Exception):
@@ -40,28 +41,25 @@ class Wrong(Exception):
 
 
 def attend(
-    reader: int, writer: int, stdout: int, begin: int, done: int, exams: int, findings: int, *, limit: int
+    reader: int, writer: int, stdout: int, begin: int, words: int, exams: int, reports: int, *, limit: int
 ) -> None:
     """Examine one program after the other; the zygote announces each by its process id.
 
-    The pipes come in pairs, from and to the program, the zygote, the judge. `limit` bounds the output for one input.
+    `reader` and `writer` are pipes from and to the program, `stdout` is the file of its output, `begin` and `words` are
+    pipes from and to the zygote, `exams` and `reports` from and to the judge. `limit` bounds the output for one input.
     """
-    report = wire.Channel(-1, findings)
-    while len(announced := os.read(begin, _BEGIN.size)) == _BEGIN.size:
-        alive = os.pidfd_open(*_BEGIN.unpack(announced))
-        exam = wire.Channel(exams, -1).receive(wire.JOB_LIMIT)
+    os.set_blocking(writer, False)
+    for number in range(1, _TERM + 1):
+        alive = os.pidfd_open(*BEGIN.unpack(os.read(begin, BEGIN.size)))
         channel = wire.Channel(reader, writer, alive=alive)
-        try:
-            channel.receive()  # "here": the program's process has read its job
-            os.write(done, STARTED)
-            seen = examine(channel, stdout, exam, limit)
-            report.send(seen)
-            exhausted = seen["kind"] in ("MemoryError", "RecursionError")
-            word = FIT if seen["status"] in ("passed", "failed", "raised") and not exhausted else WORN
-        except wire.Closed:
-            word = LOST
+        channel.receive()  # "here": the program's process has read its job, so the judge's next frame is the exam
+        exam = wire.Channel(exams, -1).receive(wire.JOB_LIMIT)
+        os.write(words, STARTED)  # the clock starts now: a busy judge costs the program no time
+        seen = examine(channel, stdout, exam, limit)
+        wire.Channel(-1, reports).send(seen)
         os.close(alive)
-        os.write(done, word)
+        healthy = seen["status"] in ("passed", "failed", "raised") and seen["kind"] not in _EXHAUSTED
+        os.write(words, FIT if healthy and number < _TERM else WORN)
 
 
 def examine(channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int) -> dict[str, Any]:
@@ -78,13 +76,13 @@ def examine(channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int
     seen: dict[str, Any] = {"passed": 0, "status": "passed", "kind": "", "detail": ""}
     try:
         if "outputs" in exam:
-            _listen(channel, stdout, exam, limit, seen)
+            _compare_outputs(channel, stdout, exam, limit, seen)
         else:
             if "seconds" in exam:
                 channel.deadline = time.monotonic() + exam["seconds"]
             _loaded(channel)
             if "value" in exam:
-                _check_value(channel, exam)
+                _check_value(Link(channel), exam)
                 seen["passed"] = 1
             elif "pairs" in exam:
                 _check_pairs(Link(channel), exam, seen)
@@ -121,27 +119,20 @@ def _failure(described: Any) -> ProgramFailure:
 # The value of a variable.
 
 
-def _check_value(channel: wire.Channel, exam: dict[str, Any]) -> None:
+def _check_value(link: Link, exam: dict[str, Any]) -> None:
     name, reference = exam["value"], exam["reference"]
-    channel.send(["names", [name]])
-    kind, found, *_ = channel.receive()
-    if kind == "raised":
-        raise Wrong("failed", f"{name}: {_failure(found)}")
-    if type(found) is not dict or kind != "value":
-        raise wire.WireError("an answer of unknown kind")
+    try:
+        found = link.names([name])
+    except (wire.Closed, wire.WireError):
+        raise
+    except Exception as error:  # e.g. a list nested too deeply to be sent
+        raise Wrong("failed", f"{name}: {_words(error)}") from None
     if name not in found:
         raise Wrong("failed", f"{name} is not defined, reference {reference!r}")
-    value = wire.decode(found[name], lambda tag, body: _Object())
-    number = as_number(value)
+    number = as_number(found[name])
     if number is None or not compare.same_answer(reference, number, tolerance=exam["tolerance"]):
-        raise Wrong("failed", f"{name} = {_shown(value) if number is None else number}, reference {reference!r}")
-
-
-class _Object:
-    """Stands for an object that is not plain data."""
-
-    def __repr__(self) -> str:
-        return "an object"
+        shown = _shown(found[name]) if number is None else number
+        raise Wrong("failed", f"{name} = {shown}, reference {reference!r}")
 
 
 def as_number(value: Any) -> float | None:
@@ -156,10 +147,18 @@ def as_number(value: Any) -> float | None:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, Remote):
+        return "an object"
     try:
         return reprlib.repr(value)
     except Exception:  # e.g. an integer of more than 4,300 digits
         return f"a value of type {type(value).__name__}"
+
+
+def _words(error: Exception) -> str:
+    kind = error.kind if isinstance(error, ProgramFailure) else type(error).__name__
+    text = str(error.args[0] if error.args else "")[:_DETAIL]
+    return text if text.startswith(kind) else f"{kind}: {text}"
 
 
 # Assertions.
@@ -201,64 +200,36 @@ def _names(code: types.CodeType) -> set[str]:
 # Input and output.
 
 
-def _listen(channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int, seen: dict[str, Any]) -> None:
+def _compare_outputs(
+    channel: wire.Channel, stdout: int, exam: dict[str, Any], limit: int, seen: dict[str, Any]
+) -> None:
     """Let the program run once per input until an output is wrong.
 
-    The program waits for "go" before each input. So when it says "done", everything in the pipe belongs to this input.
+    The program waits for "go" before each input, and `stdout` is a file. So when the program says "done", the file
+    holds what it printed for this input.
     """
-    how = {"tolerance": exam["tolerance"], "ignore_case": exam["ignore_case"]}
     for expected in exam["outputs"]:
+        os.ftruncate(stdout, 0)
+        os.lseek(stdout, 0, os.SEEK_SET)  # the program shares the offset
         channel.send(["go"])
-        output, done = _collect(channel, stdout, limit)
+        try:
+            word, failure = channel.receive()
+        except wire.Closed:
+            word, failure = "gone", None
+        output = os.pread(stdout, min(os.fstat(stdout).st_size, limit + 1), 0)
         if len(output) > limit:
             raise Wrong("output", f"more than {limit} bytes")
+        if failure is not None:
+            raise _failure(failure)
         printed = output.decode("utf-8", "replace")
-        right = compare.same_output(expected, printed, **how)
-        if not done:  # a program may end by os._exit(0): the judge outside knows its exit status
+        right = compare.same_output(expected, printed, tolerance=exam["tolerance"], ignore_case=exam["ignore_case"])
+        if word == "gone":  # a program may end by os._exit(0): the judge outside knows its exit status
             raise Wrong("gone", "right" if right else "")
+        if word != "done":
+            raise wire.WireError("a message of unknown kind")
         if not right:
             raise Wrong("failed", f"printed {printed[:100]!r}, expected {expected[:100]!r}")
         seen["passed"] += 1
-
-
-def _collect(channel: wire.Channel, stdout: int, limit: int) -> tuple[bytearray, bool]:
-    """Read output until the program says "done", dies, or has written more than `limit` bytes.
-
-    Returns the output and whether the program said "done".
-    """
-    assert channel.alive is not None
-    output = bytearray()
-    sources = [stdout, channel.reader, channel.alive]
-    while len(output) <= limit:
-        ready = wire.wait_readable(*sources)
-        if stdout in ready:
-            chunk = os.read(stdout, 65536)
-            output += chunk
-            if not chunk:  # the program closed its stdout: polling it further would spin
-                sources.remove(stdout)
-            continue
-        done = channel.reader in ready and _said_done(channel)
-        os.set_blocking(stdout, False)  # the program wrote before it said "done", but the pipes are polled in turn
-        try:
-            while len(output) <= limit and (chunk := os.read(stdout, 65536)):
-                output += chunk
-        except BlockingIOError:
-            pass
-        os.set_blocking(stdout, True)
-        return output, done
-    return output, False
-
-
-def _said_done(channel: wire.Channel) -> bool:
-    try:
-        word, failure = channel.receive()
-    except wire.Closed:
-        return False
-    if word != "done":
-        raise wire.WireError("a message of unknown kind")
-    if failure is not None:
-        raise _failure(failure)
-    return True
 
 
 # A checker: the user's own function, called with texts.
@@ -301,6 +272,4 @@ def _check_pairs(link: Link, exam: dict[str, Any], seen: dict[str, Any]) -> None
         except Wrong as wrong:
             results.append([wrong.args[0], None, None, wrong.args[1]])
         except Exception as error:
-            kind = error.kind if isinstance(error, ProgramFailure) else type(error).__name__
-            text = str(error.args[0] if error.args else "")[:_DETAIL]
-            results.append(["error", None, None, text if text.startswith(kind) else f"{kind}: {text}"])
+            results.append(["error", None, None, _words(error)])

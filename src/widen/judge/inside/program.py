@@ -29,11 +29,11 @@ def serve(channel: wire.Channel, source: str) -> None:
         channel.send(["failed", failure])
         return
     channel.send(["ready"])
-    objects = Objects(channel)
+    objects = Objects(channel, module.__dict__)
     while True:
         request = channel.receive()
         try:
-            channel.send(objects.answer(module.__dict__, request))
+            channel.send(objects.answer(request))
         except wire.WireError as error:
             channel.send(["raised", ["OverflowError", str(error)], -1])
 
@@ -120,36 +120,28 @@ def _describe(error: BaseException) -> list[str]:
 class Objects:
     """The table of objects behind the examiner's stand-ins, and the operations that it may request on them."""
 
-    def __init__(self, channel: wire.Channel) -> None:
-        self.channel = channel
+    def __init__(self, channel: wire.Channel, namespace: dict[str, Any]) -> None:
+        self.channel, self.namespace = channel, namespace
         self.table: list[Any] = []
         self.known: dict[int, int] = {}
 
-    def answer(self, namespace: dict[str, Any], request: list[Any]) -> list[Any]:
-        """Return ["value", v, changed arguments] or ["raised", [type, message], class handle]."""
+    def answer(self, request: list[Any]) -> list[Any]:
+        """Apply the verb; return ["value", v, changed arguments] or ["raised", [type, message], class handle]."""
         try:
-            verb, *rest = request
-            if verb == "names":
-                return ["value", {name: self.encode(namespace[name]) for name in rest[0] if name in namespace}, []]
-            if verb == "plain":
-                return ["value", self.encode(wire.base_value(self.table[rest[0]])), []]
-            return self._operate(verb, rest)
+            verb, raw_args, raw_kwargs = request
+            args = [self.decode(item) for item in raw_args]
+            kwargs = {key: self.decode(item) for key, item in raw_kwargs.items()}
+            result = self.encode(self._names(*args) if verb == "names" else OPERATIONS[verb](*args, **kwargs))
+            # A function may change an argument in place: send the changed ones back, by position.
+            mutable = [i for i, arg in enumerate(args) if type(arg) in _MUTABLE]
+            return ["value", result, [[i, now] for i in mutable if (now := self.encode(args[i])) != raw_args[i]]]
         except wire.Closed:
             raise
         except BaseException as error:
             return ["raised", _describe(error), self._handle(type(error))["x"][0]]
 
-    def _operate(self, verb: str, rest: list[Any]) -> list[Any]:
-        target, raw_args, raw_kwargs = rest
-        function = self.table[target] if verb == "call" else OPERATIONS[verb]
-        args = [self.decode(item) for item in raw_args]
-        kwargs = {key: self.decode(item) for key, item in raw_kwargs.items()}
-        result = self.encode(function(*args, **kwargs))
-        # A function may change an argument in place: send the changed ones back, by position.
-        changed = [
-            [i, now] for i, arg in enumerate(args) if type(arg) in _MUTABLE and (now := self.encode(arg)) != raw_args[i]
-        ]
-        return ["value", result, changed]
+    def _names(self, wanted: list[str]) -> dict[str, Any]:
+        return {name: self.namespace[name] for name in wanted if name in self.namespace}
 
     def encode(self, value: Any) -> Any:
         """Encode plain values as data, everything else as a handle."""
@@ -168,7 +160,7 @@ class Objects:
             return {"module": [number, value.__name__]}
         if isinstance(value, type) and issubclass(value, BaseException):
             return {"x": [number, value.__name__, [base.__name__ for base in value.__mro__]]}
-        return {"h": [number, type(value).__name__]}
+        return {"h": number}
 
     def _resolve(self, tag: str, body: Any) -> Any:
         if tag == "h":
@@ -189,7 +181,7 @@ class Objects:
                 return self.decode(reply[1])
             if reply[0] == "threw":
                 raise RuntimeError(f"the test's function raised {reply[1]}")
-            self.channel.send(self.answer({}, reply))
+            self.channel.send(self.answer(reply))
 
 
 _MUTABLE = frozenset([list, dict, set, bytearray])
@@ -203,4 +195,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in (*ARITHMETIC, *COMPARISONS, *_OTHERS)},
     **{function.__name__: function for function in _BUILTINS},
     "attr": getattr,
+    "call": lambda function, *args, **kwargs: function(*args, **kwargs),
+    "plain": wire.base_value,
 }

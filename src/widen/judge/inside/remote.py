@@ -48,48 +48,25 @@ class Link:
 
     def names(self, wanted: list[str]) -> dict[str, Any]:
         """Return those of the program's globals that are in `wanted`, and no others."""
+        found = self.ask("names", wanted)
+        if type(found) is not dict:
+            self.fault = wire.WireError("names that are no dictionary")
+            raise self.fault
+        return {name: found[name] for name in wanted if name in found}
 
-        def read(found: Any, changed: Any) -> dict[str, Any]:
-            return {name: self.decode(found[name]) for name in wanted if name in _exactly(dict, found)}
+    def ask(self, verb: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Apply `verb` in the program; copy its in-place changes of mutable arguments back to `args`.
 
-        return dict(self._ask(["names", wanted], read))
-
-    def operate(self, verb: str, *args: Any) -> Any:
-        """Apply an operator to `args` in the program."""
-        return self.call(verb, -1, args, {})
-
-    def call(self, verb: str, target: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Apply `verb` in the program; copy its in-place changes of mutable arguments back to `args`."""
-
-        def read(result: Any, changed: Any) -> Any:
-            value = self.decode(result)
-            new_values = {_exactly(int, position): self.decode(data) for position, data in _exactly(list, changed)}
-            for position, new in new_values.items():
-                fits = 0 <= position < len(args) and type(new) in _MUTABLE and isinstance(args[position], type(new))
-                if not fits:
-                    raise wire.WireError("a change of an argument that cannot change so")
-            for position, new in new_values.items():
-                _overwrite(args[position], new)
-            return value
-
-        encoded = {key: self.encode(item) for key, item in kwargs.items()}
-        return self._ask([verb, target, [self.encode(arg) for arg in args], encoded], read)
-
-    def plain(self, number: int) -> Any:
-        """Return the plain value of one of the program's objects, e.g. a namedtuple's tuple, or a stand-in again."""
-        return self._ask(["plain", number], lambda result, changed: self.decode(result))
-
-    def _ask(self, request: list[Any], read: Callable[[Any, Any], Any]) -> Any:
-        """Send one request and `read` its answer; meanwhile serve the program's calls of the test's functions.
-
-        Whatever is wrong with the answer becomes a recorded WireError.
+        Meanwhile serve the program's calls of the test's functions. Whatever is wrong with the answer becomes a recorded
+        WireError.
         """
+        request = [verb, [self.encode(arg) for arg in args], {key: self.encode(item) for key, item in kwargs.items()}]
         try:
             self.channel.send(request)
             while True:
                 kind, *body = _exactly(list, self.channel.receive())
                 if kind == "value":
-                    return read(*body)
+                    return self._read(args, *body)
                 if kind == "raised":
                     error = self._exception(*body)
                     break
@@ -103,6 +80,17 @@ class Link:
             self.fault = wire.WireError(f"an answer that cannot be read: {type(cause).__name__}")
             raise self.fault from None
         raise error
+
+    def _read(self, args: tuple[Any, ...], result: Any, changed: Any) -> Any:
+        value = self.decode(result)
+        new_values = {_exactly(int, position): self.decode(data) for position, data in _exactly(list, changed)}
+        for position, new in new_values.items():
+            fits = 0 <= position < len(args) and type(new) in _MUTABLE and isinstance(args[position], type(new))
+            if not fits:
+                raise wire.WireError("a change of an argument that cannot change so")
+        for position, new in new_values.items():
+            _overwrite(args[position], new)
+        return value
 
     def _serve(self, number: int, args: list[Any], kwargs: dict[str, Any]) -> None:
         try:
@@ -143,9 +131,9 @@ class Link:
         raise TypeError(f"an object of type {type(value).__name__} cannot be handed to the program")
 
     def _stand_in(self, tag: str, body: Any) -> Any:
-        number = _exactly(int, body[0])
         if tag == "h":
-            return Remote(self, number)
+            return Remote(self, _exactly(int, body))
+        number = _exactly(int, body[0])
         if tag == "x":
             # A local class for the program's exception class, so that `except Name:` in a test works.
             if number not in self.exceptions:
@@ -181,15 +169,15 @@ class Remote:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the program's object."""
-        return self.remote_link.call("call", self.remote_number, args, kwargs)
+        return self.remote_link.ask("call", self, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in _SPECIAL:
             raise AttributeError(f"{name!r} of a program's object is not available to tests")
-        return self.remote_link.operate("attr", self, name)
+        return self.remote_link.ask("attr", self, name)
 
     def __instancecheck__(self, other: Any) -> bool:
-        return isinstance(other, Remote) and bool(self.remote_link.operate("isinstance", other, self))
+        return isinstance(other, Remote) and bool(self.remote_link.ask("isinstance", other, self))
 
     def __enter__(self) -> Any:
         return self.__getattr__("__enter__")()
@@ -200,7 +188,7 @@ class Remote:
 
 def _forward(verb: str, cast: Callable[[Any], Any] = lambda value: value) -> Callable[..., Any]:
     def method(self: Remote, *args: Any) -> Any:
-        return cast(self.remote_link.operate(verb, self, *args))
+        return cast(self.remote_link.ask(verb, self, *args))
 
     return method
 
@@ -223,9 +211,9 @@ def _operator(name: str, *, reflected: bool = False) -> Callable[[Remote, Any], 
 
     def method(self: Remote, other: Any) -> Any:
         if isinstance(other, Remote):
-            answer = self.remote_link.operate(name, self, other)  # Python tries the left operand first: never reflected
+            answer = self.remote_link.ask(name, self, other)  # Python tries the left operand first: never reflected
             return bool(answer) if name in COMPARISONS else answer
-        plain = self.remote_link.plain(self.remote_number)
+        plain = self.remote_link.ask("plain", self)
         if isinstance(plain, Remote):
             return NotImplemented
         return compute(other, plain) if reflected else compute(plain, other)

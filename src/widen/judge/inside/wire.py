@@ -103,14 +103,6 @@ class Channel:
             raise Closed
 
 
-def wait_readable(*fds: int) -> list[int]:
-    """Block until at least one of `fds` is readable; return those that are."""
-    poller = select.poll()
-    for fd in fds:
-        poller.register(fd, select.POLLIN)
-    return [fd for fd, _ in poller.poll()]
-
-
 def encode(value: Any, opaque: Callable[[Any], dict[str, Any]]) -> Any:
     """Turn a value into JSON data.
 
@@ -124,9 +116,9 @@ def encode(value: Any, opaque: Callable[[Any], dict[str, Any]]) -> Any:
         return value if -_SMALL < value < _SMALL else {"i": hex(value)}
     if kind is list:
         return [encode(item, opaque) for item in value]
-    writer = _WRITERS.get(kind) or _WRITERS.get(f"{kind.__module__}.{kind.__name__}")
-    if writer is not None:
-        return writer(value, lambda item: encode(item, opaque))
+    tag = _TAGS.get(f"{kind.__module__}.{kind.__qualname__}")
+    if tag is not None:
+        return {tag: encode(_PLAIN[tag][1](value), opaque)}
     named = [name for name, known in _TYPES.items() if known is value] if kind is type else []
     if named:
         return {"type": named[0]}
@@ -156,8 +148,9 @@ def _decode(data: Any, handle: Callable[[str, Any], Any]) -> Any:
     if len(data) != 1:
         raise WireError(f"an object with {len(data)} keys is no value")
     ((tag, body),) = data.items()
-    reader = _READERS.get(tag)
-    return handle(tag, body) if reader is None else reader(body, lambda item: _decode(item, handle))
+    if tag in _PLAIN:
+        return _PLAIN[tag][2](_decode(body, handle))
+    return _RAW[tag](body) if tag in _RAW else handle(tag, body)
 
 
 def base_value(value: Any) -> Any:
@@ -173,17 +166,6 @@ def base_value(value: Any) -> Any:
     return next((kind(value) for kind in kinds if isinstance(value, kind) and type(value) is not kind), value)
 
 
-_Coder = Callable[[Any], Any]
-
-
-def _items(value: Any, enc: _Coder) -> list[Any]:
-    return [enc(item) for item in value]
-
-
-def _pairs(value: Any, enc: _Coder) -> list[Any]:
-    return [[enc(key), enc(item)] for key, item in value.items()]
-
-
 # Types that a test may pass or receive. No builtin function travels by name: a test that received `eval` could run
 # what the program returned.
 _TYPES = {
@@ -192,47 +174,51 @@ _TYPES = {
 }
 
 
-_Writer = Callable[[Any, _Coder], dict[str, Any]]
-_WRITERS: dict[Any, _Writer] = {
-    tuple: lambda v, enc: {"t": _items(v, enc)},
-    dict: lambda v, enc: {"d": _pairs(v, enc)},
-    set: lambda v, enc: {"s": _items(v, enc)},
-    frozenset: lambda v, enc: {"f": _items(v, enc)},
-    bytes: lambda v, enc: {"b": v.decode("latin-1")},
-    bytearray: lambda v, enc: {"B": v.decode("latin-1")},
-    complex: lambda v, enc: {"c": [v.real, v.imag]},
-    range: lambda v, enc: {"r": [enc(v.start), enc(v.stop), enc(v.step)]},
-    deque: lambda v, enc: {"q": [_items(v, enc), v.maxlen]},
-    Counter: lambda v, enc: {"C": _pairs(v, enc)},
-    OrderedDict: lambda v, enc: {"o": _pairs(v, enc)},
-    # Looked up by name, so that the zygote need not import these modules for every program.
-    "decimal.Decimal": lambda v, enc: {"D": str(v)},
-    "fractions.Fraction": lambda v, enc: {"F": [enc(v.numerator), enc(v.denominator)]},
-    "datetime.date": lambda v, enc: {"day": v.isoformat()},
-    "datetime.timedelta": lambda v, enc: {"span": [v.days, v.seconds, v.microseconds]},
-    "datetime.datetime": lambda v, enc: {"time": v.isoformat()},
-}
+def _pairs(value: Any) -> list[Any]:
+    return [[key, item] for key, item in value.items()]
 
-_READERS: dict[str, Callable[[Any, _Coder], Any]] = {
-    "i": lambda b, dec: int(b, 16),
-    "t": lambda b, dec: tuple([dec(item) for item in b]),
-    "d": lambda b, dec: {dec(key): dec(item) for key, item in b},
-    "s": lambda b, dec: {dec(item) for item in b},
-    "f": lambda b, dec: frozenset([dec(item) for item in b]),
-    "b": lambda b, dec: b.encode("latin-1"),
-    "B": lambda b, dec: bytearray(b.encode("latin-1")),
-    "c": lambda b, dec: complex(*b),
-    "r": lambda b, dec: range(*[dec(item) for item in b]),
-    "q": lambda b, dec: deque([dec(item) for item in b[0]], b[1]),
-    "C": lambda b, dec: Counter({dec(key): dec(item) for key, item in b}),
-    "o": lambda b, dec: OrderedDict([(dec(key), dec(item)) for key, item in b]),
-    "D": lambda b, dec: import_module("decimal").Decimal(b),
-    "F": lambda b, dec: import_module("fractions").Fraction(dec(b[0]), dec(b[1])),
-    "day": lambda b, dec: import_module("datetime").date.fromisoformat(b),
-    "span": lambda b, dec: import_module("datetime").timedelta(*b),
-    "time": lambda b, dec: import_module("datetime").datetime.fromisoformat(b),
-    "type": lambda b, dec: _TYPES[b],
-    "n": lambda b, dec: _decode_numpy(b),
+
+def _latin(text: Any) -> bytes:
+    return str.encode(text, "latin-1")
+
+
+# Plain values other than JSON's own: tag, class, what to encode in its place, how to rebuild it from that.
+_PLAIN: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "t": ("builtins.tuple", list, tuple),
+    "d": ("builtins.dict", _pairs, dict),
+    "s": ("builtins.set", list, set),
+    "f": ("builtins.frozenset", list, frozenset),
+    "b": ("builtins.bytes", lambda v: v.decode("latin-1"), _latin),
+    "B": ("builtins.bytearray", lambda v: v.decode("latin-1"), lambda b: bytearray(_latin(b))),
+    "c": ("builtins.complex", lambda v: [v.real, v.imag], lambda b: complex(*b)),
+    "r": ("builtins.range", lambda v: [v.start, v.stop, v.step], lambda b: range(*b)),
+    "q": ("collections.deque", lambda v: [list(v), v.maxlen], lambda b: deque(b[0], b[1])),
+    "C": ("collections.Counter", _pairs, lambda b: Counter(dict(b))),
+    "o": ("collections.OrderedDict", _pairs, OrderedDict),
+    "D": ("decimal.Decimal", str, lambda b: import_module("decimal").Decimal(b)),
+    "F": (
+        "fractions.Fraction",
+        lambda v: [v.numerator, v.denominator],
+        lambda b: import_module("fractions").Fraction(b[0], b[1]),
+    ),
+    "day": ("datetime.date", lambda v: v.isoformat(), lambda b: import_module("datetime").date.fromisoformat(b)),
+    "time": (
+        "datetime.datetime",
+        lambda v: v.isoformat(),
+        lambda b: import_module("datetime").datetime.fromisoformat(b),
+    ),
+    "span": (
+        "datetime.timedelta",
+        lambda v: [v.days, v.seconds, v.microseconds],
+        lambda b: import_module("datetime").timedelta(*b),
+    ),
+}
+_TAGS = {name: tag for tag, (name, _, _) in _PLAIN.items()}
+# Tags whose body is read as it is.
+_RAW: dict[str, Callable[[Any], Any]] = {
+    "i": lambda b: int(b, 16),
+    "type": lambda b: _TYPES[b],
+    "n": lambda b: _decode_numpy(b),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,7 +43,7 @@ class Entry:
         return self.draw(rows) if rows else None
 
 
-INTERVALS = "Bars: 95 % intervals over seeds, where there are several."
+INTERVALS = "Bars: 95 % intervals over seeds, or over problems for a single seed."
 FIGURES = (
     Entry(
         name="PR_examples",
@@ -117,14 +118,14 @@ FIGURES = (
         label="app:fig:PRcurve1",
         claim="PR-Curve for different temperatures t with V = 100, K = 50, a/ρ = 1.45, ε = 0.15 and ρ = 0.5. t = 1 is dashed.",
         ours="t₀ = 2.497: up to it the stretch of full recall grows, beyond it it shrinks.",
-        draw=theory_figures.pr_curve_1,
+        draw=partial(theory_figures.three_temperatures, theory_figures.PR_CURVE_1),
     ),
     Entry(
         name="PRcurve2",
         label="app:fig:PRcurve2",
         claim="PR-Curve for different temperatures t with V = 100, K = 10, a/ρ = 1.05, ε = 0.05 and ρ = 0.5.",
         ours="t₀ = 0.761: already t = 1 is too hot.",
-        draw=theory_figures.pr_curve_2,
+        draw=partial(theory_figures.three_temperatures, theory_figures.PR_CURVE_2),
     ),
     Entry(
         name="ineq",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from widen.disk.atomic import write_bytes
+from widen.run.against_nll import Mean
 
 from ..style import DASHES, SYMBOLS, line_style
 
@@ -76,6 +77,20 @@ def plain(index: int) -> dict[str, Any]:
 def unit_square(ax: Axes) -> None:
     """Recall against precision, both from 0 to 1."""
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="recall", ylabel="precision", aspect="equal")
+
+
+def error_bars(ax: Axes, x: Sequence[Mean], y: Sequence[Mean], **style: Any) -> None:
+    """A line of means with error bars."""
+    at = [mean.value for mean in x], [mean.value for mean in y]
+    ax.errorbar(*at, xerr=_arms(x), yerr=_arms(y), elinewidth=0.6, **style)
+
+
+def _arms(means: Sequence[Mean]) -> list[list[float]] | None:
+    """Lengths of the error bars down and up; they end at 0 and 1."""
+    if not any(mean.bar for mean in means):
+        return None
+    down = [min(mean.bar or 0.0, max(0.0, mean.value)) for mean in means]
+    return [down, [min(mean.bar or 0.0, max(0.0, 1 - mean.value)) for mean in means]]
 
 
 def shown(text: str, *, longest: int = LONG) -> str:

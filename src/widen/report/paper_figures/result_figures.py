@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from widen.losses import LOSSES, CDiv
-from widen.run.against_nll import last_loss
+from widen.run.against_nll import Mean, last_loss
 from widen.run.table import Row, read_cells, read_row
 
-from .look import look, panels, shown
+from .look import error_bars, look, panels, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,14 +38,6 @@ NAMES = {
 }
 
 
-class SupportRow(NamedTuple):
-    """How many tokens hold ``mass`` of the next-token law, at one quantile over positions."""
-
-    mass: float
-    quantile: float
-    tokens: float
-
-
 def read(folder: str | Path, recipe: str) -> list[Row]:
     """The rows of one recipe with precision and recall, over all CSV files of a folder."""
     return [
@@ -55,13 +47,10 @@ def read(folder: str | Path, recipe: str) -> list[Row]:
     ]
 
 
-def read_support(folder: str | Path, recipe: str) -> list[SupportRow]:
-    """The rows of the support-size recipe."""
-    return [
-        SupportRow(float(cells["mass"]), float(cells["quantile"]), float(cells["tokens"]))
-        for _, cells in _cells(folder, recipe)
-        if "tokens" in cells
-    ]
+def read_support(folder: str | Path, recipe: str) -> list[dict[str, float]]:
+    """The rows of the support-size recipe: ``tokens`` that hold ``mass`` of the next-token law, at one ``quantile`` over positions."""
+    found = (cells for _, cells in _cells(folder, recipe) if "tokens" in cells)
+    return [{name: float(cells[name]) for name in ("mass", "quantile", "tokens")} for cells in found]
 
 
 def _cells(folder: str | Path, recipe: str) -> Iterator[tuple[Path, dict[str, str]]]:
@@ -103,7 +92,6 @@ def frontiers(rows: Sequence[Row]) -> Figure:
     figure, (ax,) = panels(width=5.4, height=3.8)
     for index, (name, line) in enumerate(by_name(rows).items()):
         _line(ax, line, name, index)
-    _axes(ax)
     figure.legend(loc="outside right upper")
     return figure
 
@@ -113,16 +101,9 @@ def frontiers_by_b(rows: Sequence[Row]) -> Figure:
     figure, axes = panels(2, width=3.4, height=3.0)
     for index, b in enumerate(sorted({row.b for row in rows if row.b is not None})):
         line = sorted((row for row in rows if row.b == b), key=lambda row: row.temperature)
+        heats = [Mean(value=row.temperature) for row in line]
         for ax, score in zip(axes, ("precision", "recall"), strict=True):
-            half = [row.values[score].half_width or 0.0 for row in line]
-            ax.errorbar(
-                [row.temperature for row in line],
-                [getattr(row, score) for row in line],
-                yerr=half if any(half) else None,
-                label=f"b = {b:g}",
-                elinewidth=0.7,
-                **look(index),
-            )
+            error_bars(ax, heats, [row.values[score] for row in line], label=f"b = {b:g}", **look(index))
             ax.set(xlabel="temperature", ylabel=score, xscale="log")
     axes[0].legend()
     return figure
@@ -153,7 +134,6 @@ def _three(lines: Sequence[tuple[str, str, Sequence[Row]]]) -> Figure:
             if kind == "nll" and line and line[0].loss == "nll":
                 _line(ax, line, "NLL", 6)
         ax.set_title(title, fontsize=9)
-        _axes(ax)
         ax.legend(loc="best", fontsize=7)
     for ax in axes[1:]:
         ax.set_ylabel("")
@@ -161,41 +141,28 @@ def _three(lines: Sequence[tuple[str, str, Sequence[Row]]]) -> Figure:
 
 
 def _line(ax: Axes, line: Sequence[Row], name: str, index: int) -> None:
-    if not line:
-        return
-    style = look(index)
-    x, y = [row.recall for row in line], [row.precision for row in line]
-    xerr, yerr = (
-        [row.values["recall"].half_width or 0.0 for row in line],
-        [row.values["precision"].half_width or 0.0 for row in line],
-    )
-    if any(xerr) or any(yerr):
-        ax.errorbar(x, y, xerr=xerr, yerr=yerr, fmt="none", ecolor=style["color"], elinewidth=0.6)
-    ax.plot(x, y, color=style["color"], linestyle=style["linestyle"], linewidth=1.3)
-    sizes = np.linspace(9, 46, len(line)) if len(line) > 1 else np.array([30.0])
-    ax.scatter(x, y, s=sizes, color=style["color"], marker=style["marker"], label=shown(name), linewidths=0, zorder=3)
-
-
-def _axes(ax: Axes) -> None:
+    """Precision against recall; the marks grow along the line."""
     ax.set(xlabel="recall", ylabel="precision")
+    if line:
+        style, (x, y) = look(index), ([row.values[name] for row in line] for name in ("recall", "precision"))
+        error_bars(ax, x, y, **{**style, "marker": "", "linewidth": 1.3})
+        sizes = np.linspace(9, 46, len(line)) if len(line) > 1 else np.array([30.0])
+        at, mark = ([mean.value for mean in x], [mean.value for mean in y]), style["marker"]
+        ax.scatter(*at, s=sizes, label=shown(name), color=style["color"], marker=mark, linewidths=0, zorder=3)
 
 
-def support_sizes(rows: Sequence[SupportRow]) -> Figure:
+def support_sizes(rows: Sequence[dict[str, float]]) -> Figure:
     """The support of the next-token law: its distribution over positions, and its quantiles against the mass held."""
     figure, (left, right) = panels(2, width=3.4, height=2.9)
-    for index, mass in enumerate(sorted({row.mass for row in rows})):
-        line = sorted((row for row in rows if row.mass == mass), key=lambda row: row.quantile)
-        left.plot([row.tokens for row in line], [row.quantile for row in line], label=f"mass {mass:g}", **look(index))
+    masses = {f"mass {mass:g}": ("mass", mass) for mass in sorted({row["mass"] for row in rows})}
+    shares = {f"{share:.0%} of positions": ("quantile", share) for share in (0.1, 0.5, 0.9)}
+    for ax, lines, x, y in ((left, masses, "tokens", "quantile"), (right, shares, "mass", "tokens")):
+        for index, (name, (key, value)) in enumerate(lines.items()):
+            line = [row for row in rows if abs(row[key] - value) < 1e-9]
+            line.sort(key=lambda row: (row["mass"], row["quantile"]))
+            ax.plot([row[x] for row in line], [row[y] for row in line], label=name, **look(index))
     left.set(xscale="log", xlabel="tokens needed", ylabel="share of positions")
-    left.legend()
-    for index, quantile in enumerate((0.1, 0.5, 0.9)):
-        line = sorted((row for row in rows if abs(row.quantile - quantile) < 1e-9), key=lambda row: row.mass)
-        right.plot(
-            [row.mass for row in line],
-            [row.tokens for row in line],
-            label=f"{quantile:.0%} of positions",
-            **look(index),
-        )
     right.set(yscale="log", xlabel="mass p", ylabel="tokens needed")
+    left.legend()
     right.legend()
     return figure

@@ -61,17 +61,8 @@ def example_pq() -> Figure:
     return figure
 
 
-def pr_curve_1() -> Figure:
-    """``app:fig:PRcurve1``: one panel per temperature."""
-    return _three(PR_CURVE_1)
-
-
-def pr_curve_2() -> Figure:
-    """``app:fig:PRcurve2``: one panel per temperature."""
-    return _three(PR_CURVE_2)
-
-
-def _three(case: ArtificialCase) -> Figure:
+def three_temperatures(case: ArtificialCase) -> Figure:
+    """``app:fig:PRcurve1`` and ``app:fig:PRcurve2``: one panel per temperature."""
     figure, axes = panels(3, width=2.7, height=2.7)
     for ax, t in zip(axes, TEMPERATURES, strict=True):
         if t != 1.0:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from widen.metrics.interval import mean_interval, student
 from widen.sample.decoding import Decoding
 
-from .differences import Value, difference, value_of
-from .wish import Point, Points, Wish
+from ..against_nll import Point
+from ..best_on_halves import values_by_problem
+from .wish import Points, Wish
 
 AS_IT_IS = "the model as it is"
 PLAIN = Decoding()
@@ -16,8 +19,46 @@ PLAIN = Decoding()
 
 
 @dataclass(frozen=True, kw_only=True)
+class Value:
+    """A number with its 95 % interval over prompts or texts."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    @property
+    def signed(self) -> str:
+        """As a difference."""
+        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+def value_of(point: Point, metric: str) -> Value:
+    """A metric with its interval: that of the record, or else over the prompts."""
+    record, values = point[metric], values_by_problem(point, metric)
+    low, high = record.low, record.high
+    if low is None or high is None:
+        low, high = mean_interval(values) if values is not None else (-math.inf, math.inf)
+    return Value(value=record.value, low=low, high=high)
+
+
+def difference(mine: Point, theirs: Point, metric: str) -> Value:
+    """``mine`` minus ``theirs``: paired by prompt, or with the intervals of both added in squares if there are no values by prompt."""
+    a, b = values_by_problem(mine, metric), values_by_problem(theirs, metric)
+    if a is not None and b is not None and len(a) == len(b):
+        value, half = student(list(a - b))
+    else:
+        value = mine[metric].value - theirs[metric].value
+        half = math.hypot(*((one.high - one.low) / 2 for one in (value_of(mine, metric), value_of(theirs, metric))))
+    half = math.inf if half is None else half
+    return Value(value=value, low=value - half, high=value + half)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finalist:
-    """A model of the last comparison; ``loss`` is empty for the model as it is. ``test`` holds the scores of `to_test`."""
+    """A trained model; ``loss`` is empty for the model as it is. ``test`` holds the scores of `to_test`."""
 
     loss: str
     steps: int
@@ -28,6 +69,10 @@ class Finalist:
     def name(self) -> str:
         """As in the text."""
         return {"": AS_IT_IS, "nll": "NLL"}.get(self.loss, self.loss)
+
+    def tested(self, wish: Wish) -> Point:
+        """Scores on the test prompts, under the decoding chosen on validation."""
+        return self.test[wish.choose(self.validation).decoding]
 
 
 def to_test(finalist: Finalist, wish: Wish) -> tuple[Decoding, ...]:
@@ -66,90 +111,93 @@ class Advice:
     @property
     def headline(self) -> str:
         """The recommendation in one sentence."""
-        words = Decoding.parse(self.decoding).in_words
         if not self.met:
             return f"The wish cannot be met: {self.wish}."
         start = {"": "Do not train", "nll": "Keep NLL"}.get(self.loss, f"Train with {self.loss}")
-        return f"{start}, decode with {words}."
+        return f"{start}, decode with {Decoding.parse(self.decoding).in_words}."
 
 
 def advise_from(finalists: Sequence[Finalist], wish: Wish) -> Advice:
     """Choose on validation; keep a simpler model unless the gain over it on the test prompts is outside the noise of the prompts.
 
+    If no decoding reaches the level, the advice names the one that comes closest.
+
     Args:
       finalists: the model as it is, NLL, and other losses, simplest first.
     """
     able = [one for one in finalists if wish.choose(one.validation).met]
-    if not able:
-        return _unmet(finalists, wish)
-    best = max(able, key=lambda one: wish.rank(one.validation))
+    best = max(able or finalists, key=lambda one: wish.rank(one.validation))
     reasons = []
     for simpler in reversed([one for one in able if finalists.index(one) < finalists.index(best)]):
-        gain = difference(_chosen(best, wish), _chosen(simpler, wish), wish.goal)
+        gain = difference(best.tested(wish), simpler.tested(wish), wish.goal)
         if gain.low > 0 and not (_misses(best, wish) and not _misses(simpler, wish)):
             continue
         why = "inside the noise" if gain.low <= 0 else f"but its {wish.bound} misses {wish.level:g} on the test prompts"
-        reasons.append(
-            f"{_capital(best.name)} has {gain.signed} {wish.goal} over {simpler.name}, {why}: keep {simpler.name}."
-        )
+        text = f"{_capital(best.name)} has {gain.signed} {wish.goal} over {simpler.name}, {why}: keep {simpler.name}."
+        reasons.append(text)
         best = simpler
+    decoding = wish.choose(best.validation).decoding
+    expected = {name: value_of(best.tested(wish), name) for name in (wish.bound, wish.goal)}
+    if able:
+        reasons += _remarks(finalists, best, wish)
+    else:
+        found = f"{wish.bound} {expected[wish.bound]} on the test prompts"
+        reasons = [
+            f"No decoding of any model reaches {wish.bound} >= {wish.level:g}.",
+            f"The closest is {best.name} with {decoding.in_words}: {found}.",
+            "Lower the level, give more budget, or give data with more right answers.",
+        ]
     return Advice(
         wish=str(wish),
-        met=True,
+        met=bool(able),
         loss=best.loss,
         steps=best.steps,
-        decoding=wish.choose(best.validation).decoding.spec,
-        expected={name: value_of(_chosen(best, wish), name) for name in (wish.bound, wish.goal)},
-        parts=_parts(finalists, best, wish),
-        reasons=(*reasons, *_remarks(finalists, best, wish)),
+        decoding=decoding.spec,
+        expected=expected,
+        parts=_parts(finalists, best, wish) if able else {},
+        reasons=tuple(reasons),
     )
-
-
-def _chosen(one: Finalist, wish: Wish) -> Point:
-    """Scores on the test prompts, under the decoding chosen on validation."""
-    return one.test[wish.choose(one.validation).decoding]
 
 
 def _misses(one: Finalist, wish: Wish) -> bool:
     """Whether the required metric is below its level on the test prompts, beyond the noise."""
-    return value_of(_chosen(one, wish), wish.bound).high < wish.level
+    return value_of(one.tested(wish), wish.bound).high < wish.level
 
 
 def _parts(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> dict[str, Value]:
     """Differences of the goal on the test prompts. A part is missing if one of its two sides does not reach the level."""
-    by_loss = {one.loss: one for one in finalists if wish.choose(one.validation).met}
-    rivals = [one for loss, one in by_loss.items() if loss not in ("", "nll")]
+    by_loss = {one.loss: one.tested(wish) for one in finalists if wish.choose(one.validation).met}
+    rivals = [one for one in finalists if one.loss in by_loss and one.loss not in ("", "nll")]
     parts = {}
     alone = wish.choose(best.validation, lambda one: one.temperature_alone)
     if alone.met and alone.decoding != wish.choose(best.validation).decoding:
-        parts["decoding"] = difference(_chosen(best, wish), best.test[alone.decoding], wish.goal)
+        parts["decoding"] = difference(best.tested(wish), best.test[alone.decoding], wish.goal)
     if "nll" in by_loss and rivals:
         rival = max(rivals, key=lambda one: wish.rank(one.validation))
-        parts["loss"] = difference(_chosen(rival, wish), _chosen(by_loss["nll"], wish), wish.goal)
+        parts["loss"] = difference(rival.tested(wish), by_loss["nll"], wish.goal)
     if "nll" in by_loss and "" in by_loss:
-        parts["training"] = difference(_chosen(by_loss["nll"], wish), _chosen(by_loss[""], wish), wish.goal)
+        parts["training"] = difference(by_loss["nll"], by_loss[""], wish.goal)
     for one in finalists:
         if one.loss == "nll":
             for metric in (wish.goal, wish.bound):
-                parts[f"{metric} over NLL at t=1"] = difference(_chosen(best, wish), one.test[PLAIN], metric)
+                parts[f"{metric} over NLL at t=1"] = difference(best.tested(wish), one.test[PLAIN], metric)
     return parts
 
 
 def _remarks(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> list[str]:
-    said = [
-        "Every model was trained with one seed: repeat with another --seed before you rely on a small gain."
-    ] * bool(best.loss)
+    said = []
+    if best.loss:
+        said.append(
+            "Every model was trained with one seed: repeat with another --seed before you rely on a small gain."
+        )
     alone = wish.choose(best.validation, lambda one: one.temperature_alone)
     if not alone.met:
-        most = best.validation[alone.decoding][wish.bound].value
-        said.append(
-            f"No temperature alone reaches {wish.bound} >= {wish.level:g}: at most {most:.3f} ({alone.decoding.in_words})."
-        )
+        most = f"at most {best.validation[alone.decoding][wish.bound].value:.3f} ({alone.decoding.in_words})"
+        said.append(f"No temperature alone reaches {wish.bound} >= {wish.level:g}: {most}.")
     if never := [one.name for one in finalists if not wish.choose(one.validation).met]:
-        said.append(
-            f"{_capital(' and '.join(never))} never reach{'es' * (len(never) == 1)} {wish.bound} >= {wish.level:g}."
-        )
-    found = value_of(_chosen(best, wish), wish.bound)
+        names = _capital(" and ".join(never))
+        said.append(f"{names} never reach{'es' * (len(never) == 1)} {wish.bound} >= {wish.level:g}.")
+    found = value_of(best.tested(wish), wish.bound)
     if found.value < wish.level:
         sure = "" if found.high < wish.level else ", within the noise"
         said.append(f"Warning: on the test prompts {wish.bound} is {found.value:.3f}, below {wish.level:g}{sure}.")
@@ -158,25 +206,6 @@ def _remarks(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> list[
 
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
-
-
-def _unmet(finalists: Sequence[Finalist], wish: Wish) -> Advice:
-    """No decoding reaches the level: report the one that comes closest."""
-    closest = max(finalists, key=lambda one: wish.rank(one.validation))
-    decoding = wish.choose(closest.validation).decoding
-    found = value_of(closest.test[decoding], wish.bound)
-    text = f"No decoding of any model reaches {wish.bound} >= {wish.level:g}."
-    near = f"The closest is {closest.name} with {decoding.in_words}: {wish.bound} {found} on the test prompts."
-    return Advice(
-        wish=str(wish),
-        met=False,
-        loss=closest.loss,
-        steps=closest.steps,
-        decoding=decoding.spec,
-        expected={name: value_of(closest.test[decoding], name) for name in (wish.bound, wish.goal)},
-        parts={},
-        reasons=(text, near, "Lower the level, give more budget, or give data with more right answers."),
-    )
 
 
 def part_words(parts: Mapping[str, Value]) -> str:

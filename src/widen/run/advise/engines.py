@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from widen.sample.decoding import Decoding
+from typing import Any
+
+from widen.sample.decoding import FILTERS, Decoding
 
 LLAMA_CPP = {"temperature": "--temp", "top_k": "--top-k", "top_p": "--top-p", "min_p": "--min-p"}
 """llama.cpp's flag of each step; the names of its samplers are ours."""
+TRANSFORMERS = {name: name for name in ("temperature", *FILTERS) if name != "top_n_sigma"}
+TRANSFORMERS |= {"typical": "typical_p", "epsilon": "epsilon_cutoff", "eta": "eta_cutoff"}
+"""Keys of generation_config.json, in the order in which transformers applies them."""
+DECODING_KEYS = {"do_sample", *TRANSFORMERS.values()}
 VLLM = ("temperature", "min_p", "top_k", "top_p")
 """vLLM's order of steps."""
 
@@ -23,7 +29,7 @@ def how_to_decode(decoding: Decoding, model: str) -> dict[str, str]:
     >>> print(found["llama.cpp"])
     llama-cli -m MODEL.gguf --samplers "min_p;temperature" --min-p 0.1 --temp 2
     >>> how_to_decode(Decoding(temperature=0.7), "MODEL")["transformers"]
-    'model.generate(..., do_sample=True, top_k=0, temperature=0.7)'
+    'model.generate(..., do_sample=True, temperature=0.7, top_k=0)'
     """
     return {
         "transformers": _transformers(decoding),
@@ -33,14 +39,27 @@ def how_to_decode(decoding: Decoding, model: str) -> dict[str, str]:
 
 
 def _transformers(decoding: Decoding) -> str:
-    start = "model.generate(..., do_sample=True"
-    names = [name for name, _ in decoding.steps]
+    settings = generation_settings(decoding)
+    if settings is not None:
+        return f"model.generate(..., {', '.join(f'{name}={value}' for name, value in settings.items())})"
+    processors = f'logits_processors(Decoding.parse("{decoding.spec}"))'
+    return f"model.generate(..., do_sample=True, top_k=0,\n  logits_processor={processors})"
+
+
+def generation_settings(decoding: Decoding) -> dict[str, Any] | None:
+    """The decoding as keys of generation_config.json; None if transformers has other steps or applies them in another order.
+
+    >>> generation_settings(Decoding.parse("t=0.7,top_p=0.9"))
+    {'do_sample': True, 'temperature': 0.7, 'top_k': 0, 'top_p': 0.9}
+    >>> generation_settings(Decoding.truncate_then_heat())
+    """
     if decoding.greedy:
-        return "model.generate(..., do_sample=False)"
-    if not names or (names[0] == "temperature" and len(names) <= 2) or len(names) == 1:
-        no_filter = "" if "top_k" in names else ", top_k=0"  # its default is 50
-        return f"{start}{no_filter}{''.join(f', {name}={value:g}' for name, value in decoding.steps)})"
-    return f'{start}, top_k=0,\n  logits_processor=logits_processors(Decoding.parse("{decoding.spec}")))'
+        return {"do_sample": False}
+    names = [name for name, _ in decoding.steps]
+    if names != [name for name in TRANSFORMERS if name in names] or decoding.kl_sigma is not None:
+        return None
+    found = {TRANSFORMERS[name]: value for name, value in decoding.steps}
+    return {"do_sample": True, "temperature": 1.0, "top_k": 0} | found  # without a top_k transformers takes 50
 
 
 def _vllm(decoding: Decoding, model: str) -> str:

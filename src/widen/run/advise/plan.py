@@ -33,21 +33,15 @@ TEST_DECODINGS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Rungs of the search, with estimates in seconds and bytes.
+class Timing:
+    """What was measured.
 
     Args:
-      losses: that are tried, NLL first.
-      rivals: number of losses besides NLL in each rung.
-      steps: of training in each rung.
       step, score, load, test: seconds of one training step, of scoring one model on validation, of loading and saving it, of the test.
       max_tokens: of a sample.
       parameters, memory: of the model, and bytes while it trains.
     """
 
-    losses: tuple[str, ...]
-    rivals: tuple[int, ...]
-    steps: tuple[int, ...]
     step: float
     score: float
     load: float
@@ -55,6 +49,21 @@ class Plan:
     max_tokens: int
     parameters: int
     memory: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Timing):
+    """The rungs of the search.
+
+    Args:
+      losses: that are tried, NLL first.
+      rivals: number of losses besides NLL in each rung.
+      steps: of training in each rung.
+    """
+
+    losses: tuple[str, ...]
+    rivals: tuple[int, ...]
+    steps: tuple[int, ...]
 
     def job(self, steps: int) -> float:
         """Seconds to train one model and to score it."""
@@ -65,19 +74,6 @@ class Plan:
         """Of everything."""
         jobs = sum((1 + n) * self.job(steps) for n, steps in zip(self.rivals, self.steps, strict=True))
         return self.score + jobs + self.test
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timing:
-    """What was measured: see `Plan`."""
-
-    step: float
-    score: float
-    load: float
-    test: float
-    max_tokens: int
-    parameters: int
-    memory: int
 
 
 def halved(rivals: int) -> tuple[int, ...]:
@@ -114,11 +110,6 @@ def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: 
     first = max(FEWEST_STEPS, min(first, longest // 2 ** (len(rivals) - 1)))
     steps = tuple(first * 2**rung for rung in range(len(rivals)))
     return Plan(losses=tuple(losses[: count + 1]), rivals=rivals, steps=steps, **vars(timing))
-
-
-def longest_run(request: AdviceRequest, splits: Splits) -> int:
-    """Most steps of a training."""
-    return math.ceil(MOST_EPOCHS * splits.counts["train"] / request.batch_size)
 
 
 def measure(request: AdviceRequest, splits: Splits) -> Timing:

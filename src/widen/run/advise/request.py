@@ -13,7 +13,7 @@ from widen.sample.decoding import Decoding
 from widen.sample.grid import decoding_grid
 
 from ..experiment import Experiment
-from ..finetune.config import FineTune, Lora, Source
+from ..finetune.config import FineTune, Lora, Source, micro_batch_for
 from ..score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, Score
 from ..scoring.checked import Checker
 from .split import Splits
@@ -159,7 +159,7 @@ class AdviceRequest:
             precision="fp32" if self.device == "cpu" else "bf16",
             max_steps=steps,
             batch_size=self.batch_size,
-            micro_batch=next(n for n in range(min(8, self.batch_size), 0, -1) if self.batch_size % n == 0),
+            micro_batch=micro_batch_for(self.batch_size),
             lr=self.lr,
             schedule="cosine_with_min_lr",
             seed=self.seed,

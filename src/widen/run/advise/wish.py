@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from widen.sample.decoding import Decoding
 
-from ..record import Record
+from ..against_nll import Point
 
-Point = Mapping[str, Record]
-"""The records of one model at one decoding, by metric."""
 Points = Mapping[Decoding, Point]
 """The records of one model, by decoding."""
 

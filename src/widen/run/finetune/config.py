@@ -6,7 +6,7 @@ Learning rate and warm-up default to None: `defaults.py` chooses them from the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,15 @@ PRECISIONS = {
 }
 SCHEDULES = ("constant_with_warmup", "constant", "linear", "cosine", "cosine_with_min_lr")
 """Learning-rate schedules. ``cosine_with_min_lr`` falls to a tenth; all but ``constant`` start with a linear warm-up."""
-WEIGHT_SCALES = ("raw", "mean_one")
-SAVE_DTYPES = ("trained", "auto", "bfloat16", "float16", "float32")
-REPORTS = ("none", "wandb", "trackio", "tensorboard")
+LEGAL: dict[str, Iterable[str]] = {
+    "precision": PRECISIONS,
+    "schedule": SCHEDULES,
+    "weight_scale": ("raw", "mean_one"),
+    "save_dtype": ("trained", "auto", "bfloat16", "float16", "float32"),
+    "report_to": ("none", "wandb", "trackio", "tensorboard"),
+}
+LEAST = {"max_length": 2, "batch_size": 1, "micro_batch": 1, "save_steps": 1, "eval_steps": 1, "patience": 1}
+LEAST |= {"warmup_steps": 0, "weight_decay": 0, "max_grad_norm": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +108,7 @@ class FineTune:
       evaluate: held-out examples; their NLL is logged every ``eval_steps`` steps (default: after every epoch).
       patience: stop after this many evaluations without a lower NLL, and keep the best model.
       save_dtype: of the finished weights: "trained" (as `precision` says), "auto" (as the model had at the start), or a dtype.
-      report_to: one of `REPORTS`. Not part of `key`.
+      report_to: see `LEGAL`. Not part of `key`.
       loss: a spec or a loss object, stored as its spec.
       after: trained first; this run starts from its model.
       lora: train an adapter; None trains all weights.
@@ -172,19 +178,14 @@ class FineTune:
         # One spelling per value, so that equal settings have one key: "gold" becomes c-Div, 3 epochs become 3.0.
         object.__setattr__(self, "loss", spec(self.loss))
         _as_floats(self, "epochs", "weight_decay", "max_grad_norm", "ema", *(["lr"] if self.lr is not None else []))
-        _one_of("precision", self.precision, PRECISIONS)
-        _one_of("schedule", self.schedule, SCHEDULES)
-        _one_of("weight_scale", self.weight_scale, WEIGHT_SCALES)
-        _one_of("save_dtype", self.save_dtype, SAVE_DTYPES)
-        _one_of("report_to", self.report_to, REPORTS)
+        for name, known in LEGAL.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(known)}")
+        for name, least in LEAST.items():
+            _at_least(name, getattr(self, name), least)
         for name in ("eval_steps", "patience"):
-            _at_least(name, getattr(self, name), 1)
             if getattr(self, name) is not None and self.evaluate is None:
                 raise ValueError(f"{name}={getattr(self, name)} needs held-out data (evaluate, --eval)")
-        for name in ("max_length", "batch_size", "micro_batch", "save_steps"):
-            _at_least(name, getattr(self, name), 2 if name == "max_length" else 1)
-        for name in ("warmup_steps", "weight_decay", "max_grad_norm"):
-            _at_least(name, getattr(self, name), 0)
         if self.batch_size % self.micro_batch:
             raise ValueError(
                 f"batch_size={self.batch_size} is no multiple of micro_batch={self.micro_batch}: a step is a whole number of micro-batches"
@@ -255,6 +256,15 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "after": decisive(kept["after"])} if kept.get("after") else kept
 
 
+def micro_batch_for(batch_size: int, *, most: int = 8) -> int:
+    """The largest micro-batch up to ``most`` that divides the batch.
+
+    >>> micro_batch_for(20), micro_batch_for(3)
+    (5, 3)
+    """
+    return next(micro for micro in range(min(most, batch_size), 0, -1) if batch_size % micro == 0)
+
+
 def load_finetune(path: str | Path) -> FineTune:
     """The fine-tuning of a config file, or of the config.json of its run folder."""
     data = read_config(path)
@@ -289,8 +299,3 @@ def _as_floats(value: Any, *names: str) -> None:
 def _at_least(name: str, value: float | None, least: int) -> None:
     if value is not None and not value >= least:
         raise ValueError(f"{name}={value}: must be at least {least}")
-
-
-def _one_of(name: str, value: str, known: Any) -> None:
-    if value not in known:
-        raise ValueError(f"{name}={value!r}: must be one of {', '.join(known)}")

@@ -17,15 +17,21 @@ from widen.needs import require
 from .config import FineTune, Lora
 
 
+def is_run(path: str) -> bool:
+    """Whether a path is a run folder: its config.json holds an experiment. That of a Hugging Face model names an architecture."""
+    try:
+        return "experiment" in json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
 def resolved(model: str) -> str:
     """A model's folder or hub name; a run folder stands for its checkpoint."""
-    try:
-        of_run = "experiment" in json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    if not is_run(model):
         return model
-    if of_run and not (Path(model) / "checkpoint" / "config.json").is_file():
+    if not (Path(model) / "checkpoint" / "config.json").is_file():
         raise FileNotFoundError(f"{model} has no trained model yet: it is the folder of a run that has not finished")
-    return str(tree_inside(model, Path(model) / "checkpoint")) if of_run else model
+    return str(tree_inside(model, Path(model) / "checkpoint"))
 
 
 def load_tokenizer(model: str) -> Any:

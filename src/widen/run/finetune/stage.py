@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,21 +33,18 @@ from ..value import to_json
 from .config import FineTune, decisive
 from .defaults import Chosen, choose, refuse_warmups, steps_of
 from .host_trainer import Process, is_spread, loading_once, process_of, trainer_of, training_arguments
-from .inputs import inputs, same_data, same_inputs
 from .model_files import adapted, four_bit, load_model, load_tokenizer, merged, saved_dtype, write_model
 from .packing import refuse_mixing
 from .reference_column import with_reference
 from .summary import sampled, summarise, weight_change
-from .token_data import DataFacts, TokenData, load_data, refuse_misfit
+from .token_data import TokenData, inputs, load_data, refuse_misfit, same_data, same_inputs
 from .watch import drop_others, newest_whole, same_spread, step_after, watcher
 
-__all__ = ["OnData", "Say", "fine_tune", "inputs"]
+__all__ = ["Say", "fine_tune", "inputs"]
 
 _log = logging.getLogger("widen.run")
 Say = Callable[[str], None]
 """Called with a sentence."""
-OnData = Callable[[str, DataFacts], None]
-"""Called with the name of a training and the counts of its data."""
 
 
 def fine_tune(
@@ -56,7 +54,6 @@ def fine_tune(
     device: str | None = None,
     skip_bad: bool = False,
     progress: StageProgress = silent,
-    on_data: OnData | None = None,
     say: Say | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> RunFolder:
@@ -69,8 +66,7 @@ def fine_tune(
       device: "cuda" or "cpu"; None takes a GPU if there is one.
       skip_bad: skip bad records, and count them, instead of refusing to start.
       progress: called with (what, steps done, steps in all).
-      on_data: called with the name of each training and the counts of its data.
-      say: called with sentences about the chosen settings and the result. Without it only warnings are logged.
+      say: called with sentences about the data, the chosen settings and the result. Without it only warnings are logged.
       about: more keys for the experiment in config.json, such as its name in tables.
 
     Returns:
@@ -83,6 +79,8 @@ def fine_tune(
     if config.load_in_4bit:
         four_bit(config.precision)  # refuses before the data is read
     process = process_of(device, config)
+    if not process.main:
+        progress, say = silent, None
     if config.after is not None:
         same_data(config.after, root, cache)
     waiting = [one for one in config.chain if not folder_of(root, one).is_trained]
@@ -97,8 +95,8 @@ def fine_tune(
         refuse_warmups(one, steps=_steps(one, data, process))
     for one, data in zip(waiting, sets, strict=True):
         what = f"{Path(one.model).name}, {one.loss}" + ("" if one is config else ", first")
-        if on_data is not None and process.main:
-            on_data(what, data["train"].facts)
+        if say is not None:
+            say(f"{what}: {data['train'].facts}")
         with hold(folder_of(root, one).path) if process.main else nullcontext(), loading_once(one):
             mine = (about or {}) if one is config else {}
             _train(one, data, root, process, what=what, about=mine, progress=progress, say=say)
@@ -142,13 +140,13 @@ def _train(
             model.to(args.device)
         refuse_mixing(model, [ids.tolist() for ids in data["train"].ids[:2]])
     chosen = choose(config, parameters=model.num_parameters(), steps=steps)
+    if say is not None:
+        say(f"{what}: {chosen}")
     before: dict[str, Any] = {}
     if process.main:
-        if say is not None:
-            say(f"{what}: {chosen}")
         before = sampled(dict(model.named_parameters()))
         experiment = {"name": config.loss, **about, "model": decisive(to_json(config))}
-        folder.claim(experiment, {**environment(), "processes": process.world}, decides=("model",))
+        folder.claim(experiment, {**environment(), "processes": process.world})
         same_inputs(folder, config, data, weights_digest(model))
     if config.lora is not None:
         model = adapted(model, config.lora)
@@ -166,11 +164,11 @@ def _train(
         log=log,
         resume=resume,
         first=step_after(checkpoint),
-        progress=(lambda done, total: progress(what, done, total)) if process.main else lambda done, total: None,
+        progress=partial(progress, what),
         evaluate_every=eval_steps if "evaluate" in data else 0,
         keep_best=config.patience is not None,
         spread=is_spread(config),
-        say=(lambda text: say(f"{what}: {text}")) if say is not None and process.main else lambda text: None,
+        say=lambda text: say(f"{what}: {text}") if say is not None else None,
     )
     try:
         trainer = trainer_of(config, model, tokenizer, data, args, chosen, watch)

@@ -1,6 +1,8 @@
-"""The data of a fine-tuning: read, checked, tokenised and counted before any weight is loaded.
+"""The data of a fine-tuning: read, checked, tokenised and counted before any weight is loaded, and compared when a run continues.
 
 A token takes four bytes for its id and one that says whether it is a target, instead of 72 in Python lists.
+
+inputs.json     {"weights": digest, "train": counts and digest of tokens, "evaluate": ..., "sources": digests of the files, "chat": bool}
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +19,13 @@ from numpy.typing import NDArray
 
 from widen.data.tasks import IGNORED, Encoded, encode, listed, read
 from widen.data.tasks.definition import LOSS_WEIGHTS
+from widen.disk.digest import source_digest
 
+from ..folder import RunFolder, folder_of
+from ..value import from_json, to_json
 from .config import FineTune, Source
 from .model_files import load_tokenizer, settings_of
+from .reference_column import reference_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,18 +175,79 @@ def refuse_misfit(config: FineTune, tokenizer: Any, data: TokenData) -> None:
         )
 
 
+NAMES = {
+    "weights": "the weights it starts from",
+    "train": "its training data",
+    "evaluate": "its held-out data",
+    "reference": "its reference model",
+}
+
+
+def inputs(folder: RunFolder) -> DataFacts:
+    """The counts of a run's training data."""
+    return from_json(DataFacts, folder.read(folder.path / "inputs.json")["train"])
+
+
+def same_inputs(folder: RunFolder, config: FineTune, data: dict[str, TokenData], weights: str) -> None:
+    """Write inputs.json, or refuse to continue a run with other content under the same names."""
+    found = {"weights": weights, "evaluate": None, **{key: to_json(one.facts) for key, one in data.items()}}
+    if config.reference is not None:
+        found["reference"] = reference_key(config, data["train"])
+    path = folder.path / "inputs.json"
+    if not path.exists():
+        read = {key: source_digest(source.path) for key, source in config.sources.items()}
+        folder.write(path, {**found, "sources": read, "chat": data["train"].chat})
+        return
+    before = folder.read(path)
+    if changed := [text for key, text in NAMES.items() if before.get(key) != found.get(key)]:
+        raise ValueError(
+            f"{folder.path} was begun with other content under the same names: {' and '.join(changed)} changed; "
+            "restore it, or remove the folder to begin again"
+        )
+
+
+def same_data(config: FineTune, root: str | Path, cache: dict[Any, TokenData]) -> None:
+    """Refuse a model, or one that it starts from, whose data is on this machine and has changed since the training."""
+    for one in config.chain:
+        folder = folder_of(root, one)
+        path = folder.path / "inputs.json"
+        if not path.exists():
+            continue
+        before = folder.read(path)
+        for key, source in one.sources.items():
+            if _changed(one, source, before.get(key), (before.get("sources") or {}).get(key), cache):
+                raise ValueError(
+                    f"{folder.path} was trained with other content of {source.path or source.task}: {NAMES[key]} changed since; "
+                    "restore it, take another --out, or remove the folder to train again"
+                )
+
+
+def _changed(config: FineTune, source: Source, facts: Any, digest: str | None, cache: dict[Any, TokenData]) -> bool:
+    """Whether a source now gives other tokens. Its examples are read only if its bytes have changed."""
+    now = source_digest(source.path)
+    if now is None or now == digest:
+        return False
+    try:
+        load_tokenizer(config.model)
+    except (ValueError, OSError, ImportError):
+        return digest is not None  # without the tokenizer only the bytes can be compared
+    try:
+        return bool(to_json(load_data(config, source, cache, skip_bad=True).facts) != facts)
+    except (ValueError, OSError):
+        return True  # it could be read before
+
+
 def padded(features: Sequence[dict[str, list[int]]], *, pad: int) -> dict[str, Any]:
     """A batch padded at the right, with an attention mask."""
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
-    longest = max(len(one["input_ids"]) for one in features)
-    rows: dict[str, list[list[int]]] = {"input_ids": [], "labels": [], "attention_mask": []}
-    for one in features:
-        gap = longest - len(one["input_ids"])
-        rows["input_ids"].append(one["input_ids"] + [pad] * gap)
-        rows["labels"].append(one["labels"] + [IGNORED] * gap)
-        rows["attention_mask"].append([1] * len(one["input_ids"]) + [0] * gap)
-    return {name: torch.tensor(row) for name, row in rows.items()}
+    ids, labels = ([torch.tensor(one[name]) for one in features] for name in ("input_ids", "labels"))
+    return {
+        "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad),
+        "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
+        "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
+    }
 
 
 def packed(features: Sequence[dict[str, list[int]]]) -> dict[str, Any]:

@@ -12,23 +12,28 @@ OUT/round-k/held-out.jsonl        the right answers of every held-out problem; r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from widen.disk.digest import source_digest
 from widen.disk.json_file import read_json, write_sealed
 from widen.disk.lock import hold
+from widen.sample.decoding import Decoding
 
-from ..folder import StageProgress, silent
+from ..experiment import Experiment
+from ..finetune.config import Source
+from ..finetune.stage import fine_tune
+from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question, distinct_questions
-from ..record import Record, record_from, record_json
-from ..sampling import Models
-from ..value import to_json
+from ..record import Record, write_records
+from ..sampling import Models, missing, sample
+from ..scoring.score_files import Measured, records_of
+from ..value import from_json, to_json
 from .config import Growth
-from .stages import Stages
 from .training_rows import Judgement, data_rows, rows_to_train, write_lines
-from .verify import Verifier
+from .verify import FoundAnswers, Verifier, judge_samples_once, scores, share_measured
 
 Say = Callable[[str], None]
 """Called with a sentence."""
@@ -80,43 +85,138 @@ def grow(
     with hold(out):
         questions = distinct_questions(config.prompts)
         held_out = distinct_questions(config.held_out) if config.held_out else []
-        _refuse_overlap(questions, held_out)
+        if both := {one.example.prompt for one in questions} & {one.example.prompt for one in held_out}:
+            such = f"such as {min(both)[:60]!r}"
+            raise ValueError(f"{len(both)} held-out problems are also in --prompts, {such}: remove them")
         with Verifier(config, [*questions, *held_out], out, ray=ray) as verifier:
-            rounds = _begun(config, out)
-            models = Models(device=device, servers=servers)
+            rounds, models = _begun(config, out), Models(device=device, servers=servers)
             stages = Stages(config, out, questions, held_out, verifier, models, progress, say)
-            if not rounds and held_out:
-                rounds.append(Round(round=0, records=tuple(stages.evaluate(0, config.model))))
-                _keep(config, out, rounds)
-                say(sentence(rounds[0]))
-            for number in range(max((one.round for one in rounds), default=0) + 1, config.rounds + 1):
+            next_round = len(rounds) if held_out else len(rounds) + 1  # only held-out problems have a round 0
+            for number in range(next_round, config.rounds + 1):
                 if rounds and rounds[-1].round and not rounds[-1].new:
                     say(f"stopped: round {rounds[-1].round} found nothing new")
                     break
-                rounds.append(_round(number, stages, rounds))
+                first = Round(round=0, records=tuple(stages.evaluate(0, config.model))) if number == 0 else None
+                rounds.append(first or stages.round(number, rounds))
                 _keep(config, out, rounds)
                 say(sentence(rounds[-1]))
             models.close()
     return rounds
 
 
-def _round(number: int, stages: Stages, before: list[Round]) -> Round:
-    """Sample the last model, judge, keep what is new, train, evaluate."""
-    config, out = stages.config, stages.out
-    data = data_rows(config.data or config.prompts, out / "data.jsonl", stages.verifier)
-    samplers = {k: last_model(config, out, [one for one in before if one.round < k]) for k in range(1, number + 1)}
-    judgements = [Judgement(k, model, config.decoding, stages.judged(k, model)) for k, model in samplers.items()]
-    rows, new = rows_to_train(data, judgements, weights=config.weights, cap=config.cap)
-    write_lines(out / f"round-{number}" / "grown.jsonl", new)
-    records = stages.sampled_records(number, data, judgements, new=len(new))
-    if not new:
-        return Round(round=number, records=tuple(records))
-    write_lines(out / f"round-{number}" / "train.jsonl", rows)
-    start = {"base": config.model, "last": samplers[number]}.get(config.start, config.start)
-    model = stages.train(number, start)
-    records += stages.evaluate(number, model) if stages.held_out else []
-    name = str(Path(model).relative_to(out))
-    return Round(round=number, model=name, new=len(new), rows=len(rows), records=tuple(records))
+@dataclass(frozen=True)
+class Stages:
+    """The stages of a round, and what the rounds of one call share. Finished work is not repeated."""
+
+    config: Growth
+    out: Path
+    questions: list[Question]
+    held_out: list[Question]
+    verifier: Verifier
+    models: Models
+    progress: StageProgress
+    say: Say
+
+    def round(self, number: int, before: list[Round]) -> Round:
+        """Sample the last model, judge, keep what is new, train, evaluate."""
+        config, out, place = self.config, self.out, self.out / f"round-{number}"
+        data = data_rows(config.data or config.prompts, out / "data.jsonl", self.verifier)
+        samplers = {k: last_model(config, out, [one for one in before if one.round < k]) for k in range(1, number + 1)}
+        judgements = [Judgement(k, model, config.decoding, self.judged(k, model)) for k, model in samplers.items()]
+        rows, new, several = rows_to_train(data, judgements, weights=config.weights, cap=config.cap)
+        write_lines(place / "grown.jsonl", new)
+        records = self.sampled_records(judgements[-1], new=len(new), several=several)
+        if not new:
+            return Round(round=number, records=tuple(records))
+        write_lines(place / "train.jsonl", rows)
+        model = self.train(number, {"base": config.model, "last": samplers[number]}.get(config.start, config.start))
+        records += self.evaluate(number, model) if self.held_out else []
+        name = str(Path(model).relative_to(out))
+        return Round(round=number, model=name, new=len(new), rows=len(rows), records=tuple(records))
+
+    def judged(self, number: int, model: str) -> list[FoundAnswers]:
+        """Sample the problems from ``model`` and judge the answers."""
+        place, one = self.out / f"round-{number}", self._sampled(number, model)
+        return self._found(RunFolder(place), one, self.questions, place / "judged.jsonl", f"round {number}")
+
+    def train(self, number: int, start: str) -> str:
+        """Train on the rows of the round; return the run folder."""
+        self.models.close()  # frees the memory of the model that was sampled
+        place = self.out / f"round-{number}"
+        folder = fine_tune(
+            self.config.fine_tuning(str(place / "train.jsonl"), start=start),
+            place,
+            device=self.models.device,
+            progress=lambda what, done, total: self.progress(f"train, round {number}", done, total),
+            about={"name": f"round {number}, {self.config.weights}"},
+        )
+        return str(folder.path)
+
+    def evaluate(self, number: int, model: str) -> list[Record]:
+        """Sample and judge the held-out problems. The records of a model that was trained here also go into its run folder."""
+        config, place = self.config, self.out / f"round-{number}"
+        assert config.held_out is not None
+        folder = RunFolder(model if number else place)
+        one = self._experiment(model, config.held_out, config.held_out_num, config.held_out_decoding, config.seed)
+        found = self._found(folder, one, self.held_out, place / "held-out.jsonl", f"held out, round {number}")
+        records = self._records(scores(found), number, model, one, held_out=True)
+        if number:
+            write_records(folder, "grow", records)
+        return records
+
+    def sampled_records(self, last: Judgement, *, new: int, several: Sequence[bool]) -> list[Record]:
+        """Precision and coverage of the samples of a round, the number of new answers, and the share of prompts with several."""
+        if cut := sum(one.cut for one in last.found):
+            of = f"{cut:,} of {sum(one.drawn for one in last.found):,} answers"
+            self.say(f"round {last.round}: {of} were cut off at max_tokens={self.config.max_tokens}")
+        values = {name: one for name, one in scores(last.found).items() if not name.startswith("pass@")}
+        values |= {"new": Measured(float(new), n=len(last.found)), "several": share_measured(several)}
+        return self._records(values, last.round, last.model, self._sampled(last.round, last.model), held_out=False)
+
+    def _sampled(self, number: int, model: str) -> Experiment:
+        config = self.config
+        return self._experiment(model, config.prompts, config.num, config.decoding, config.seed + number)
+
+    def _experiment(self, model: str, source: Source, num: int, decoding: str, seed: int) -> Experiment:
+        about: dict[str, Any] = {"max_tokens": self.config.max_tokens, "dtype": self.config.dtype, "seed": seed}
+        name = Path(model).name
+        return Experiment(name=name, model=model, prompts=source, num_samples=num, decoding=(decoding,), **about)
+
+    def _found(
+        self, folder: RunFolder, one: Experiment, questions: list[Question], path: Path, what: str
+    ) -> list[FoundAnswers]:
+        """The right answers among the samples of an experiment, from ``path`` if they were judged before."""
+        if not path.exists():
+            at: StageProgress = lambda _, done, total: self.progress(f"sample, {what}", done, total)  # noqa: E731
+            sample(self.models, folder, one, questions, progress=at, notice=self.say)
+            if missing(folder, one, questions):
+                urls = ", ".join(self.models.servers)
+                raise ValueError(f"none of the servers {urls} serves {one.model}: serve it and run the command again")
+        return judge_samples_once(
+            folder.samples(one.settings[0].name),
+            questions,
+            path,
+            num=one.num_samples,
+            verifier=self.verifier,
+            what=f"judge, {what}",
+            progress=self.progress,
+        )
+
+    def _records(
+        self, values: dict[str, Measured], number: int, model: str, one: Experiment, *, held_out: bool
+    ) -> list[Record]:
+        assert one.prompts is not None
+        score = {"kind": "grow", "round": number, "weights": self.config.weights, "held_out": held_out}
+        loss = self.config.fine_tuning("train.jsonl", start="m").loss
+        return records_of(
+            values,
+            task=one.prompts.task,
+            model=Path(model).name,
+            loss=str(loss) if Path(model).is_relative_to(self.out) else "",
+            decoding=Decoding.parse(one.decoding[0]),
+            seed=one.seed,
+            score={**score, "prompts": Path(one.prompts.path).name, "num_samples": one.num_samples},
+        )
 
 
 def last_model(config: Growth, out: Path, rounds: list[Round]) -> str:
@@ -133,14 +233,6 @@ def sentence(one: Round) -> str:
         text += f"precision {value('precision', held_out=False):.3f}, coverage {value('coverage', held_out=False):.2f}"
     shown = [r for r in one.records if r.score["held_out"] and (r.metric.startswith("pass@") or r.metric == "coverage")]
     return text + ("; held out " + ", ".join(f"{r.metric} {r.value:.3f}" for r in shown) if shown else "")
-
-
-def _refuse_overlap(questions: list[Question], held_out: list[Question]) -> None:
-    both = {one.example.prompt for one in questions} & {one.example.prompt for one in held_out}
-    if both:
-        raise ValueError(
-            f"{len(both)} held-out problems are also in --prompts, such as {min(both)[:60]!r}: remove them"
-        )
 
 
 def _inputs(config: Growth) -> dict[str, str | None]:
@@ -161,9 +253,9 @@ def _begun(config: Growth, out: Path) -> list[Round]:
     changed = [key for part in now for key in {**now[part], **then[part]} if now[part].get(key) != then[part].get(key)]
     if changed:
         raise ValueError(f"{out} was begun with another {', '.join(changed)}: restore it, or choose another --out")
-    return [Round(**{**one, "records": tuple(map(record_from, one["records"]))}) for one in before["rounds"]]
+    return [from_json(Round, one) for one in before["rounds"]]
 
 
 def _keep(config: Growth, out: Path, rounds: list[Round]) -> None:
-    entries = [{**asdict(replace(one, records=())), "records": [record_json(r) for r in one.records]} for one in rounds]
-    write_sealed(out / "grow.json", {"config": to_json(config), "inputs": _inputs(config), "rounds": entries})
+    content = {"config": to_json(config), "inputs": _inputs(config), "rounds": to_json(rounds)}
+    write_sealed(out / "grow.json", content)

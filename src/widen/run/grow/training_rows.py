@@ -17,8 +17,7 @@ from widen.data.tasks import listed, read
 from widen.disk.atomic import write_text
 
 from ..finetune.config import Source
-from .found import FoundAnswers, RightAnswer
-from .verify import Verifier
+from .verify import FoundAnswers, RightAnswer, Verifier
 from .weights import Seen, answer_weights
 
 
@@ -72,61 +71,45 @@ class Known:
     origin: Judgement | None = None
 
 
-def known_answers(data: Sequence[DataRow], judgements: Sequence[Judgement]) -> dict[str, dict[str, Known]]:
-    """Every answer of the data and of the rounds, by prompt and key."""
+def rows_to_train(
+    data: Sequence[DataRow], judgements: Sequence[Judgement], *, weights: str, cap: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[bool]]:
+    """All rows to train on, those of them that are new in the last round, and which of its problems have several known right answers.
+
+    Weights have mean 1 over the rows of each prompt. The ``loss_weights`` of a row of the data are multiplied by its weight.
+    """
     known: dict[str, dict[str, Known]] = {}
     for row in data:
         known.setdefault(row.prompt, {}).setdefault(row.key, Known()).copies += 1
     for judgement in judgements:
         for problem in judgement.found:
             answers = known.setdefault(problem.prompt, {})
-            for one in problem.answers:
-                same = answers.setdefault(one.key, Known())
+            for answer in problem.answers:
+                same = answers.setdefault(answer.key, Known())
                 if same.first is None:
-                    same.first, same.origin = one, judgement
-                same.found += one.found
-                same.draws.append((one.q, problem.drawn))
-    return known
-
-
-def rows_to_train(
-    data: Sequence[DataRow], judgements: Sequence[Judgement], *, weights: str, cap: float
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """All rows to train on, and those of them that are new in the last round.
-
-    Weights have mean 1 over the rows of each prompt. The ``loss_weights`` of a row of the data are multiplied by its weight.
-    """
+                    same.first, same.origin = answer, judgement
+                same.found += answer.found
+                same.draws.append((answer.q, problem.drawn))
     grown, new, weight = list[dict[str, Any]](), list[dict[str, Any]](), dict[tuple[str, str], float]()
-    for prompt, answers in known_answers(data, judgements).items():
+    for prompt, answers in known.items():
         seen = [Seen(one.copies, one.found, tuple(one.draws)) for one in answers.values()]
         for (key, one), value in zip(answers.items(), answer_weights(weights, seen, cap=cap), strict=True):
             weight[prompt, key] = round(value, 6)
             if not one.copies and one.first is not None and one.origin is not None:
-                grown.append(_grown(prompt, weight[prompt, key], one, one.first, one.origin))
+                origin = {"round": one.origin.round, "model": one.origin.model, "decoding": one.origin.decoding}
+                origin |= {"found": one.found, "q": one.first.q, "logq": one.first.logq}
+                grown.append(_row(prompt, one.first.completion, weight[prompt, key], origin))
                 if one.origin is judgements[-1]:
                     new.append(grown[-1])
     originals = [
-        {
-            "prompt": row.prompt,
-            "completion": row.completion,
-            "loss_weights": _times(row.loss_weights, weight[row.prompt, row.key]),
-            "origin": {"round": 0},
-        }
+        _row(row.prompt, row.completion, _times(row.loss_weights, weight[row.prompt, row.key]), {"round": 0})
         for row in data
     ]
-    return [*originals, *grown], new
+    return [*originals, *grown], new, [len(known[problem.prompt]) > 1 for problem in judgements[-1].found]
 
 
-def _grown(prompt: str, weight: float, known: Known, first: RightAnswer, origin: Judgement) -> dict[str, Any]:
-    about = {"round": origin.round, "model": origin.model, "decoding": origin.decoding}
-    about |= {"found": known.found, "q": first.q, "logq": first.logq}
-    return {"prompt": prompt, "completion": first.completion, "loss_weights": weight, "origin": about}
-
-
-def prompts_with_several(data: Sequence[DataRow], judgements: Sequence[Judgement]) -> list[bool]:
-    """For each problem of the last round, whether more than one right answer to it is known."""
-    known = known_answers(data, judgements)
-    return [len(known[problem.prompt]) > 1 for problem in judgements[-1].found]
+def _row(prompt: str, completion: str, loss_weights: Any, origin: dict[str, Any]) -> dict[str, Any]:
+    return {"prompt": prompt, "completion": completion, "loss_weights": loss_weights, "origin": origin}
 
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> Path:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from widen.disk.digest import file_digest
 from widen.disk.inside import inside
 from widen.judge import Checked, Count, Sandbox, run_checker
-from widen.metrics.interval import mean_interval
+from widen.metrics.interval import count_interval
 from widen.metrics.passes import PassScores, pass_scores
 from widen.sample import Decoding, Sample, read_samples
 
@@ -166,7 +166,7 @@ def summary(
         of_prompt.setdefault(sample.prompt, []).append((sample, one))
     counts = [Count(prompt, len(own), sum(_right(one) for _, one in own)) for prompt, own in of_prompt.items()]
     distinct = [len({_key(sample, one) for sample, one in own if _right(one)}) for own in of_prompt.values()]
-    interval = mean_interval(distinct)
+    interval = count_interval(distinct, max(c.n for c in counts))
     return CheckedSamples(
         path=path,
         decoding=decoding,

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from widen.metrics import text_scores
 from widen.sample.decoding import Decoding, Settings
 
 from ..experiment import Experiment
 from ..folder import RunFolder
 from ..questions import prompts_path
 from ..record import Record, read_records, write_records
-from ..score_settings import SupportScore
+from ..score_settings import KnnScore, SupportScore
 from ..value import content_hash, to_json
 
 VERSION = 3
@@ -78,7 +79,8 @@ class Sampled:
     def name(self, setting: Settings | None) -> str:
         """The name of a score file: task, decoding, and a hash of everything that defines the numbers."""
         one = self.experiment
-        key = content_hash(one.score, prompts_path(one, "").stem, one.num_samples, VERSION)
+        versions = (VERSION, text_scores.VERSION) if isinstance(one.score, KnnScore) else (VERSION,)
+        key = content_hash(one.score, prompts_path(one, "").stem, one.num_samples, *versions)
         return f"{one.task}-{one.score.kind}-{setting.name if setting else 'completions'}-{key}"
 
     def read(self, folder: RunFolder) -> list[Record] | None:

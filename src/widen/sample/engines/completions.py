@@ -8,7 +8,7 @@ takes its settings as a generation config: without one it decodes greedily at ev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from ..chat import turns
@@ -77,9 +77,17 @@ def unsupported(dialect: Dialect, decoding: Decoding) -> str:
 
 
 def body(
-    dialect: Dialect, prompt: Prompt, settings: Settings, *, n: int, seed: int, model: str, logprobs: bool
+    dialect: Dialect,
+    prompt: Prompt,
+    settings: Settings,
+    *,
+    n: int,
+    seed: int,
+    model: str,
+    logprobs: bool,
+    stop_tokens: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """The request as a JSON object; `seed` is that of the request."""
+    """The request as a JSON object; `seed` is that of the request, `stop_tokens` the numbers of stop strings that are one token."""
     decoding = settings.decoding
     sent: dict[str, Any] = {"seed": seed, "max_tokens": settings.max_tokens} | ({"model": model} if model else {})
     if settings.chat:
@@ -97,6 +105,8 @@ def body(
     sent |= {"temperature": decoding.temperature, "n": n} | ({"logprobs": settings.chat or 1} if logprobs else {})
     if dialect == "vllm":
         sent["return_token_ids"] = True
+        if numbers := [stop_tokens[one] for one in settings.stop if stop_tokens and one in stop_tokens]:
+            sent["stop_token_ids"] = numbers
         if extra := plugin_arguments(decoding):
             sent["vllm_xargs"] = extra
             filters = {

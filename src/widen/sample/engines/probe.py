@@ -6,9 +6,11 @@ agree; without the filter they do not. This shows that the server reads the filt
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..decoding import Decoding, Settings
@@ -16,7 +18,7 @@ from ..prompts import Prompt
 from .completions import Choice, Dialect, body, choices, endpoint, listed_models, unsupported
 from .http import Client, Refusal, ServerFault
 
-__all__ = ["Capabilities", "probe", "recognise"]
+__all__ = ["Capabilities", "probe", "recognise", "stop_tokens"]
 
 TOKENS = 16
 HOT = 2.0
@@ -43,6 +45,28 @@ class Capabilities(NamedTuple):
     seed: bool
     honoured: frozenset[str]
     notes: tuple[str, ...]
+    stop_tokens: Mapping[str, int] = MappingProxyType({})  # numbers of the stop strings that are one token
+
+
+def stop_tokens(client: Client, url: str, model: str, stop: Iterable[str]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The stop strings that are one token of a vLLM server, with their numbers, and what to note.
+
+    vLLM looks for stop strings in the text, which leaves special tokens such as ``<|im_end|>`` out. It ends a sample at these by number.
+    """
+    found = {}
+    for one in stop:
+        sent = {"model": model} if model else {}
+        try:
+            ids = client.request(url, "/tokenize", sent | {"prompt": one, "add_special_tokens": False}).get("tokens")
+            if not isinstance(ids, list) or len(ids) != 1:
+                continue
+            if client.request(url, "/detokenize", sent | {"tokens": ids}).get("prompt") == one:
+                found[one] = int(ids[0])
+        except Refusal:
+            return {}, (
+                "this server does not show its tokens: a stop string that is a special token does not end a sample",
+            )
+    return found, ()
 
 
 def recognise(client: Client, url: str, prompt: Prompt, *, model: str = "") -> tuple[Dialect, str]:

@@ -20,7 +20,7 @@ from ..prompts import Prompt
 from .completions import Choice, body, choices, endpoint, needs, unsupported
 from .http import LIMIT, Client, Refusal, ServerFault
 from .pool import Notice, Pool
-from .probe import Capabilities, probe, recognise
+from .probe import Capabilities, probe, recognise, stop_tokens
 
 __all__ = ["ServerEngine"]
 
@@ -119,6 +119,10 @@ class ServerEngine:
             raise ValueError(
                 f"{url} ignores {', '.join(sorted(ignored))}: its samples would not be what the settings say; {hint}use a local model"
             )
+        if dialect == "vllm" and "stop" in wanted:
+            every = dict.fromkeys(one for setting in settings for one in setting.stop)
+            numbers, notes = stop_tokens(client, url, model, every)
+            found = found._replace(stop_tokens=numbers, notes=(*found.notes, *notes))
         self.capabilities[url] = found
 
     def _batch(self) -> int:
@@ -189,7 +193,14 @@ class ServerEngine:
         found, settings, prompt = self.capabilities[url], task.settings, task.prompt
         seed = key(settings.seed, f"{prompt.id}#{indices[0]}", settings.decoding.temperature) >> 33  # 31 bits
         sent = body(
-            found.dialect, prompt, settings, n=len(indices), seed=seed, model=found.model, logprobs=found.logprobs
+            found.dialect,
+            prompt,
+            settings,
+            n=len(indices),
+            seed=seed,
+            model=found.model,
+            logprobs=found.logprobs,
+            stop_tokens=found.stop_tokens,
         )
         limit = LIMIT + 4096 * len(indices) * settings.max_tokens  # a token with its log-probability takes far less
         return choices(client.request(url, endpoint(settings), sent, limit=limit), url)
