@@ -71,7 +71,7 @@ def main(options: argparse.Namespace) -> int:
     else:
         name, experiments = options.recipe, recipe.find("widen_recipes", options.recipe)
     if ":tiny:" in options.recipe:
-        print("the small form of a recipe: its numbers have no meaning")
+        print("the tiny version of a recipe: its numbers mean nothing")
     stages = [stage.strip() for stage in options.stages.split(",") if stage.strip()]
     command = f"widen run {options.recipe} --device {options.device}"
     command += f" --seeds {options.seeds}" if options.seeds else ""

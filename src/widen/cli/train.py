@@ -18,8 +18,8 @@ the integer task (the paper's a x b mod 97):
 If the command is killed, the same command continues the run.
 
 losses (--loss):
-  of the paper    nll, gold, dft, cdiv:alpha=1.4, tailr:gamma=1e-5, lambda_pr:lam=0.9,gamma=0.1, trunc:drop=0.1, truncr:drop=0.1
-  of others       gem:beta=0.7, tofu, focal, smooth, entropy, eaft, dco:n=16
+  of the paper    nll, gold, cdiv:alpha=1.4, tailr:gamma=1e-5, lambda_pr:lam=0.9,gamma=0.1, trunc:drop=0.1, truncr:drop=0.1
+  of others       dft, gem:beta=0.7, tofu, focal, smooth, entropy, eaft, dco:n=16
   near a model    with --reference MODEL: asft:kl=0.1, anchor:kl=0.1
   your own        module:Class(...)
   combined        A * B multiplies two weights; `nll:steps=1000 then cdiv:alpha=1.4` trains with NLL first

@@ -32,7 +32,7 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
     ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead of every epoch"),
     ("patience", "patience", int, "N", "stop after N evaluations without a lower NLL, and keep the best model"),
     ("report-to", "report_to", str, "WHERE", "send the log to wandb, trackio or tensorboard (default: none)"),
-    ("save-dtype", "save_dtype", str, "D", "of saved weights: auto (unchanged), trained, bfloat16, float16, float32"),
+    ("save-dtype", "save_dtype", str, "D", "dtype to save: auto (as it was), trained, bfloat16, float16, float32"),
     ("lora", "lora.rank", int, "R", "train an adapter of this rank (default: all weights)"),
     ("load-in-4bit", "load_in_4bit", bool, "", "with --lora: hold the frozen weights in 4 bits (QLoRA)"),
     ("precision", "precision", str, "P", "bf16, fp16, fp32 or pure_bf16 (default: bf16)"),
@@ -63,9 +63,7 @@ def add_arguments(group: Any) -> None:
             group.add_argument(f"--{name}", help=text, type=kind, metavar=metavar)
     group.add_argument("--skip-bad", action="store_true", help="skip bad records and count them")
     group.add_argument("--paper", action="store_true", help="the paper's settings (see above); flags override them")
-    group.add_argument(
-        "--after-nll-epochs", type=float, metavar="N", help="N epochs of NLL first; other losses reuse them"
-    )
+    group.add_argument("--after-nll-epochs", type=float, metavar="N", help="train N epochs with NLL first")
 
 
 def is_asked_for(options: argparse.Namespace) -> bool:
