@@ -48,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
         f"One seed, {STEPS} steps: it shows the mechanism and proves little. The recipe mulmod:joint has five seeds."
     )
     folders = [folder_of(options.out, one).path for one in experiments]
-    title = f"Train for coverage, then choose precision: {len(experiments)} losses, one seed, {STEPS} steps"
+    title = f"What the loss and the decoding bring: {len(experiments)} losses, one seed, {STEPS} steps"
     path, *_ = write_report(folders, options.out / "report.html", title=title, figures=False)
     console.print(f"page: {path}   ({time.monotonic() - begun:.0f} s)", soft_wrap=True)
     return 0

@@ -109,9 +109,9 @@ def _runs(options: argparse.Namespace, console: Console) -> int:
     if len(tuned) == len(folders):
         path = tuned[0].path
         raise ValueError(
-            f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts FILE`) and "
-            f"score them against texts (`widen score REFERENCE {path}`) or, for programs, by running them (`widen score --task TASK "
-            f"DATA {path}`); a recipe's samples are scored by `widen run RECIPE --stages score`"
+            f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts FILE`). Then check "
+            f"them with your function (`widen score --checker FILE.py:check {path}`), run them as programs (`widen score --task TASK DATA "
+            f"{path}`) or compare them with texts (`widen score REFERENCE {path}`). For a recipe: `widen run RECIPE --stages score`"
         )
     if tuned:
         console.print(f"left out, fine-tuned models have no exact score: {', '.join(str(one.path) for one in tuned)}")

@@ -128,7 +128,7 @@ def main(options: argparse.Namespace) -> int:
         say("trained before: nothing is left to do")
     path = folder.path
     say(f"run folder: {path}")
-    say(f"next: widen sample {path} --prompts FILE, widen score REFERENCE {path}, widen report {path}")
+    say(f"next: widen sample {path} --prompts FILE, widen score --checker FILE.py:check {path}, widen report {path}")
     return 0
 
 
