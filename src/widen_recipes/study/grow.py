@@ -14,7 +14,7 @@ the weights differ. Soups average a grown model with the NLL model of the same s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -57,6 +57,7 @@ class GrowthStudy:
       growth: of the start; `make_grown` fills in its model and training.
       experiment: scores a model, given a name and a seed.
       folder: of what is grown.
+      seeds: of every method.
     """
 
     start: FineTune
@@ -65,11 +66,14 @@ class GrowthStudy:
     growth: Growth
     experiment: Callable[[str, FineTune | str, int], Experiment]
     folder: str
+    seeds: Sequence[int] = SEEDS
 
     @property
     def last(self) -> FineTune:
         """The training after the start."""
-        return replace(self.start, after=self.start, max_steps=self.steps, lr=1e-4, evaluate=None, patience=None)
+        return replace(
+            self.start, after=self.start, max_steps=self.steps, lr=1e-4, evaluate=None, eval_steps=None, patience=None
+        )
 
     def model(self, name: str, seed: int) -> FineTune:
         """NLL, NLL on all answers, or a kind of weights."""
@@ -85,7 +89,7 @@ class GrowthStudy:
             f"grown, {kind}": kind for kind in WEIGHTS
         }
         found = [
-            self.experiment(name, self.model(which, seed), seed) for seed in SEEDS for name, which in names.items()
+            self.experiment(name, self.model(which, seed), seed) for seed in self.seeds for name, which in names.items()
         ]
         return [*found, self.experiment("NLL start", self.start, 0)]
 
@@ -97,7 +101,7 @@ class GrowthStudy:
         """All models, with the soups."""
         soups = [
             self.experiment(f"soup of NLL and {share:g} {kind}", self.soup(kind, share, seed), seed)
-            for seed in SEEDS
+            for seed in self.seeds
             for kind, share in SOUPS
         ]
         return [*self.trained(), *soups]

@@ -28,7 +28,6 @@ from widen.run.grow.training_rows import write_lines
 from widen.run.progress_lines import progress_lines
 
 from .grow import SOUPS, STUDIES, GrowthStudy
-from .methods import SEEDS
 
 TRAINING = ("max_length", "batch_size", "micro_batch", "schedule", "warmup_steps", "max_steps", "lr", "precision")
 """Settings that the trainings of the growth take from those of the study."""
@@ -61,7 +60,7 @@ def make_grown(study: GrowthStudy, root: str | Path, *, device: str = "cpu", job
                 write_lines(path, reweighed(folder / "growth", kind))
         at = partial(runner.run, root=root, device=device, jobs=jobs, progress=progress, notice=print)
         at("growth", study.trained(), stages=("train",))
-        wanted = [(kind, share, seed) for seed in SEEDS for kind, share in SOUPS]
+        wanted = [(kind, share, seed) for seed in study.seeds for kind, share in SOUPS]
         for done, (kind, share, seed) in enumerate(wanted, start=1):
             folders = [folder_of(root, study.model(name, seed)).checkpoint for name in ("NLL", kind)]
             path = Path(study.soup(kind, share, seed))
