@@ -5,9 +5,10 @@
   widen grow runs/NLL --prompts train.jsonl --task mathqa_python --decoding "min_p=0.05,t=1.5,order=temperature_last"
 
 Each round samples the last model on --prompts, judges the answers, writes those that are right and new to round-k/grown.jsonl, and trains
-on the original data and everything found so far. Answers are judged by the task (`answers`: a list of right answers; mathqa_python, mbpp,
-humaneval, codecontests: the program is run) or by --checker. Programs and checkers run in a sandbox only. It stops when a round finds
-nothing new. If the command is killed, the same command continues: nothing is drawn, judged or trained twice. A larger --rounds adds rounds.
+on the original data and everything found so far. Answers are judged by the task (`answers`: a list of right answers; `e2e`: every slot of
+the meaning is right; mathqa_python, mbpp, humaneval, codecontests: the program is run) or by --checker. Programs and checkers run in a
+sandbox only. It stops when a round finds nothing new. If the command is killed, the same command continues: nothing is drawn, judged or
+trained twice. A larger --rounds adds rounds.
 
 weights of the answers to one prompt (mean 1):
   plain     each distinct answer once
