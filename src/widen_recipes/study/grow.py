@@ -32,8 +32,8 @@ from .methods import SEEDS, path_of
 SOUPS = (("plain", 0.25), ("plain", 0.5), ("plain", 0.75), ("sampled", 0.5), ("uniform", 0.5))
 """Kind of weights of the grown model, and its share; the rest is NLL."""
 NOT_IN_PAPER = {
-    "growth": "two rounds; Countdown: 48 samples of 4,000 training problems, E2E: 16 of every meaning; min-p 0.05, then t = 1.5",
-    "steps": "after the start, which stops at its best epoch: 400 batches of 256 for Countdown, 300 of 32 for E2E",
+    "growth": "two rounds; Countdown: 32 samples of 4,000 training problems, E2E: 16 of every meaning; min-p 0.05, then t = 1.5",
+    "steps": "after the start, which stops at its best epoch: 300 batches of 256 for Countdown, 300 of 32 for E2E",
     "NLL": "of four evaluations on the way, the model with the lowest held-out NLL; also for NLL on all answers",
     "soups": "the average of a grown model's weights and those of NLL with the same seed",
 }
@@ -113,14 +113,14 @@ def countdown_growth() -> GrowthStudy:
     about = {**COUNTDOWN, **NOT_IN_PAPER}
     return GrowthStudy(
         start=start,
-        steps=400,
+        steps=300,
         all_answers=Source(path=f"{data}/all.jsonl"),
         growth=Growth(
             model=start.model,
             prompts=Source(task="answers", path=f"{data}/problems.jsonl", limit=4000),
             data=start.train,
             held_out=Source(task="answers", path=f"{data}/test.jsonl"),
-            num=48,
+            num=32,
             held_out_num=16,
             max_tokens=48,
         ),
