@@ -13,7 +13,7 @@ from widen.cli.__main__ import VERBS, main
 PAGE = Path(__file__).parent / "reference" / "verbs.md"
 INTRO = """# Verbs
 
-Every verb of the command line, as `widen VERB --help` prints it. `python docs/verbs.py` writes this page and a test holds it to the code.
+Every verb of the command line, as `widen VERB --help` prints it. (`python docs/verbs.py` writes this page.)
 
 | verb | what it does |
 |---|---|

@@ -38,10 +38,10 @@ def test_sixty_rows_with_defaults_move_the_weights_and_lower_the_nll(base, tmp_p
     assert found["nll_last"] < found["nll_first"] - 0.2
     assert found["chosen"]["lr"] == max(line.get("lr", 0) for line in log(folder)) == 1e-3
     assert [line.get("weight_change") for line in log(folder)] == [None] * 15 + [found["weight_change"]]
-    assert "16 steps, learning rate 0.001, no warm-up" in said[0]
+    assert "16 steps, learning rate 0.001, no warm-up" in said[1]  # said[0] describes the data
     assert "the weights moved by" in said[-1]
     assert ": step 16: loss " in said[-2]
-    assert len(said) == 2 + 8  # at most ten sentences of progress
+    assert len(said) == 3 + 8  # at most ten sentences of progress
 
 
 def test_a_run_that_hardly_moved_its_weights_says_so(base, tmp_path, caplog):

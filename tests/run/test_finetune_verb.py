@@ -30,7 +30,7 @@ def test_train_says_what_it_learns_from_and_leaves_a_model_that_sample_takes(tin
     assert "24 examples, 900 target tokens of 1,140, the longest 61; 1 bad record left out" in said
     assert "2/2" in said
     (folder,) = (tmp_path / "runs").iterdir()
-    assert f"next: widen sample runs/{folder.name} --prompts FILE, widen score REFERENCE runs/{folder.name}" in said
+    assert f"next: widen sample runs/{folder.name} --prompts FILE, widen score --checker FILE.py:check runs/" in said
     assert json.loads((folder / "config.json").read_text())["experiment"]["name"] == "wide"
     assert main(command) == 0
     assert "trained before: nothing is left to do" in capsys.readouterr().out

@@ -48,6 +48,7 @@ def test_score_says_that_a_fine_tuned_model_has_no_exact_score(runs, capsys):
     said = capsys.readouterr().err
     assert "fine-tuned" in said
     assert "widen score REFERENCE " in said
+    assert "widen score --checker FILE.py:check " in said
 
 
 def test_report_shows_the_training_of_fine_tuned_models(runs, tmp_path):

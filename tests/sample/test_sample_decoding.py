@@ -33,6 +33,7 @@ def test_a_spec_string_gives_the_value_back(values):
     assert Decoding.parse(decoding.spec) == decoding
     kept = Settings.from_json(Settings(decoding=decoding).to_json())
     assert kept.decoding == decoding
+    assert Decoding.parse(decoding.in_words).name == decoding.name
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -61,6 +62,7 @@ def test_names_are_equal_exactly_when_the_steps_are(one, other):
         ("t=1,top_p=0.9,top_k=3,order=temperature>top_p", "must name each of temperature, top_k, top_p once"),
         ("kl_sigma=1,without=nothing", "bos or field"),
         ("t", "not name=value"),
+        ("min_p=0.1 then t=3,order=vllm", "'then' already gives the order"),
     ],
 )
 def test_a_bad_spec_is_refused_with_what_is_legal(spec, words):
@@ -75,6 +77,13 @@ def test_the_order_is_explicit_and_settable():
     explicit = Decoding.parse(spec + ",order=top_p>temperature>top_k")
     assert [n for n, _ in explicit.steps] == ["top_p", "temperature", "top_k"]
     assert all(set(order) == {"temperature", *FILTERS} for order in ORDERS.values())
+
+
+def test_then_gives_the_order():
+    assert Decoding.parse("min_p=0.1 then t=3") == Decoding.truncate_then_heat(min_p=0.1, temperature=3)
+    assert Decoding.parse("t=3 then min_p=0.1") == Decoding.parse("t=3,min_p=0.1")
+    assert Decoding.parse("top_p=0.9 then t=2 then top_k=3").order == "top_p>temperature>top_k"
+    assert Decoding.parse("min_p=0.1 then top_k=3").steps == (("min_p", 0.1), ("top_k", 3))
 
 
 def test_methods_that_draw_alike_share_a_file_and_others_do_not():

@@ -15,19 +15,19 @@ from importlib import import_module
 from widen.judge.profile import SandboxUnavailable
 
 VERBS = {
-    "demo": "two minutes: train for coverage, then choose precision with temperature",
-    "run": "run a recipe: a table or figure of the paper, or an experiment of your own",
-    "advise": "which loss and which decoding to use for your model, data and wish",
-    "train": "train one model from a config file and flags",
-    "grow": "grow the training data with a model's own right answers, and train on it",
-    "merge": "average the weights of several models: WiSE-FT, soups",
-    "sample": "draw sequences from a trained model",
-    "score": "precision and recall of a run, or of texts against texts",
-    "report": "one page of runs: frontiers, best setting, curves, samples, and how they were made",
-    "explore": "an interactive page of the artificial case and the losses",
-    "figures": "every figure of the paper as PDF, SVG and PNG",
-    "curve": "the exact PR curve of the artificial case, or of two distributions",
-    "env": "what this machine has and which parts of widen work here",
+    "demo": "two minutes on a CPU: compare losses and decodings on a small model",
+    "run": "run a recipe (a table or figure of the paper) or your own experiment",
+    "advise": "find the best loss and decoding for your model, data and wish",
+    "train": "fine-tune a model on your data, or train a small one",
+    "grow": "add a model's own right answers to the training data, and train on them",
+    "merge": "average the weights of several models (WiSE-FT, soups)",
+    "sample": "draw samples from a model or a server",
+    "score": "score samples: precision, recall, pass@k, coverage",
+    "report": "write one page that compares runs",
+    "explore": "write an interactive page about the theory and the losses",
+    "figures": "draw the figures of the paper as PDF, SVG and PNG",
+    "curve": "print the exact precision-recall curve of two distributions",
+    "env": "show versions, devices, and which parts of widen work here",
 }
 MODULES = {"demo": "run_demo", "report": "write_page", "figures": "draw_figures", "curve": "exact_curve"}
 """Verbs whose module has another name."""
@@ -58,7 +58,7 @@ def _overview() -> argparse.ArgumentParser:
         prog="widen",
         usage="widen VERB [options]",
         description="Get more different right answers out of language models.",
-        epilog=f"verbs:\n{lines}\n\n`widen VERB --help` teaches each one. Start with `widen demo`.",
+        epilog=f"verbs:\n{lines}\n\n`widen VERB --help` explains a verb. Start with `widen demo`.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"widen {__version__}")

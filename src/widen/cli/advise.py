@@ -1,12 +1,12 @@
-"""Which loss and which decoding to use for your model, your data and your wish.
+"""Find the best loss and decoding for your model, your data and your wish.
 
   widen advise --model M --data all.jsonl --task answers --wish "recall at precision >= 0.9" --budget 30m
   widen advise --model M --data all.jsonl --checker mine.py:check --wish "pass@10 at pass@1 >= 0.3" --budget 2h --device cuda
   widen advise ... --dry-run                      print the plan and stop
 
-The data is split into train, validation and test by prompt. The model is scored as it is under a grid of decodings; then short trainings
-with several losses are compared, and the worse half is dropped while the others train longer. NLL is always kept. The choice is made on
-validation prompts and measured on test prompts. Run the same command again to continue a stopped search.
+It splits the data into train, validation and test by prompt. It scores the model as it is under a grid of decodings. Then it trains
+with several losses for a short time, drops the worse half, and trains the others longer. NLL is never dropped. It chooses on the
+validation prompts and measures on the test prompts. Run the same command again to continue a stopped search.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
-    add("--model", required=True, help="folder or hub name of the model, or a run folder")
-    add("--data", required=True, help=".jsonl, .json or .csv with prompts and answers; it is split by prompt")
-    add("--wish", required=True, help='such as "recall at precision >= 0.9" or "pass@10 at pass@1 >= 0.3"')
-    add("--budget", required=True, metavar="TIME", help="such as 30m, 2h or 1h30m")
-    right = parser.add_argument_group("what says which answers are right: one of")
-    right.add_argument("--task", default="jsonl", help="answers (all right answers are listed), or a task of programs")
-    right.add_argument("--checker", metavar="FILE.py:FUNCTION", help="check(prompt, answer) -> bool; runs in a sandbox")
-    right.add_argument("--embedder", metavar="MODEL", help="compare texts with the data's by k-NN on its features")
+    add("--model", required=True, help="model folder, name on the hub, or run folder")
+    add("--data", required=True, help="file with prompts and answers: .jsonl, .json or .csv")
+    add("--wish", required=True, help='what to maximise, and a level to keep: "recall at precision >= 0.9"')
+    add("--budget", required=True, metavar="TIME", help="time for the whole search, such as 30m, 2h or 1h30m")
+    right = parser.add_argument_group("the judge: what decides which answers are right (give one)")
+    right.add_argument("--task", default="jsonl", help="answers (the data lists all right ones), or a task of programs")
+    right.add_argument("--checker", metavar="FILE.py:FUNCTION", help="your check(prompt, answer) -> bool, in a sandbox")
+    right.add_argument("--embedder", metavar="MODEL", help="compare with the data's texts by k-NN on its embeddings")
     add("--losses", nargs="+", metavar="SPEC", help="to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)")
     add("--lora", type=int, metavar="R", help="train adapters of this rank (default: all weights)")
-    add("--num", type=int, metavar="N", help="samples per prompt (default: 16; 1 with --embedder; 100 for answers)")
-    add("--max-tokens", type=int, metavar="N", help="of a sample (default: twice the longest completion of the data)")
+    add("--num", type=int, metavar="N", help="samples per prompt (default: 16; with --embedder 1, for answers 100)")
+    add("--max-tokens", type=int, metavar="N", help="longest sample (default: twice the data's longest completion)")
     add("--batch-size", type=int, default=8, metavar="N", help="sequences per training step (default: 8)")
     add("--lr", type=float, help="learning rate (default: as in `widen train`)")
-    add("--seed", type=int, default=0, help="of the splits, the training and the samples (default: 0)")
+    add("--seed", type=int, default=0, help="seed of the splits, the training and the samples (default: 0)")
     add("--device", help="cpu or cuda (default: cuda if there is one)")
-    add("--out", type=Path, default=Path("advice"), metavar="DIR", help="folder of everything (default: advice)")
+    add("--out", type=Path, default=Path("advice"), metavar="DIR", help="output folder (default: advice)")
     add("--dry-run", action="store_true", help="print the plan and stop")
 
 

@@ -1,10 +1,10 @@
-"""Every figure of the paper as PDF, SVG and PNG, with the paper's claim in the caption.
+"""Draw the figures of the paper as PDF, SVG and PNG, with the paper's claim in each caption.
 
   widen figures                                   all of them, into figures/
   widen figures --only tsallis ineq --formats svg
-  widen figures --results my_results              CSV files of your own runs instead of those that ship
+  widen figures --results my_results              CSV files of your own runs instead of those shipped with widen
 
-Six figures are exact and need no results. The others show results of recipes; the table names those whose results are missing.
+Six figures are exact and need no results. The others show results of recipes. If results are missing, the command names the figure.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ FORMATS = ("pdf", "svg", "png")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument("--out", type=Path, default=Path("figures"), metavar="DIR", help="default: figures")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="some figures, by name (default: all)")
-    parser.add_argument("--results", type=Path, metavar="DIR", help="CSV files (default: the results that ship)")
-    parser.add_argument("--formats", nargs="+", default=list(FORMATS), metavar="FORMAT", help="of pdf, svg, png")
+    parser.add_argument("--out", type=Path, default=Path("figures"), metavar="DIR", help="folder (default: figures)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="which figures to draw (default: all)")
+    parser.add_argument(
+        "--results", type=Path, metavar="DIR", help="folder of CSV files (default: those shipped with widen)"
+    )
+    parser.add_argument(
+        "--formats", nargs="+", default=list(FORMATS), metavar="FORMAT", help="of pdf svg png (default: all)"
+    )
 
 
 def main(options: argparse.Namespace) -> int:

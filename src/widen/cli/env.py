@@ -1,4 +1,4 @@
-"""What this machine has: versions, devices, and which optional parts of widen work here."""
+"""Show versions, devices, and which optional parts of widen work on this machine."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The exact PR curve of two distributions, or of the paper's artificial case at several temperatures.
+"""Print the exact precision-recall (PR) curve of two distributions, or of the paper's artificial case at several temperatures.
 
-  widen curve                                            the artificial case of the paper's figure, t = .2 ... 5
+  widen curve                                            the artificial case of the paper's main figure, t = .2 ... 5
   widen curve --vocab 100 --support 50 --temperatures 0.1 1 10
-  widen curve --p reference.json --q model.json          two JSON lists of probabilities over the same atoms
-  widen curve --json curves.json                         the numbers, at many more lambdas than the table has
+  widen curve --p reference.json --q model.json          two JSON lists of probabilities of the same outcomes
+  widen curve --json curves.json                         also write the numbers, at many more lambdas
 
-Precision at lambda is sum min(lambda P, Q); recall is precision / lambda. A low lambda asks whether Q covers P, a high one whether Q stays
-within P. Prints a table; --html writes a page with the curves.
+P is the reference and Q the model. Precision at lambda is sum min(lambda P, Q); recall is precision / lambda. A low lambda asks whether
+Q covers P, a high lambda whether Q stays within P. The command prints a table; --html writes a page with the curves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CASE = {"vocab": 100, "support": 20, "rho": 0.5, "a": 0.725, "epsilon": 0.15}
 HELP = {
     "vocab": "size of the vocabulary",
     "support": "acceptable tokens",
-    "rho": "share of acceptable tokens that are over-represented",
+    "rho": "share of the acceptable tokens that are over-represented",
     "a": "mass on the over-represented tokens",
     "epsilon": "mass on unacceptable tokens",
 }
@@ -45,11 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, default in CASE.items():
         case.add_argument(f"--{name}", type=type(default), default=default, help=f"{HELP[name]} (default {default:g})")
     case.add_argument("--temperatures", type=float, nargs="+", default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0], metavar="T")
-    two = parser.add_argument_group("two distributions, as JSON lists over the same atoms")
+    two = parser.add_argument_group("two distributions, as JSON lists of probabilities of the same outcomes")
     two.add_argument("--p", type=Path, metavar="FILE", help="probabilities of the reference")
-    two.add_argument(
-        "--q", type=Path, metavar="FILE", help="probabilities of the model; what is missing to 1 is outside P"
-    )
+    two.add_argument("--q", type=Path, metavar="FILE", help="probabilities of the model; the rest to 1 is outside P")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write precision and recall along the curves")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the curves")
 

@@ -1,9 +1,11 @@
-"""A page where the paper's artificial case comes alive: drag V, K, rho, a, epsilon, t and lambda, or pick a loss.
+"""Write an interactive page about the paper's artificial case, a model with two known faults, and about the losses.
+
+Drag the size of the vocabulary (V), the number of right tokens (K), the faults (rho, a, epsilon), the temperature t and lambda.
 
   widen explore                       writes explore.html here
   widen explore --out pages/x.html
 
-Everything is computed in the page, by the formulas of widen.theory; it loads nothing and needs no run.
+The page computes everything itself, by the formulas of widen.theory. It works offline and needs no run.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from rich.console import Console
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
-    parser.add_argument("--out", type=Path, default=Path("explore.html"), help="the page (default: explore.html)")
+    parser.add_argument("--out", type=Path, default=Path("explore.html"), help="output file (default: explore.html)")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -1,19 +1,22 @@
-"""Grow a model's training data with its own right answers: sample, judge, keep what is right and new, train, repeat.
+"""Add a model's own right answers to its training data: sample, judge, keep what is right and new, train, repeat.
 
   widen grow runs/NLL --prompts train.jsonl --task answers --rounds 2 --num 64 --held-out test.jsonl --out runs/grown
   widen grow ./my-model --prompts train.jsonl --checker own.py:check --weights uniform --epochs 2 --lr 1e-4
-  widen grow runs/NLL --prompts train.jsonl --task mathqa_python --decoding "min_p=0.05,t=1.5,order=temperature_last"
+  widen grow runs/NLL --prompts train.jsonl --task mathqa_python --decoding "min_p=0.05 then t=1.5"
 
-Each round samples the last model on --prompts, judges the answers, writes those that are right and new to round-k/grown.jsonl, and trains
-on the original data and everything found so far. Answers are judged by the task (`answers`: a list of right answers; `e2e`: every slot of
-the meaning is right; mathqa_python, mbpp, humaneval, codecontests: the program is run) or by --checker. Programs and checkers run in a
-sandbox only. It stops when a round finds nothing new. If the command is killed, the same command continues: nothing is drawn, judged or
-trained twice. A larger --rounds adds rounds.
+Each round samples the last model on --prompts and judges the answers. It writes the answers that are right and new to
+round-k/grown.jsonl, and trains on the original data and everything found so far. The command stops after --rounds, or when a round finds
+nothing new.
 
-weights of the answers to one prompt (mean 1):
-  plain     each distinct answer once
-  sampled   as often as it was found, plus once if it is in the data
-  uniform   the inverse of the chance that the sampler finds it, at most --cap: aims at the uniform law over all right answers
+The task or --checker judges the answers. The task `answers` has a list of right answers; a text of `e2e` is right if every slot of its
+meaning is; mathqa_python, mbpp, humaneval and codecontests run the answer as a program. Programs and checkers run in a sandbox only.
+
+If the command is killed, the same command continues: nothing is drawn, judged or trained twice. A larger --rounds adds rounds.
+
+--weights: how much each right answer to a prompt counts (the mean is 1):
+  plain     every distinct answer counts the same
+  sampled   as often as the answer was found, plus its copies in the data
+  uniform   1 / (chance that the sampler finds the answer), at most --cap: aims at the uniform distribution over all right answers
 """
 
 from __future__ import annotations
@@ -36,36 +39,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
     add("model", metavar="MODEL", help="run folder, model folder, or name on the hub")
-    add("--prompts", required=True, metavar="FILE", help="problems to sample; their completions are the original data")
+    add("--prompts", required=True, metavar="FILE", help="problems to sample; without --data, also training data")
     add("--task", default="jsonl", metavar="NAME", help="format of --prompts and --held-out (default: jsonl)")
-    add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task; see widen score")
-    add("--checker-file", action="append", default=[], metavar="FILE", help="a text that the checker may open")
-    add("--data", metavar="FILE", help="original training data: prompt and completion (default: --prompts)")
-    add("--held-out", metavar="FILE", help="problems for precision, coverage and pass@k after every round")
+    add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task; see widen score --help")
+    add("--checker-file", action="append", default=[], metavar="FILE", help="a text file that the checker may open")
+    add("--data", metavar="FILE", help="original training data with prompt and completion (default: --prompts)")
+    add("--held-out", metavar="FILE", help="other problems, to measure each round's model")
     add("--limit", type=int, metavar="N", help="only the first N records of --prompts")
-    add("--rounds", type=int, default=2, metavar="N", help="default 2")
+    add("--rounds", type=int, default=2, metavar="N", help="most rounds (default 2)")
     add("--num", type=int, default=64, metavar="N", help="samples per problem and round (default 64)")
-    add("--decoding", default="min_p=0.05,t=1.5,order=temperature_last", metavar="D", help="of the samples")
-    add("--max-tokens", type=int, default=256, metavar="N", help="of an answer; longer ones are wrong (default 256)")
-    add("--weights", default="plain", choices=("plain", "sampled", "uniform"), help="default plain")
+    add("--decoding", default="min_p=0.05 then t=1.5", metavar="D", help="decoding (default: %(default)s)")
+    add("--max-tokens", type=int, default=256, metavar="N", help="longer answers are wrong (default 256)")
+    add("--weights", default="plain", choices=("plain", "sampled", "uniform"), help="see above (default plain)")
     add("--cap", type=float, default=10.0, metavar="X", help="largest weight of --weights uniform (default 10)")
-    add("--from", dest="start", default="base", metavar="M", help="train from base (MODEL), last, or another model")
+    add("--from", dest="start", default="base", metavar="M", help="train from base (MODEL; default), last, or a model")
     add("--held-out-num", type=int, metavar="N", help="samples per held-out problem (default: --num)")
-    add("--held-out-decoding", default="t=1", metavar="D", help="default t=1")
-    add("--fenced", action="store_true", help="a program is the first block between ``` marks")
-    add("--wall-seconds", type=float, default=10.0, metavar="S", help="for one program or check (default 10)")
-    add("--seed", type=int, default=0, help="of the samples and the training")
+    add("--held-out-decoding", default="t=1", metavar="D", help="decoding of the held-out samples (default t=1)")
+    add("--fenced", action="store_true", help="the program is the first block between ``` marks")
+    add("--wall-seconds", type=float, default=10.0, metavar="S", help="limit for a program or check (default 10)")
+    add("--seed", type=int, default=0, help="seed of the samples and the training (default 0)")
     add = parser.add_argument_group("training, as in widen train").add_argument
-    add("--epochs", type=float, metavar="N")
-    add("--lr", type=float, metavar="LR")
-    add("--batch-size", type=int, metavar="N")
-    add("--loss", metavar="SPEC", help="default nll")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of a fine-tuning: precision=fp32")
+    add("--epochs", type=float, metavar="N", help="passes over the data (default 1)")
+    add("--lr", type=float, metavar="LR", help="learning rate")
+    add("--batch-size", type=int, metavar="N", help="sequences per step (default 8)")
+    add("--loss", metavar="SPEC", help="training loss (default nll)")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="any other key, such as precision=fp32")
     add = parser.add_argument_group("where").add_argument
-    add("--out", type=Path, metavar="DIR", help="default: runs/grow-MODEL")
+    add("--out", type=Path, metavar="DIR", help="output folder (default: runs/grow-MODEL)")
     add("--device", help="cpu or cuda (default: cuda if there is one)")
-    add("--dtype", default="auto", help="of the weights while sampling (default: as they were saved)")
-    add("--servers", default="", metavar="URLS", help="sample from these servers, which serve each round's model")
+    add("--dtype", default="auto", help="dtype of the weights while sampling (default: as they were saved)")
+    add("--servers", default="", metavar="URLS", help="servers (URL,URL) that serve each round's model")
     add("--ray", metavar="ADDRESS", help="judge on this Ray cluster (pip install 'widen[ray]')")
 
 

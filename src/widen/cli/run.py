@@ -1,18 +1,19 @@
-"""Run a recipe: a table or figure of the paper, trained, sampled, scored and tabulated.
+"""Run a recipe, which repeats a table or figure of the paper or another experiment: train, sample, score, and print a table.
 
   widen run --list                                    every recipe
-  widen run mulmod:tiny:losses --out runs             its small form: seconds on a CPU, numbers without meaning
-  widen run mulmod:losses --out runs --device cuda    the real one
+  widen run mulmod:tiny:losses --out runs             the tiny version of a recipe: seconds on a CPU; its numbers mean nothing
+  widen run mulmod:losses --out runs --device cuda    the recipe itself
   widen run mulmod:losses --out runs --seeds 2        fewer seeds; run again without --seeds to add the others
-  widen run my_config.json --out runs                 an experiment of your own, as JSON
+  widen run my_config.json --out runs                 your own experiment, as JSON
 
-Stages may run on different machines that share one --out folder. For recipes on texts the stage score needs no checkpoints:
+The stages train, sample and score may run on different machines that share one --out folder. For recipes on texts, score needs no
+checkpoints:
 
   widen run mathqa_gain:gain --stages train,sample --device cuda --out runs
   widen run mathqa_gain:gain --stages score --out runs
   widen run codecontests:codecontests --stages sample --server http://gpu1:8000 --server http://gpu2:8000
 
-Each model has one folder in --out, named by its content, and other recipes reuse it. Stop at any time; the same command continues.
+Each model has one folder in --out, which other recipes reuse. You can stop at any time; the same command continues.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("recipe", nargs="?", help="MODULE:FUNCTION, MODULE:tiny:FUNCTION, or a config file (.json, .yaml)")
     add("--list", action="store_true", help="print every recipe and stop")
-    add("--out", type=Path, default=Path("runs"), help="folder of run folders (default: runs)")
+    add("--out", type=Path, default=Path("runs"), help="folder for models, samples, scores and tables (default: runs)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     add("--seeds", type=int, help="only the first N seeds of each setting", metavar="N")
-    add("--stages", default=STAGES, help="of train, sample, score (default: all)")
+    add("--stages", default=STAGES, help="which stages to run, joined by commas (default: train,sample,score)")
     add = parser.add_argument_group("recipes on texts").add_argument
     add("--server", action="append", default=[], metavar="URL", help="sample from this server (repeatable)")
-    add("--rows", type=int, metavar="N", help="samples drawn at a time (default: what fits into memory)")
+    add("--rows", type=int, metavar="N", help="draw N samples at a time (default: as many as fit into memory)")
     add("--jobs", type=int, default=1, metavar="N", help="models at a time, each in its own process (default: 1)")
     add("--drop-checkpoints", action="store_true", help="remove a model's weights after sampling or exact scoring")
-    add("--skip-bad", action="store_true", help="leave out records that cannot be used")
+    add("--skip-bad", action="store_true", help="skip bad records")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -55,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
         width = max(map(len, found))
         print("\n".join(f"{name:{width}}  {text}" for name, text in found.items()))
         print(
-            "\nMODULE:tiny:FUNCTION is the small form of each but the demo: seconds on a CPU, numbers without meaning."
+            "\nMODULE:tiny:FUNCTION is the tiny version of a recipe (the demo has none): seconds on a CPU; its numbers mean nothing."
         )
         return 0
     if options.recipe is None:
@@ -69,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
     else:
         name, experiments = options.recipe, recipe.find("widen_recipes", options.recipe)
     if ":tiny:" in options.recipe:
-        print("the small form of a recipe: its numbers have no meaning")
+        print("the tiny version of a recipe: its numbers mean nothing")
     stages = [stage.strip() for stage in options.stages.split(",") if stage.strip()]
     command = f"widen run {options.recipe} --device {options.device}"
     command += f" --seeds {options.seeds}" if options.seeds else ""

@@ -1,8 +1,9 @@
-"""Two minutes on two CPU cores: what the loss and the decoding each do for coverage.
+"""Compare losses and decodings on a small model, in two minutes on two CPU cores.
 
-Takes a small NLL model of products modulo 97, half of which were rare in its training data. Fine-tunes copies of it under NLL and under
-recall-side losses, and scores each exactly under the same decodings: temperatures, and truncation before or after heat. Prints a table and
-one sentence, and writes a page with the frontiers. A second call computes nothing again.
+The model multiplies numbers modulo 97. Half of the products were rare in its training data, so it seldom writes them. The demo fine-tunes
+copies of the model with NLL (the usual loss) and with losses that raise recall. It scores each copy exactly under the same decodings:
+temperatures alone, and cut-offs before or after the temperature. It prints a table and a one-sentence summary, and writes a page.
+A second call reuses all results.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
         f"One seed, {STEPS} steps: it shows the mechanism and proves little. The recipe mulmod:joint has five seeds."
     )
     folders = [folder_of(options.out, one).path for one in experiments]
-    title = f"Train for coverage, then choose precision: {len(experiments)} losses, one seed, {STEPS} steps"
+    title = f"What the loss and the decoding bring: {len(experiments)} losses, one seed, {STEPS} steps"
     path, *_ = write_report(folders, options.out / "report.html", title=title, figures=False)
     console.print(f"page: {path}   ({time.monotonic() - begun:.0f} s)", soft_wrap=True)
     return 0

@@ -1,17 +1,21 @@
-"""Draw samples from models: one file per model, temperature and method; a stopped run continues.
+"""Draw samples from models or servers. Each model and decoding gets one file. A stopped command continues where it was.
 
-  widen sample runs/NAME --num 20000 --temperatures 0.5 1 2            a run of the integer task; files go into its samples/
+  widen sample runs/NAME --num 20000 --temperatures 0.5 1 2            a run of the integer task, which needs no prompts
   widen sample ./my-model --prompts prompts.jsonl --num 100 --temperatures 0.7 1 --methods plain top_p=0.9 kl_sigma=3
-  widen sample runs/NAME --num 20000 --decodings t=1 t=2,min_p=0.1,order=temperature_last     whole specs instead of T x M
-  widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl        servers of one model (vLLM, transformers serve)
+  widen sample runs/NAME --prompts prompts.jsonl --decodings t=1 "min_p=0.1 then t=2"         whole decodings instead of T x M
+  widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl        servers of one model: vLLM or transformers serve
   widen sample vllm:./my-model --prompts prompts.jsonl                          vLLM in this process
-  widen sample runs/NAME --task mbpp --prompts test.jsonl --num 100             problems as widen train --task mbpp formats them
+  widen sample runs/NAME --task mbpp --prompts test.jsonl --num 100             prompts in the format of widen train --task mbpp
   widen sample ./instruct-model --prompts questions.txt --chat --system "Answer in one word." --stop "\\n\\n"      an Instruct model
 
-A method is a list of settings: top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field and
-order=temperature_first|temperature_last|vllm|a>b>c. Temperature 0 is greedy. Prompts: a .jsonl file with "prompt" (and, if you like,
-"id" and "without") in each line, or a text file with one prompt per line; with --task, records of that task. Conversations ("messages",
-"conversations", a list as "prompt") go through the chat template without --chat. A folder of runs stands for their trained models.
+Decodings: t= top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field. Join settings with commas and add
+order=temperature_first|temperature_last|vllm|a>b>c, or join them with " then " in the order to apply. t=0 is greedy. --methods takes the
+same settings without t=, and every method is combined with every temperature.
+
+Prompts: a .jsonl file with "prompt" in each line ("id" and "without" are optional), a text file with one prompt per line, or, with
+--task, records of that task. Conversations ("messages", "conversations", a list as "prompt") always use the chat template.
+
+For a folder of runs, widen samples every trained model in it.
 """
 
 from __future__ import annotations
@@ -34,33 +38,28 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
-    add("models", nargs="+", metavar="MODEL", help="run folder, Hugging Face path, server URLs, or vllm:PATH")
-    add("--prompts", type=Path, metavar="FILE", help="what to continue (runs of the integer task need none)")
-    add("--task", metavar="NAME", help="--prompts holds records of this task; it formats their prompts")
-    add("--lm-eval", metavar="TASK", help="the prompts of a task of lm-evaluation-harness, or of its YAML file")
+    add("models", nargs="+", metavar="MODEL", help="run folder, model folder, name on the hub, URLs, or vllm:PATH")
+    add("--prompts", type=Path, metavar="FILE", help="prompts to answer (runs of the integer task need none)")
+    add("--task", metavar="NAME", help="read --prompts as records of this task, in its prompt format")
+    add("--lm-eval", metavar="TASK", help="take the prompts of a task of lm-evaluation-harness (name or YAML file)")
     add("--limit", type=int, metavar="N", help="only the first N prompts")
     add("--num", type=int, default=100, metavar="N", help="samples per prompt (default 100); more can be added later")
     add = parser.add_argument_group("how").add_argument
-    add("--temperatures", type=float, nargs="+", metavar="T", help="default 1; 0 is greedy")
-    add("--methods", nargs="+", metavar="M", help="plain (the default), top_p=0.9, top_k=50,min_p=0.1, ...")
-    add(
-        "--decodings",
-        nargs="+",
-        metavar="D",
-        help="whole specs instead of T and M; `grid`: see docs/how_to/decoding.md",
-    )
-    add("--max-tokens", type=int, default=256, metavar="N", help="most tokens of a sample (default 256)")
-    add("--seed", type=int, default=0)
+    add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default 1; 0 is greedy)")
+    add("--methods", nargs="+", metavar="M", help="each at every T: plain (the default), top_p=0.9, top_k=50,min_p=0.1")
+    add("--decodings", nargs="+", metavar="D", help="whole decodings instead of T and M; grid is a set of 77")
+    add("--max-tokens", type=int, default=256, metavar="N", help="longest sample in tokens (default 256)")
+    add("--seed", type=int, default=0, help="seed of the samples (default 0)")
     add = parser.add_argument_group("conversations").add_argument
-    add("--chat", action="store_true", help="give each prompt as the user's message, by the model's chat template")
+    add("--chat", action="store_true", help="send each prompt as the user's message, through the model's chat template")
     add("--system", default="", metavar="TEXT", help="system message of every prompt (implies --chat)")
-    add("--stop", nargs="+", default=[], metavar="STRING", help="end a sample before any of these; \\n is a line break")
+    add("--stop", nargs="+", default=[], metavar="STRING", help="end a sample before these; \\n is a line break")
     add = parser.add_argument_group("where").add_argument
     add("--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)")
     add("--batch", type=int, metavar="N", help="samples drawn at a time, or requests in flight")
-    add("--device", help="of a local model (default: cuda if there is one)")
-    add("--dtype", default="auto", help="of a local model (default: as it was saved)")
-    add("--served-model", default="", metavar="NAME", help="the model to ask a server for (default: what it lists)")
+    add("--device", help="cpu or cuda, for a local model (default: cuda if available)")
+    add("--dtype", default="auto", help="dtype of a local model (default: as it was saved)")
+    add("--served-model", default="", metavar="NAME", help="which model of a server to use (default: the one it lists)")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -1,17 +1,26 @@
-"""Precision and recall: exact for a small model, from embeddings for texts, by running them for programs.
+"""Score samples: which answers are right, and how many different ones there are. Prints a table and writes JSON.
 
-  widen score runs/nll-seed0-...                                   runs of small models (integer task, Countdown)
-  widen score runs --temperatures 0.5 1 2 --num-samples 20000      every run in or below a folder
-  widen score runs --decodings grid                                77 decodings: temperatures, and truncation before or after heat
-  widen score reference.txt generated.jsonl --embedder PATH        texts against texts (.txt, .jsonl, .csv, files of widen sample)
-  widen score reference.txt runs/NAME --embedder PATH              all samples of a run; widen report shows the scores
-  widen score --checker own.py:check runs/NAME                     answers that a function of yours checks, run in a sandbox
-  widen score --lm-eval gsm8k runs/NAME                            answers to widen sample --lm-eval gsm8k, by that harness's own check
-  widen score --task mbpp test.jsonl runs/NAME                     programs drawn by widen sample --task mbpp --prompts test.jsonl
+answers that your function checks:
+  widen score --checker own.py:check runs/NAME
 
-Runs of small models are scored exactly under every decoding, without sampling; recall is the expected share of right answers in N samples.
-Texts get k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and the
-score of the reference against itself. Programs get pass@k; each runs in a sandbox, and verdicts are kept. Prints a table, writes JSON.
+answers to a task of lm-evaluation-harness, drawn by widen sample --lm-eval gsm8k:
+  widen score --lm-eval gsm8k runs/NAME
+
+programs, drawn by widen sample --task mbpp --prompts test.jsonl:
+  widen score --task mbpp test.jsonl runs/NAME
+
+texts, compared with texts that people wrote (.txt, .jsonl, .csv, or samples of widen sample):
+  widen score reference.txt generated.jsonl --embedder PATH
+  widen score reference.txt runs/NAME --embedder PATH
+
+small models (integer task, Countdown), scored exactly and without samples:
+  widen score runs                                                 every run in or below a folder
+  widen score runs --temperatures 0.5 1 2 --num-samples 20000
+  widen score runs --decodings grid                                77 decodings
+
+Checked answers and programs get pass@k and, with a checker, coverage. Checkers and programs run in a sandbox, and no answer is checked
+twice. Texts get k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and
+the score of the reference against itself. Small models get exact precision, and recall: the expected share of right answers in N samples.
 """
 
 from __future__ import annotations
@@ -37,11 +46,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
-    add("paths", nargs="+", type=Path, help="runs; or a reference (--task: problems), then files or runs")
-    add = parser.add_argument_group("runs of small models").add_argument
-    add("--temperatures", type=float, nargs="+", metavar="T", help="default: those of the run's config")
-    add("--decodings", nargs="+", metavar="D", help="specs as in widen sample; `grid` is the default grid")
-    add("--num-samples", type=int, metavar="N", help="N of the expected recall (default: the config's)")
+    add("paths", nargs="+", type=Path, help="runs or samples files, after the reference texts or the problems")
+    add = parser.add_argument_group("small models").add_argument
+    add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default: those of the run's config)")
+    add("--decodings", nargs="+", metavar="D", help="decodings as in widen sample; grid is a set of 77")
+    add("--num-samples", type=int, metavar="N", help="samples of the expected recall (default: the config's)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     score_texts.add_arguments(parser)
     score_answers.add_arguments(parser)
@@ -100,9 +109,9 @@ def _runs(options: argparse.Namespace, console: Console) -> int:
     if len(tuned) == len(folders):
         path = tuned[0].path
         raise ValueError(
-            f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts FILE`) and "
-            f"score them against texts (`widen score REFERENCE {path}`) or, for programs, by running them (`widen score --task TASK "
-            f"DATA {path}`); a recipe's samples are scored by `widen run RECIPE --stages score`"
+            f"{path} holds a fine-tuned model, which has no exact score. Draw samples (`widen sample {path} --prompts FILE`). Then check "
+            f"them with your function (`widen score --checker FILE.py:check {path}`), run them as programs (`widen score --task TASK DATA "
+            f"{path}`) or compare them with texts (`widen score REFERENCE {path}`). For a recipe: `widen run RECIPE --stages score`"
         )
     if tuned:
         console.print(f"left out, fine-tuned models have no exact score: {', '.join(str(one.path) for one in tuned)}")

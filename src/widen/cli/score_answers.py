@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags for programs and checkers."""
     add = parser.add_argument_group("programs").add_argument
-    add("--task", metavar="NAME", help="mathqa_python, mbpp or codecontests: the first path holds its problems")
-    add("--ks", type=int, nargs="+", metavar="K", help="of pass@k (default: 1 10 100, limited by the samples)")
-    add("--fenced", action="store_true", help="the program is the first ``` block of an answer")
-    add("--wall-seconds", type=float, metavar="S", help="limit for one program with all its tests (default: 10)")
+    add("--task", metavar="NAME", help="mathqa_python, mbpp, humaneval, codecontests; first path: its problems")
+    add("--ks", type=int, nargs="+", metavar="K", help="k of pass@k (default: 1 10 100, if there are enough samples)")
+    add("--fenced", action="store_true", help="the program is the first block between ``` marks")
+    add("--wall-seconds", type=float, metavar="S", help="time limit for one program with all its tests (default: 10)")
     add = parser.add_argument_group("a checker of your own").add_argument
     add(
         "--checker",
         metavar="FILE.py:FUNCTION",
-        help="check(prompt, answer) -> bool or score from 0 to 1 (0.5 and above is right); `key(answer) -> str` in the same file "
-        "says which answers count as one",
+        help="your function check(prompt, answer) -> bool, or a score from 0 to 1 (0.5 and above is right). If the file also has "
+        "key(answer) -> str, answers with the same key count as one",
     )
     add(
         "--checker-file",
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--lm-eval",
         metavar="TASK[:FILTER]",
-        help="instead of a checker: a task of lm-evaluation-harness that generates text, by its name or its YAML file; draw the samples "
-        "with widen sample --lm-eval TASK",
+        help="check by a task of lm-evaluation-harness that generates text (name or YAML file); draw the samples with widen sample "
+        "--lm-eval TASK",
     )
 
 

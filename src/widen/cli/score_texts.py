@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags for texts."""
     add = parser.add_argument_group("texts").add_argument
-    add("--metrics", nargs="+", metavar="NAME", help="of knn mauve prd distinct self_bleu vendi (default: all)")
-    add("--embedder", metavar="MODEL", help="Hugging Face name or folder (default: gpt2-large, as the paper)")
-    add("--paper", action="store_true", help="the paper's settings: joint PCA .9, k = 4, 2,000 texts of each")
-    add("--samples", metavar="N", help="score N random texts of each, or 'all' (default; --paper: 2000)")
-    add("--k", type=int, help="neighbours (default: 4)")
-    add("--field", default="text", help="field of .jsonl, column of .csv (default: text)")
+    add("--metrics", nargs="+", metavar="NAME", help="some of knn mauve prd distinct self_bleu vendi (default: all)")
+    add("--embedder", metavar="MODEL", help="model that embeds the texts (default: gpt2-large, as in the paper)")
+    add("--paper", action="store_true", help="the paper's settings: PCA of .9 of the variance, k = 4, 2,000 texts")
+    add("--samples", metavar="N", help="score N random texts of each kind, or all (default: all; with --paper 2000)")
+    add("--k", type=int, help="number of neighbours in k-NN (default: 4)")
+    add("--field", default="text", help="field of a .jsonl or column of a .csv file (default: text)")
     add("--cache", type=Path, metavar="FOLDER", help="keep embeddings here for later calls")
-    add("--json", type=Path, metavar="FILE", help="default: the run's scores/, or FILE.scores.json beside FILE")
+    add("--json", type=Path, metavar="FILE", help="output file (default: in the run's scores/, or FILE.scores.json)")
 
 
 def main(options: argparse.Namespace, console: Console) -> int:

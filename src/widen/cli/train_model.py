@@ -15,38 +15,38 @@ if TYPE_CHECKING:
     from widen.run.finetune import FineTune
 
 FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
-    ("model", "model", str, "NAME", "folder or hub name of the model to fine-tune, or a run folder"),
-    ("task", "train.task", str, "NAME", "format of the records and their prompts (default: jsonl)"),
+    ("model", "model", str, "NAME", "model to fine-tune: a folder, a name on the hub, or a run folder"),
+    ("task", "train.task", str, "NAME", "format of the records (default: jsonl)"),
     (
         "data",
         "train.path",
         str,
         "FILE",
-        ".jsonl, .json, .csv, .tsv, .txt, .parquet, or a data set (folder or hub name)",
+        ".jsonl, .json, .csv, .tsv, .txt, .parquet, or a data set (folder or name on the hub)",
     ),
     ("prompt-field", "train.prompt_field", str, "NAME", "field or column of the prompt (default: prompt)"),
-    ("completion-field", "train.completion_field", str, "NAME", "of the completion (default: completion)"),
-    ("split", "train.split", str, "NAME", "of a data set (default: train)"),
+    ("completion-field", "train.completion_field", str, "NAME", "that of the completion (default: completion)"),
+    ("split", "train.split", str, "NAME", "split of a data set (default: train)"),
     ("limit", "train.limit", int, "N", "only the first N records"),
     ("eval", "evaluate.path", str, "FILE", "held-out data; its NLL is printed and logged after every epoch"),
-    ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead"),
+    ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead of every epoch"),
     ("patience", "patience", int, "N", "stop after N evaluations without a lower NLL, and keep the best model"),
-    ("report-to", "report_to", str, "WHERE", "wandb, trackio or tensorboard (default: none)"),
-    ("save-dtype", "save_dtype", str, "D", "auto (the default: as the model had), trained, bfloat16, float16, float32"),
+    ("report-to", "report_to", str, "WHERE", "send the log to wandb, trackio or tensorboard (default: none)"),
+    ("save-dtype", "save_dtype", str, "D", "dtype to save: auto (as it was), trained, bfloat16, float16, float32"),
     ("lora", "lora.rank", int, "R", "train an adapter of this rank (default: all weights)"),
     ("load-in-4bit", "load_in_4bit", bool, "", "with --lora: hold the frozen weights in 4 bits (QLoRA)"),
     ("precision", "precision", str, "P", "bf16, fp16, fp32 or pure_bf16 (default: bf16)"),
     ("epochs", "epochs", float, "N", "passes over the data (default: 1; --steps overrides it)"),
     ("batch-size", "batch_size", int, "N", "sequences per step, over all devices (default: 8)"),
-    ("micro-batch", "micro_batch", int, "N", "sequences per device at once (default: 8 or less)"),
-    ("lr", "lr", float, "LR", "default: 1e-4 x sqrt(135M / parameters), at most 1e-3; ten times that with --lora"),
+    ("micro-batch", "micro_batch", int, "N", "sequences per device at a time (default: at most 8)"),
+    ("lr", "lr", float, "LR", "learning rate (default: by the size of the model, see above)"),
     ("schedule", "schedule", str, "S", "constant_with_warmup (default), constant, linear, cosine, cosine_with_min_lr"),
-    ("warmup-steps", "warmup_steps", int, "N", "linear warm-up; must end inside the run (default: 3%% of the steps)"),
-    ("max-length", "max_length", int, "N", "most tokens of an example (default: 1024)"),
+    ("warmup-steps", "warmup_steps", int, "N", "linear warm-up, shorter than the run (default: 3%% of the steps)"),
+    ("max-length", "max_length", int, "N", "longest example in tokens; longer ones are cut (default: 1024)"),
     ("packing", "packing", bool, "", "join sequences without padding"),
     ("group-by-length", "group_by_length", bool, "", "batch examples of similar length: less padding, another order"),
-    ("gradient-checkpointing", "gradient_checkpointing", bool, "", "less memory, a third more time"),
-    ("reference", "reference", str, "NAME", "folder or hub name of the model that asft and anchor compare with"),
+    ("gradient-checkpointing", "gradient_checkpointing", bool, "", "use less memory and a third more time"),
+    ("reference", "reference", str, "NAME", "the reference model of the losses asft and anchor"),
     ("fsdp", "fsdp", bool, "", "under torchrun: shard the model over all GPUs"),
 )
 """Flags of real models: name, the key of `FineTune` that it sets, type, metavar, help."""
@@ -61,9 +61,9 @@ def add_arguments(group: Any) -> None:
             group.add_argument(f"--{name}", help=text, action="store_const", const=True)
         else:
             group.add_argument(f"--{name}", help=text, type=kind, metavar=metavar)
-    group.add_argument("--skip-bad", action="store_true", help="leave out records that cannot be used, and count them")
-    group.add_argument("--paper", action="store_true", help="the paper's settings (see above); other flags still count")
-    group.add_argument("--after-nll-epochs", type=float, metavar="N", help="N epochs of NLL first, for all losses")
+    group.add_argument("--skip-bad", action="store_true", help="skip bad records and count them")
+    group.add_argument("--paper", action="store_true", help="the paper's settings (see above); flags override them")
+    group.add_argument("--after-nll-epochs", type=float, metavar="N", help="train N epochs with NLL first")
 
 
 def is_asked_for(options: argparse.Namespace) -> bool:
@@ -128,7 +128,7 @@ def main(options: argparse.Namespace) -> int:
         say("trained before: nothing is left to do")
     path = folder.path
     say(f"run folder: {path}")
-    say(f"next: widen sample {path} --prompts FILE, widen score REFERENCE {path}, widen report {path}")
+    say(f"next: widen sample {path} --prompts FILE, widen score --checker FILE.py:check {path}, widen report {path}")
     return 0
 
 

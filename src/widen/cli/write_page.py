@@ -1,10 +1,10 @@
-"""One page of runs: frontiers, best setting for a target, PR curves, training, scores, samples, and how they were made.
+"""Write one page that compares runs: trade-offs of precision and recall, the best setting for a target, training, scores and samples.
 
   widen report runs/nll runs/cdiv                 two runs, side by side
-  widen report runs                               every run in or below a folder; runs of one name are seeds of one line
-  widen report runs --out pages/report.html       choose the file; static figures go into figures/ beside it
+  widen report runs                               every run in or below a folder; runs that differ only in the seed form one line
+  widen report runs --out pages/report.html       another file name; static figures go into figures/ beside it
 
-The page is one file that loads nothing from elsewhere. The static figures are PDF, SVG and PNG.
+The page is one file that works offline. The static figures are PDF, SVG and PNG.
 """
 
 from __future__ import annotations

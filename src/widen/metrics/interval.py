@@ -86,7 +86,7 @@ def count_interval(counts: Any, most: int, *, level: float = 0.95, seed: int = 0
     Examples:
       >>> low, high = count_interval([0] * 64, 4)
       >>> low, round(high, 3)
-      (0.0, 0.159)
+      (0.0, 0.162)
     """
     low, high = share_interval(np.asarray(counts, dtype=np.float64) / most, level=level, seed=seed)
     return Interval(low * most, high * most)

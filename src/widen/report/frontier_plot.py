@@ -89,7 +89,7 @@ def frontiers(
     if not kinds:
         text = [
             "No run has a score with precision and recall yet. `widen score RUN` makes one for a small model, "
-            "`widen score REFERENCE RUN` for the samples of another."
+            "`widen score --checker FILE.py:check RUN` or `widen score REFERENCE RUN` for the samples of another."
         ]
         return Section(title="The trade-off", short="Trade-off", text=text, parts=warned)
     text = [

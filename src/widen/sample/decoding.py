@@ -61,6 +61,8 @@ class Decoding:
       (('top_p', 0.9), ('temperature', 0.7))
       >>> Decoding(temperature=0.7, top_p=0.9).spec
       't=0.7,top_p=0.9'
+      >>> Decoding.parse("min_p=0.1 then t=3").spec
+      't=3,min_p=0.1,order=temperature_last'
     """
 
     temperature: float = 1.0
@@ -154,12 +156,16 @@ class Decoding:
 
     @classmethod
     def parse(cls, spec: str | Decoding) -> Decoding:
-        """The decoding that a spec string names; a `Decoding` is returned as it is."""
+        """The decoding that a spec string names; a `Decoding` is returned as it is.
+
+        ``min_p=0.1 then t=3`` applies the settings in the order written. With commas alone, ``order=`` sets the order.
+        """
         if isinstance(spec, Decoding):
             return spec
+        stages = spec.split(" then ")
         known = {{"temperature": "t"}.get(f.name, f.name): f.name for f in fields(cls)}
         values: dict[str, Any] = {}
-        for pair in filter(None, (piece.strip() for piece in spec.split(","))):
+        for pair in filter(None, (piece.strip() for stage in stages for piece in stage.split(","))):
             key, equals, text = (piece.strip() for piece in pair.partition("="))
             if key not in known and key not in known.values():
                 close = get_close_matches(key, [*known, *known.values()], n=1, cutoff=0.5)
@@ -171,6 +177,10 @@ class Decoding:
             if name in values:
                 raise ValueError(f"{spec!r}: {key} is given twice")
             values[name] = _value(name, text, spec)
+        if len(stages) > 1:
+            if "order" in values:
+                raise ValueError(f"{spec!r}: 'then' already gives the order; leave out order={values['order']}")
+            values["order"] = _written_order([name for name in values if name in ORDERS["temperature_first"]])
         try:
             return cls(**values)
         except ValueError as error:
@@ -193,6 +203,12 @@ class Decoding:
         if len(set(steps)) != len(steps) or not needed <= set(steps):
             raise ValueError(f"order={self.order!r}: must name each of {', '.join(sorted(needed))} once")
         return steps
+
+
+def _written_order(names: list[str]) -> str:
+    """The first named order that keeps these steps as written, else the steps joined by ``>``."""
+    named = (order for order, steps in ORDERS.items() if [step for step in steps if step in names] == names)
+    return next(named, ">".join(dict.fromkeys([*names, "temperature"])))
 
 
 def _text(value: Any) -> str:
