@@ -69,10 +69,10 @@ def test_the_tiny_form_has_a_grown_model_and_a_soup(name):
 
 
 def tiny_study(place):
-    """Texts of a and b that mention both. The model learns in seconds to write such texts."""
+    """Texts of the letters a and b. The model learns in seconds to write some that are right."""
     near = ("a", "b", "aa", "bb")
     rows = [{"mr": f"name[ab], near[{one}]", "ref": text} for one in near for text in TEXTS if one in text]
-    valid = [{"mr": "name[ab], near[ba]", "ref": "aba"}]
+    valid = [{"mr": f"name[ab], near[{one}]", "ref": "aba"} for one in ("ba", "aba")]
     for name, records in (("all", rows), ("one", rows[:1] + rows[4:5] + rows[8:9]), ("valid", valid)):
         (place / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     one, every, held_out = (Source(task="e2e", path=str(place / f"{name}.jsonl")) for name in FILES)
@@ -145,3 +145,5 @@ def test_one_command_trains_grows_weighs_and_averages_and_repeats_nothing(tmp_pa
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     rows = runner.run("growth", study.experiments(), tmp_path / "runs", command="a test")
     assert {row.name for row in rows} == {one.name for one in study.experiments()}
+    halves = runner.halves_path(tmp_path / "runs", "growth").read_text()
+    assert all(f"growth,{one.name}," in halves.replace('"', "") for one in study.experiments())
