@@ -91,3 +91,27 @@ def test_no_docstring_shows_latex_or_roles_on_the_site():
                 assert not re.search(r":(math|func|class|meth|mod):|\\[a-zA-Z]{2}", readable(inspect.cleandoc(text))), (
                     path
                 )
+
+
+FORM = ["What it converges to", "When to use it", "What goes wrong", "Matched temperature", "Spec string", "Example"]
+LOSS_PAGES = sorted(
+    page
+    for room in ("losses", "rivals")
+    for page in (ROOT / "docs/reference" / room).glob("*.md")
+    if page.stem != "index"
+)
+
+
+@pytest.mark.parametrize("page", LOSS_PAGES, ids=lambda page: page.stem)
+def test_every_page_of_a_loss_has_the_same_form(page):
+    text = page.read_text(encoding="utf-8")
+    head = text.split("\n## ")[0]
+    assert re.findall(r"^## (.+)$", text, flags=re.M) == FORM
+    assert re.search(
+        r"^# .+\n\n[^\n]+.*?^```text\n.*?^```\n.*?^!\[", head, flags=re.M | re.S
+    )  # sentence, equation, picture
+
+
+def test_no_page_says_matching_temperature():
+    pages = [ROOT / "README.md", ROOT / "PAPER.md", *(ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if "matching temperature" in page.read_text(encoding="utf-8")] == []

@@ -153,7 +153,7 @@ def test_the_explorer_works_inside_the_site(site, watched):
     found.page.goto((site / "why" / "explorer.html").as_uri())
     found.page.locator("iframe.explorer").scroll_into_view_if_needed()
     frame = found.page.frame_locator("iframe.explorer")
-    frame.get_by_role("button", name="appendix, first").click()
+    frame.get_by_role("button", name="Half of the tokens right").click()
     slider = frame.locator("[data-panel=artificial] [data-key=min_p]")
     slider.focus()
     for key in ("Home", "PageUp", "PageUp", "PageUp"):

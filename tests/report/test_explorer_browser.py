@@ -282,9 +282,9 @@ def test_no_slider_can_reach_an_illegal_case(opened, page, ends):
 @pytest.mark.parametrize(
     ("button", "t_0", "epsilon_0"),
     [
-        ("appendix, first", 2.49707523, 0.275),
-        ("appendix, second", 0.76110946, 0.89488335),
-        ("the paper's main figure", 1.16734751, 0.68577041),
+        ("Half of the tokens right", 2.49707523, 0.275),
+        ("A nearly perfect model", 0.76110946, 0.89488335),
+        ("Few right tokens", 1.16734751, 0.68577041),
     ],
 )
 def test_the_papers_cases_are_one_click_away(page, button, t_0, epsilon_0):
@@ -296,15 +296,15 @@ def test_the_papers_cases_are_one_click_away(page, button, t_0, epsilon_0):
 
 def test_min_p_and_its_order_move_the_case_and_the_sentence_says_what_a_threshold_can_do(page):
     sentence = "[data-shown=threshold]"
-    page.get_by_role("button", name="appendix, first").click()
+    page.get_by_role("button", name="Half of the tokens right").click()
     assert page.text_content(sentence) == (
-        "A threshold between 0.176 and 0.379 separates: truncate, then heat gives P exactly."
+        "A min-p between 0.176 and 0.379 removes all wrong tokens and keeps all right ones; heat then leads to P."
     )
     press(page, "min_p", "Home", *["PageUp"] * 3)
     press(page, "t", "End")
     state, shown = agrees(page), readings(page)
     assert 0.18 < state["minP"] <= 0.37, state
-    assert page.text_content(sentence).endswith("is one: raise t.")
+    assert page.text_content(sentence).endswith("does: now raise t.")
     assert shown["support_precision"] == pytest.approx(1.0)
     assert shown["area"] > 0.99
     page.select_option("[data-key=order]", "after")
@@ -313,11 +313,11 @@ def test_min_p_and_its_order_move_the_case_and_the_sentence_says_what_a_threshol
     assert "keeps all tokens once t is large" in page.text_content(sentence)
     press(page, "epsilon", "End")
     agrees(page)
-    assert page.text_content(sentence).startswith("No threshold separates")
-    assert page.text_content(sentence).endswith("the loss must change.")
+    assert page.text_content(sentence).startswith("No min-p separates right from wrong")
+    assert page.text_content(sentence).endswith("Only training can change that.")
     press(page, "min_p", "Home")
     page.select_option("[data-key=order]", "before")
-    page.get_by_role("button", name="appendix, first").click()
+    page.get_by_role("button", name="Half of the tokens right").click()
 
 
 def test_tabs_change_by_keyboard_and_a_loss_shows_its_law(page):

@@ -1,4 +1,4 @@
-"""The explorer: a page where the artificial case and the losses move as one drags, computed in the page.
+"""The explorer: a page with sliders for the artificial case and the losses, computed in the page.
 
 Its formulas are those of :mod:`widen.theory` (``web/theory.js``, ``web/optima.js``); tests hold the two equal to 1e-9 in a browser.
 """
@@ -12,28 +12,28 @@ from .parts import Panel, Section
 def explorer() -> Page:
     """The page; it needs no run."""
     case = Section(
-        title="Decoding: the artificial case",
+        title="Decoding: temperature and min-p on a small model",
         short="Decoding",
         text=[
-            "P is uniform on K of V tokens. At one position the model Q over-represents a share ρ of them, giving them the mass a; "
-            "at another it leaks the mass ε to the V − K others. Drag, and see what temperature alone can and cannot do, "
-            "and when truncating with min-p before the heat is enough."
+            "A small model with two faults: K of V tokens are right, and at one position the model prefers some of them to the others. "
+            "At a second position it gives some probability to wrong tokens. Move the sliders to see what temperature can do, "
+            "and when removing unlikely tokens first (min-p) is enough."
         ],
         parts=[Panel(name="artificial", data=None, scripts=["theory.js", "slider.js", "artificial.js"])],
     )
     losses = Section(
-        title="Losses: what a token counts, and where that leads",
+        title="Losses: how much each token counts, and what training ends at",
         short="Losses",
         text=[
-            "Every loss is a weight on the log-likelihood of each token, and on one context the weight decides what the model converges to."
+            "Every loss multiplies the log-likelihood of each token by a weight. The weight decides which distribution training ends at."
         ],
         parts=[Panel(name="losses", data=None, scripts=["theory.js", "slider.js", "optima.js", "losses.js"])],
     )
     return Page(
         title="widen explorer",
-        lead="Raising the temperature alone is not the same as covering more. See when it helps, when truncating first is enough, "
-        "and what each loss does instead.",
+        lead="A higher temperature gives more varied answers, but often not more right ones. See when heat helps, when it is enough to "
+        "remove unlikely tokens first, and what each loss does instead.",
         sections=[case, losses],
-        made_by="Made by `widen explore`; everything is computed in this page, and nothing is loaded from outside.",
+        made_by="Made by `widen explore`; the page computes everything itself and loads nothing.",
         tabs=True,
     )

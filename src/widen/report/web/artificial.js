@@ -25,19 +25,19 @@ widen.panel("artificial", (root) => {
   };
   const V = slider(
     holder,
-    { key: "V", label: "V: tokens", from: 10, to: 1000, value: 100, steps: 99, whole: true },
+    { key: "V", label: "V: all tokens", from: 10, to: 1000, value: 100, steps: 99, whole: true },
     later,
   );
   const K = slider(
     holder,
-    { key: "K", label: "K: acceptable", from: 2, to: 99, value: 20, steps: 97, whole: true },
+    { key: "K", label: "K: right tokens", from: 2, to: 99, value: 20, steps: 97, whole: true },
     later,
   );
   const over = slider(
     holder,
     {
       key: "over",
-      label: "ρ: over-represented",
+      label: "ρ: preferred share",
       from: 1,
       to: 19,
       value: 10,
@@ -47,10 +47,10 @@ widen.panel("artificial", (root) => {
     },
     later,
   );
-  const a = slider(holder, { key: "a", label: "a: their mass", from: 0.5, to: 1, value: 0.725, steps: 200 }, later);
+  const a = slider(holder, { key: "a", label: "a: their probability", from: 0.5, to: 1, value: 0.725, steps: 200 }, later);
   const epsilon = slider(
     holder,
-    { key: "epsilon", label: "ε: mass on noise", from: 0, to: 0.9, value: 0.15, steps: 180 },
+    { key: "epsilon", label: "ε: on wrong tokens", from: 0, to: 0.9, value: 0.15, steps: 180 },
     later,
   );
   const t = slider(
@@ -60,14 +60,14 @@ widen.panel("artificial", (root) => {
   );
   const lam = slider(
     holder,
-    { key: "lam", label: "λ: point of the curve", from: 0.01, to: 100, value: 0.6, steps: 200, log: true },
+    { key: "lam", label: "λ: point to read", from: 0.01, to: 100, value: 0.6, steps: 200, log: true },
     later,
   );
   const minP = slider(
     holder,
     {
       key: "min_p",
-      label: "min-p: keep q ≥ m · max q",
+      label: "min-p",
       from: 0,
       to: 1,
       value: 0,
@@ -83,7 +83,7 @@ widen.panel("artificial", (root) => {
     widen.make("option", { value: "after" }, "heat, then truncate"),
   );
   order.addEventListener("change", later);
-  holder.append(widen.make("label", {}, widen.make("span", { class: "name" }, "order of min-p and t"), order));
+  holder.append(widen.make("label", {}, widen.make("span", { class: "name" }, "order"), order));
   const lams = Array.from({ length: 160 }, (_, i) => Math.tan((Math.PI / 2) * (i / 160)));
   const heats = Array.from({ length: 121 }, (_, i) => 0.1 * 1000 ** (i / 120));
 
@@ -126,19 +126,19 @@ widen.panel("artificial", (root) => {
       rare = widen.show(law.rareRatio);
     if (!law.separable)
       return (
-        `No threshold separates: a noise token reaches ${noise} of the largest probability, a rare right token ${rare}. ` +
-        "Whatever keeps the rare tokens keeps the noise: the loss must change."
+        `No min-p separates right from wrong: a wrong token has ${noise} of the largest probability, a rare right token ${rare}. ` +
+        "Every min-p that keeps the rare right tokens keeps the wrong ones too. Only training can change that."
       );
     const chosen = !cut.minP
       ? ""
       : cut.order === "after"
-        ? ` After heat, min-p ${widen.show(cut.minP)} sees flatter ratios, and keeps all tokens once t is large.`
+        ? ` But min-p now comes after the heat, which makes all tokens alike: it keeps all tokens once t is large.`
         : cut.minP <= law.noiseRatio
-          ? ` ${widen.show(cut.minP)} is too low: the noise stays.`
+          ? ` Your ${widen.show(cut.minP)} is too low: wrong tokens stay.`
           : cut.minP <= law.rareRatio
-            ? ` ${widen.show(cut.minP)} is one: raise t.`
-            : ` ${widen.show(cut.minP)} is too high: rare right tokens are lost.`;
-    return `A threshold between ${noise} and ${rare} separates: truncate, then heat gives P exactly.${chosen}`;
+            ? ` Your ${widen.show(cut.minP)} does: now raise t.`
+            : ` Your ${widen.show(cut.minP)} is too high: rare right tokens are lost.`;
+    return `A min-p between ${noise} and ${rare} removes all wrong tokens and keeps all right ones; heat then leads to P.${chosen}`;
   }
 
   /** @param {Case} c @param {Law} law @param {Cut} cut */
@@ -165,7 +165,7 @@ widen.panel("artificial", (root) => {
           hoverinfo: "skip",
           line: { color: "rgba(128,128,128,.6)", width: 1, dash: "dot" },
         },
-        line("Q: t = 1, no min-p", recall1, precision1, GREY, "dash"),
+        line("the model itself (t = 1)", recall1, precision1, GREY, "dash"),
         line("chosen decoding", recall, precision, BLUE),
         {
           x: [law.recall(at, now)],
@@ -178,7 +178,7 @@ widen.panel("artificial", (root) => {
         },
       ],
       {
-        title: { text: `PR curve at t = ${widen.show(now, 4)}` },
+        title: { text: `Precision and recall at t = ${widen.show(now, 4)}` },
         xaxis: { title: { text: "recall" }, ...unit },
         yaxis: { title: { text: "precision" }, ...unit },
       },
@@ -211,7 +211,7 @@ widen.panel("artificial", (root) => {
         ...(cut.minP ? [] : post("best t for recall at λ", law.best(at), PINK, "dash")),
       ],
       {
-        title: { text: "Against temperature" },
+        title: { text: "What temperature does" },
         xaxis: { title: { text: "temperature" }, type: "log", range: [-1, 2], tickvals: [0.1, 0.3, 1, 3, 10, 30, 100] },
         yaxis: { title: { text: "value" }, range: [-0.02, 1.05] },
       },
@@ -226,7 +226,7 @@ widen.panel("artificial", (root) => {
         [
           { ...line("P", [0, c.K, c.K, c.V], [p, p, 0, 0], GREY), fill: "tozeroy", fillcolor: "rgba(127,127,127,.22)" },
           line(
-            "Q, decoded",
+            "Q after decoding",
             edges.flatMap((e, i) => (i === 0 ? [e] : i === edges.length - 1 ? [e] : [e, e])),
             q.flatMap((y) => [y, y]),
             RED,
@@ -238,8 +238,8 @@ widen.panel("artificial", (root) => {
           yaxis: { title: { text: "probability" }, rangemode: "tozero" },
         },
       );
-    bars(/** @type {HTMLElement} */ (firstFigure), [law_t.over, law_t.under, 0], x, "Next-token law at l1");
-    bars(/** @type {HTMLElement} */ (secondFigure), [law_t.kept, law_t.noise], [0, c.K, c.V], "Next-token law at l2");
+    bars(/** @type {HTMLElement} */ (firstFigure), [law_t.over, law_t.under, 0], x, "First position: preferred and rare right tokens");
+    bars(/** @type {HTMLElement} */ (secondFigure), [law_t.kept, law_t.noise], [0, c.K, c.V], "Second position: right and wrong tokens");
   }
   function show() {
     const c = current(),
@@ -265,20 +265,20 @@ widen.panel("artificial", (root) => {
       rare_ratio: law.rareRatio,
     };
     const names = {
-      rho: "ρ, over-represented share",
-      b: "b = ρ(1 − a)/(1 − ρ)",
-      sparsity: "K/V, sparsity",
+      rho: "ρ: preferred share of the right tokens",
+      b: "b = ρ(1 − a)/(1 − ρ): counterpart of a for rare right tokens",
+      sparsity: "K/V: share of tokens that are right",
       precision: "precision at λ",
       recall: "recall at λ",
-      lambda_min: "λmin: recall is 1 up to it",
-      lambda_max: "λmax: full precision from it",
-      epsilon_0: "ε₀: below it recall peaks (no min-p)",
-      t_0: "t₀: where λmin is greatest (no min-p)",
-      best_temperature: "best t for recall at λ (no min-p)",
+      lambda_min: "λmin: up to here recall is 1",
+      lambda_max: "λmax: from here precision is highest",
+      epsilon_0: "ε₀: critical ε (no min-p)",
+      t_0: "t₀: temperature of the largest λmin (no min-p)",
+      best_temperature: "best temperature for recall at λ (no min-p)",
       area: "area under the curve",
-      support_precision: "α∞: share of right samples",
-      noise_ratio: "noise token / largest, at l₂",
-      rare_ratio: "rare right token / largest, at l₁",
+      support_precision: "share of samples that are right",
+      noise_ratio: "wrong token / largest, second position",
+      rare_ratio: "rare right token / largest, first position",
     };
     widen
       .find(root, "[data-shown=readings]")
@@ -295,11 +295,11 @@ widen.panel("artificial", (root) => {
     widen.find(root, "[data-shown=threshold]").textContent = threshold(law, cut);
     widen.find(root, "[data-shown=answer]").textContent =
       c.epsilon < law.epsilon0 && c.epsilon > 0
-        ? `Temperature alone: ε is below ε₀, so full recall reaches furthest at t₀ = ${widen.show(law.t0, 4)}; ` +
-          "hotter than that, coverage is lost as well as quality."
+        ? `Temperature alone: ε is below its critical value ε₀, so λmin is largest at t₀ = ${widen.show(law.t0, 4)}. ` +
+          "Above t₀, heat lowers both λmin and precision."
         : c.epsilon === 0
-          ? "Temperature alone: without noise, heat only evens out the acceptable tokens: recall never falls."
-          : "Temperature alone: ε is above ε₀, so the stretch of full recall only grows with temperature, at the cost of precision.";
+          ? "Temperature alone: no probability is on wrong tokens, so heat only evens out the right ones. Recall never falls."
+          : "Temperature alone: ε is not below its critical value ε₀, so λmin rises with every temperature, and precision pays for it.";
     root.dataset.state = JSON.stringify({ ...c, ...cut, t: now, lam: at });
   }
   root.addEventListener("click", (event) => {

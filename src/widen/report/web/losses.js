@@ -24,35 +24,35 @@ widen.panel("losses", (root) => {
     }
   };
   const params = {
-    alpha: slider(holder, { key: "alpha", label: "α: order", from: 0, to: 3, value: 1.4, steps: 150 }, later),
+    alpha: slider(holder, { key: "alpha", label: "α: above 1 favours rare tokens", from: 0, to: 3, value: 1.4, steps: 150 }, later),
     cap: slider(
       holder,
       { key: "cap", label: "cap on the weight", from: 1, to: 1e8, value: 10, steps: 160, log: true, last: Infinity },
       later,
     ),
-    gamma: slider(holder, { key: "gamma", label: "γ", from: 1e-7, to: 1, value: 0.1, steps: 140, log: true }, later),
-    lam: slider(holder, { key: "lam", label: "λ", from: 0.01, to: 1, value: 0.5, steps: 100, log: true }, later),
+    gamma: slider(holder, { key: "gamma", label: "γ: below it tokens count less", from: 1e-7, to: 1, value: 0.1, steps: 140, log: true }, later),
+    lam: slider(holder, { key: "lam", label: "λ: smaller asks for more recall", from: 0.01, to: 1, value: 0.5, steps: 100, log: true }, later),
     length: slider(
       holder,
-      { key: "length", label: "L: target tokens", from: 1, to: 1024, value: 8, steps: 100, log: true, whole: true },
+      { key: "length", label: "L: length of the answer", from: 1, to: 1024, value: 8, steps: 100, log: true, whole: true },
       later,
     ),
     position: slider(
       holder,
-      { key: "position", label: "l: position", from: 1, to: 1024, value: 1, steps: 100, log: true, whole: true },
+      { key: "position", label: "l: position in the answer", from: 1, to: 1024, value: 1, steps: 100, log: true, whole: true },
       later,
     ),
-    drop: slider(holder, { key: "drop", label: "Δ: mass dropped", from: 0, to: 0.9, value: 0.25, steps: 90 }, later),
+    drop: slider(holder, { key: "drop", label: "Δ: share dropped", from: 0, to: 0.9, value: 0.25, steps: 90 }, later),
   };
   const atoms = slider(
     holder,
-    { key: "atoms", label: "P: tokens", from: 2, to: 40, value: 10, steps: 38, whole: true },
+    { key: "atoms", label: "tokens in P", from: 2, to: 40, value: 10, steps: 38, whole: true },
     later,
   );
-  const fall = slider(holder, { key: "fall", label: "P ∝ 1 / rank^s, s", from: 0, to: 3, value: 1, steps: 60 }, later);
+  const fall = slider(holder, { key: "fall", label: "s, where P ∝ 1 / rank^s", from: 0, to: 3, value: 1, steps: 60 }, later);
   const t = slider(
     holder,
-    { key: "t", label: "t: decoding temperature", from: 0.1, to: 10, value: 1, steps: 200, log: true },
+    { key: "t", label: "t: sampling temperature", from: 0.1, to: 10, value: 1, steps: 200, log: true },
     later,
   );
   const logq = Array.from({ length: 241 }, (_, i) => (-8 + i / 30) * Math.LN10);
@@ -75,8 +75,8 @@ widen.panel("losses", (root) => {
     widen.find(root, "[data-shown=formula]").textContent = `${loss.title}: ${loss.formula}`;
     widen.find(root, "[data-shown=limit]").textContent = found
       ? loss.limit
-      : `Here δ = ${widen.show(delta, 3)}, and ${p.length} tokens times δ is below 1: every law of at least δ on the ` +
-        "support is stationary, so training keeps what it starts from. Shown: Q* = P, as from NLL.";
+      : `A token above δ = ${widen.show(delta, 3)} is not trained, and here all ${p.length} tokens can lie above δ. ` +
+        "Then training keeps what it starts from. Shown: a start from NLL, Q* = P.";
     const curve = theory.prCurve(p, law),
       base = theory.prCurve(p, nll),
       q = logq.map(Math.exp);
@@ -146,7 +146,7 @@ widen.panel("losses", (root) => {
         },
       ],
       layout(
-        "PR curve of what it converges to",
+        "Precision and recall of what it converges to",
         "recall",
         "precision",
         { range: [-0.02, 1.02] },
@@ -155,11 +155,11 @@ widen.panel("losses", (root) => {
     );
     const readings = {
       "area under the curve": curve.area,
-      "1 − TV(P, Q*)": curve.precision(1),
+      "overlap of P and Q* (1 − total variation)": curve.precision(1),
       "recall at λ = 0.1": curve.recall(0.1),
       "precision at λ = 10": curve.precision(10),
       "weight at q = 10⁻⁸": loss.weight(-8 * Math.LN10, values, p),
-      ...(name === "lambda_pr" ? { "δ: no training above it": delta } : {}),
+      ...(name === "lambda_pr" ? { "δ: a token above it is not trained": delta } : {}),
     };
     widen
       .find(root, "[data-shown=readings]")

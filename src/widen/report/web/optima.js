@@ -119,12 +119,12 @@ const optima = (() => {
 
   /** @type {Record<string, Loss>} */
   const LOSSES = {
-    nll: { title: "NLL", params: [], formula: "w = 1", limit: "Q* = P", weight: () => 1, optimum: (p) => [...p] },
+    nll: { title: "NLL", params: [], formula: "w = 1", limit: "Converges to the data: Q* = P.", weight: () => 1, optimum: (p) => [...p] },
     gold: {
       title: "GOLD",
       params: [],
       formula: "w = q^½",
-      limit: "Q* ∝ P²",
+      limit: "Converges to Q* ∝ P²: NLL at its matched temperature t = ½.",
       weight: (logq) => Math.exp(logq / 2),
       optimum: (p) => tempered(p, 0.5),
     },
@@ -132,7 +132,7 @@ const optima = (() => {
       title: "c-Div",
       params: ["alpha", "cap"],
       formula: "w = min(q^(1 − α), cap)",
-      limit: "Q* ∝ P^(1/α); where the cap binds, rare tokens are treated as NLL treats them",
+      limit: "Converges to Q* ∝ P^(1/α): NLL at its matched temperature t = α. Tokens whose weight reaches the cap are treated as NLL treats them.",
       weight: (logq, v) =>
         Math.min(Math.exp((1 - /** @type {number} */ (v.alpha)) * logq), /** @type {number} */ (v.cap)),
       optimum: (p, v) => cdiv(p, /** @type {number} */ (v.alpha), /** @type {number} */ (v.cap)),
@@ -141,7 +141,7 @@ const optima = (() => {
       title: "TaiLr",
       params: ["gamma"],
       formula: "w = q / (γ + (1 − γ) q)",
-      limit: "Q* = water-filling: the least likely tokens get nothing",
+      limit: "Converges to a sharper distribution (water-filling): the least likely tokens get probability 0.",
       weight: (logq, v) => ratio(logq, /** @type {number} */ (v.gamma)),
       optimum: (p, v) => tailr(p, /** @type {number} */ (v.gamma)),
     },
@@ -149,7 +149,7 @@ const optima = (() => {
       title: "λ-PR",
       params: ["lam", "gamma", "length", "position"],
       formula: "w = λ^((l − 1)/L) · 1[q ≤ δ] · q / (γ + (1 − γ) q)",
-      limit: "Q* = TaiLr's water-filling capped at δ, where it is unique",
+      limit: "Converges to TaiLr's distribution, with no token above δ.",
       weight: (logq, v) => {
         const { lam = 1, gamma = 1, length = 1, position = 1 } = v;
         return lam < 1 && logq > Math.log(delta(lam, length, gamma))
@@ -166,8 +166,8 @@ const optima = (() => {
     trunc: {
       title: "Trunc",
       params: ["drop"],
-      formula: "w = 1[Q(x) among the top 1 − Δ]; shown: the threshold while Q = P",
-      limit: "Q* = the law of least entropy with Q ≤ P / (1 − Δ)",
+      formula: "w = 1 for the likeliest 1 − Δ of the sequences, else 0. Shown: the threshold while Q = P",
+      limit: "Converges to the sharpest Q* with Q* ≤ P / (1 − Δ): the least likely answers get probability 0.",
       weight: (logq, v, p) => Number(logq >= Math.log(start(p, /** @type {number} */ (v.drop), 1)) - 1e-12),
       optimum: (p, v) =>
         filled(
@@ -178,8 +178,8 @@ const optima = (() => {
     truncr: {
       title: "TruncR",
       params: ["drop"],
-      formula: "w = 1[Q(x) among the bottom 1 − Δ]; shown: the threshold while Q = P",
-      limit: "Q* = the law of greatest entropy with Q ≤ P / (1 − Δ)",
+      formula: "w = 1 for the least likely 1 − Δ of the sequences, else 0. Shown: the threshold while Q = P",
+      limit: "Converges to the flattest Q* with Q* ≤ P / (1 − Δ): the likeliest answers share one ceiling.",
       weight: (logq, v, p) => Number(logq <= Math.log(start(p, /** @type {number} */ (v.drop), -1)) + 1e-12),
       optimum: (p, v) => truncr(p, /** @type {number} */ (v.drop)),
     },
