@@ -90,14 +90,17 @@ def test_exact_scores_are_refused_for_prompts_without_a_list_of_answers(asked):
 
 
 def test_the_study_writes_problems_whose_numbers_were_not_trained_on(tmp_path):
-    write_countdown(tmp_path, replace(DATA, numbers=3, high=6, fewest=2, num_test=10, num_samples=50))
+    write_countdown(tmp_path, replace(DATA, numbers=3, high=6, fewest=2, num_test=10, num_samples=50), num_valid=5)
     files = {
         name: [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("train", "new", "test", "problems", "all")
+        for name in ("train", "new", "valid", "test", "problems", "all")
     }
     numbers = {name: {one["prompt"].partition(">")[0] for one in records} for name, records in files.items()}
     assert len(files["test"]) == len(numbers["test"]) == 10
-    assert not numbers["test"] & (numbers["train"] | numbers["new"] | numbers["problems"])
+    trained = numbers["train"] | numbers["new"] | numbers["problems"]
+    assert not numbers["test"] & (trained | numbers["valid"])
+    assert len(numbers["valid"]) == 5
+    assert not numbers["valid"] & trained
     listed = {(one["prompt"], answer) for one in files["problems"] for answer in one["answers"]}
     assert listed == {(one["prompt"], one["completion"]) for one in files["all"]}
     assert {(one["prompt"], one["completion"]) for one in files["train"]} <= listed

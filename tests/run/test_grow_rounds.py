@@ -7,7 +7,7 @@ import pytest
 from growing import HELD_OUT, PROBLEMS, Counts, Stop, install, lines, save
 
 from widen.run.finetune import Source
-from widen.run.grow import Growth, grow, rounds
+from widen.run.grow import Growth, grow, reweighed, rounds
 
 CONFIG = {
     "model": "base",
@@ -202,3 +202,13 @@ def test_a_changed_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("growing.PROBLEMS", [*PROBLEMS, "3="])
     with pytest.raises(ValueError, match=r"begun with another train\.jsonl"):
         run(tmp_path / "a", monkeypatch, Counts(), rounds=1, held_out=None)
+
+
+def test_other_weights_of_a_finished_growth_give_the_same_rows_without_judging_again(whole, monkeypatch):
+    _, out, *_ = whole
+    monkeypatch.chdir(out.parent)
+    trained = lines(out / "round-2" / "train.jsonl")
+    assert reweighed("out", "uniform") == trained
+    plain = reweighed("out", "plain")
+    assert {row["loss_weights"] for row in plain} == {1.0}
+    assert [row | {"loss_weights": 0} for row in plain] == [row | {"loss_weights": 0} for row in trained]

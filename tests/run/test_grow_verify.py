@@ -1,5 +1,6 @@
 """How `widen grow` judges: listed answers by membership, programs and checkers in the sandbox only."""
 
+import json
 import math
 
 import pytest
@@ -94,3 +95,33 @@ def test_rows_with_several_answers_to_one_prompt_are_one_question(tmp_path):
     path.write_text('{"prompt": "a:", "completion": "x"}\n{"prompt": "a:", "completion": "y"}\n{"prompt": "b:"}\n')
     found = distinct_questions(Source(path=str(path)))
     assert [(one.example.prompt, one.example.completion) for one in found] == [("a:", "x"), ("b:", "")]
+
+
+MEANING = "name[The Mill], food[French], area[riverside]"
+
+
+def test_a_text_is_right_if_every_slot_is_and_case_spaces_and_punctuation_make_no_new_answer(tmp_path):
+    path = tmp_path / "p.jsonl"
+    texts = ["The Mill serves French food by the river.", "By the river, The Mill is French."]
+    path.write_text("".join(json.dumps({"mr": MEANING, "ref": text}) + "\n" for text in texts))
+    source = Source(task="e2e", path=str(path))
+    (one,) = distinct_questions(source)  # one meaning, though it has two texts
+    said = [
+        "the  mill serves French food, by the river",
+        "The Mill is French.",
+        "At the riverside is The Mill: French!",
+    ]
+    with Verifier(config(prompts=source), [one], tmp_path) as verifier:
+        found = verifier.judge([(one, text) for text in said], what="")
+        known = verifier.keys([(one.example.prompt, text) for text in texts])
+        assert verifier.keys([("another prompt", "A, b.")]) == ["a b"]
+    assert [answer.right for answer in found] == [True, False, True]
+    assert [answer.key in known for answer in found] == [True, False, False]
+    assert not (tmp_path / "verdicts").exists()  # nothing had to run
+
+
+def test_held_out_problems_of_another_task_are_refused_unless_a_checker_judges_both():
+    changes = {"held_out": Source(task="e2e", path="t.jsonl")}
+    with pytest.raises(ValueError, match=r"held_out\.task='e2e': must be the task of prompts, 'answers'"):
+        config(**changes)
+    assert config(**changes, checker="own.py:check").held_out.task == "e2e"

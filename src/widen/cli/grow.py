@@ -8,8 +8,8 @@ Each round samples the last model on --prompts and judges the answers. It writes
 round-k/grown.jsonl, and trains on the original data and everything found so far. The command stops after --rounds, or when a round finds
 nothing new.
 
-The task or --checker judges the answers. The task `answers` has a list of right answers; mathqa_python, mbpp, humaneval and codecontests
-run the answer as a program. Programs and checkers run in a sandbox only.
+The task or --checker judges the answers. The task `answers` has a list of right answers; a text of `e2e` is right if every slot of its
+meaning is; mathqa_python, mbpp, humaneval and codecontests run the answer as a program. Programs and checkers run in a sandbox only.
 
 If the command is killed, the same command continues: nothing is drawn, judged or trained twice. A larger --rounds adds rounds.
 

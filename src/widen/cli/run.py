@@ -19,8 +19,6 @@ Each model has one folder in --out, which other recipes reuse. You can stop at a
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from widen.disk.lock import hold
@@ -49,6 +47,7 @@ def main(options: argparse.Namespace) -> int:
     """Find, run, print. Progress is plain lines, so that a job's log file stays readable."""
     from widen.run import recipe
     from widen.run.experiment import load
+    from widen.run.progress_lines import progress_lines
     from widen.run.runner import best_path, best_settings, halves_path, run, table_path
     from widen.run.table import as_text
 
@@ -90,7 +89,7 @@ def main(options: argparse.Namespace) -> int:
             jobs=options.jobs,
             drop_checkpoints=options.drop_checkpoints,
             skip_bad=options.skip_bad,
-            progress=_lines(),
+            progress=progress_lines(),
             notice=lambda text: print(f"note: {text}", flush=True),
         )
     if not rows:
@@ -114,30 +113,3 @@ def main(options: argparse.Namespace) -> int:
         print(f"best settings, chosen on one half of the problems and scored on the other: {halves}")
     print(f"table: {table_path(options.out, name)}")
     return 0
-
-
-def _lines(every: float = 5.0, clock: Callable[[], float] = time.monotonic) -> Callable[[str, int, int], None]:
-    """Progress as lines with the time left: when something starts and ends, and every few seconds."""
-    first: dict[str, tuple[float, int]] = {}
-    last: dict[str, float] = {}
-
-    def at(what: str, done: int, total: int) -> None:
-        now = clock()
-        began, had = first.setdefault(what, (now, done))
-        if what not in last or done == total or now - last[what] > every:
-            last[what] = now
-            left = f", {_minutes((now - began) * (total - done) / (done - had))} left" if had < done < total else ""
-            print(f"{what}: {done:,} of {total:,}{left}", flush=True)
-
-    return at
-
-
-def _minutes(seconds: float) -> str:
-    """As minutes and seconds.
-
-    >>> _minutes(125.2), _minutes(4000)
-    ('2:05', '1:06:40')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -72,12 +72,16 @@ def task_questions(task: str, source: str, *, limit: int | None = None) -> list[
 
 
 def distinct_questions(source: Source) -> list[Question]:
-    """The questions of a source, each once, though its rows may hold several answers to one prompt."""
+    """The questions of a source, each once, though its rows may hold several answers to one prompt.
+
+    Rows are one question if their prompts and facts are equal. The fact ``references`` lists the answers of a row, so it does not count.
+    """
     found = read(source.task, source.path, split=source.split, limit=source.limit)
     _check(found, source.path or source.task, skip_bad=False)
     first: dict[str, Example] = {}
     for one in found.examples:
-        first.setdefault(json.dumps([one.prompt, one.facts]), one)
+        asked = {name: fact for name, fact in one.facts.items() if name != "references"}
+        first.setdefault(json.dumps([one.prompt, asked]), one)
     return named(list(first.values()))
 
 

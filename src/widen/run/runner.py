@@ -85,7 +85,7 @@ def run(
     if unknown := [stage for stage in stages if stage not in STAGES] or (["none"] if not stages else []):
         raise ValueError(f"stages: {', '.join(unknown)}; legal: one or more of {', '.join(STAGES)}")
     root, chosen = Path(root), first_seeds(name, experiments, seeds)
-    _check_variables(chosen)
+    check_variables(chosen)
     on_texts = [one for one in chosen if not isinstance(one.model, Configuration)]
     questions = {id(one): questions_of(one, root, skip_bad=skip_bad) for one in on_texts}
     cache: dict[Any, Any] = {}
@@ -159,7 +159,7 @@ def first_seeds(name: str, experiments: Sequence[Experiment], seeds: int | None)
     return kept
 
 
-def _check_variables(experiments: Sequence[Experiment]) -> None:
+def check_variables(experiments: Sequence[Experiment]) -> None:
     """Refuse paths with environment variables that are not set."""
     text = str([to_json([one.model, one.prompts, one.score]) for one in experiments])
     if unset := sorted(set(re.findall(r"\$(\w+)", text))):

@@ -7,8 +7,8 @@ from .code import code
 from .countdown import countdown
 from .coverageqa import coverageqa, coverageqa_qwen
 from .e2e import e2e
-from .grow import grow
+from .grow import e2e_grow, grow
 from .mathqa import mathqa
 from .methods import tiny
 
-__all__ = ["code", "countdown", "coverageqa", "coverageqa_qwen", "e2e", "grow", "mathqa", "tiny"]
+__all__ = ["code", "countdown", "coverageqa", "coverageqa_qwen", "e2e", "e2e_grow", "grow", "mathqa", "tiny"]

@@ -1,19 +1,23 @@
 """Write the data of a task of the study; the top of its module shows the command."""
 
 import sys
+from collections.abc import Callable
 
 from .countdown import write_countdown
 from .coverageqa import write_coverageqa
 from .e2e import write_e2e
-from .grow import make_grown
-from .methods import path_of
+from .make_grown import grow_task
+
+COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "countdown": (write_countdown, "FOLDER"),
+    "coverageqa": (write_coverageqa, "FILE FOLDER"),
+    "e2e": (write_e2e, "SOURCE FOLDER"),
+    "grow": (grow_task, "TASK RUNS"),
+}
 
 if __name__ == "__main__":
-    if sys.argv[1] == "coverageqa":
-        write_coverageqa(*sys.argv[2:4])
-    elif sys.argv[1] == "e2e":
-        write_e2e(*sys.argv[2:4])
-    else:
-        write_countdown(sys.argv[1])
-        if len(sys.argv) > 2:
-            make_grown(sys.argv[1], path_of("WIDEN_GROWN"), sys.argv[2])
+    name, given = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
+    if name not in COMMANDS or len(given) != len(COMMANDS[name][1].split()):
+        lines = (f"  python -m widen_recipes.study {one} {takes}" for one, (_, takes) in COMMANDS.items())
+        sys.exit("\n".join(["usage:", *lines]))
+    COMMANDS[name][0](*given)

@@ -1,20 +1,22 @@
 """Countdown: combine four numbers into a target. Every right answer is listed, so that precision and coverage are exact.
 
-    python -m widen_recipes.study data/countdown                  writes train, new and test .jsonl, the same on every machine
+    python -m widen_recipes.study countdown data/countdown        writes train, valid, test and other .jsonl, the same on every machine
     export WIDEN_COUNTDOWN=data/countdown
     export WIDEN_SMOLLM2=models/smollm2-135m                      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
     widen run study:countdown --device cuda --jobs 4 --out runs
 
-A problem has five or more right answers. No test problem has the numbers of a training problem. From one NLL model, each method goes on
-for one epoch over the same data, three seeds each. The decoding of a method is chosen on the first half of the test problems and reported
-on the second half.
+A problem has five or more right answers. Training, validation and test problems have different numbers. NLL trains until the held-out NLL
+stops falling. From its best epoch, each method goes on for one epoch over the same data, three seeds each. The decoding of a method is
+chosen on one half of the test problems and reported on the other half.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from widen.data.countdown import Countdown
 from widen.disk.atomic import write_text
@@ -25,10 +27,13 @@ from widen.run.score_settings import ExactScore
 from .methods import METHODS, SEEDS, decodings, path_of
 
 DATA = Countdown(numbers=4, high=13, max_target=60, fewest=5, num_test=400, num_samples=48_000)
+NUM_VALID = 64
+"""Validation problems, each with numbers of its own."""
 NOT_IN_PAPER = {
     "task": "Countdown with four numbers from 1 to 13 and a target up to 60; five answers or more per problem",
     "num_samples": "n = 100 samples per problem for the coverage",
-    "epochs": "3 of NLL, then 1 of each loss; NLL 2x goes on for 2, and NLL on new answers for 1 over as many answers that were not seen",
+    "epochs": "NLL for 8 at most, until the held-out NLL of 64 other sets of numbers has not fallen for 2; then 1 of each loss. NLL 2x "
+    "goes on for 2, and NLL on new answers for 1 over as many answers that were not seen",
     "lr": "3e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16",
     "seeds": "three; they change the order of the last phase; the NLL start is one for all",
 }
@@ -37,7 +42,7 @@ NOT_IN_PAPER = {
 def countdown() -> list[Experiment]:
     """Every method from one NLL model, on Countdown, under the same decodings."""
     data, start = path_of("WIDEN_COUNTDOWN"), nll_start()
-    last = replace(start, after=start, epochs=1, lr=1e-4)
+    last = replace(start, after=start, epochs=1, lr=1e-4, patience=None)
     models = {name: replace(last, loss=loss) for name, loss in METHODS.items()}
     models["NLL 2x"] = replace(last, epochs=2)
     models["NLL on new answers"] = replace(last, train=Source(path=f"{data}/new.jsonl"))
@@ -45,13 +50,16 @@ def countdown() -> list[Experiment]:
 
 
 def nll_start() -> FineTune:
-    """The NLL model that every method goes on from."""
+    """The NLL model that every method goes on from, at its best epoch."""
+    data = path_of("WIDEN_COUNTDOWN")
     return FineTune(
         model=path_of("WIDEN_SMOLLM2"),
-        train=Source(path=f"{path_of('WIDEN_COUNTDOWN')}/train.jsonl"),
+        train=Source(path=f"{data}/train.jsonl"),
+        evaluate=Source(path=f"{data}/valid.jsonl"),
+        patience=2,
         loss="nll",
         max_length=64,
-        epochs=3,
+        epochs=8,
         batch_size=256,
         micro_batch=256,
         lr=3e-4,
@@ -74,16 +82,29 @@ def experiment_of(name: str, model: FineTune | str, seed: int) -> Experiment:
     )
 
 
-def write_countdown(folder: str | Path, task: Countdown = DATA) -> None:
+def write_countdown(folder: str | Path, task: Countdown = DATA, *, num_valid: int = NUM_VALID) -> None:
     """The task as files: training rows of one answer each, as many new ones for the same problems, and test problems with all answers.
 
-    ``problems`` lists the training problems with all their answers, ``all`` every one of these answers as a row.
+    ``problems`` lists the training problems with all their answers, ``all`` every one of these answers as a row. ``valid`` has every
+    answer of the validation problems as a row.
     """
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
-    new = replace(task, seed=task.seed + 1).train_records()
-    problems = task.train_problems()
-    every = [{"prompt": one["prompt"], "completion": answer} for one in problems for answer in one["answers"]]
-    files = {"train": task.train_records(), "new": new, "test": task.test_records(), "problems": problems, "all": every}
+    apart = replace(task, num_test=task.num_test + num_valid)  # its first num_test problems are those of `task`
+    test, problems = task.test_records(), apart.train_problems()
+    tested = {one["prompt"] for one in test}
+    files: dict[str, Sequence[object]] = {
+        "train": apart.train_records(),
+        "new": replace(apart, seed=task.seed + 1).train_records(),
+        "valid": _rows(one for one in apart.test_records() if one["prompt"] not in tested),
+        "test": test,
+        "problems": problems,
+        "all": _rows(problems),
+    }
     for name, records in files.items():
         write_text(where / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+
+
+def _rows(problems: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
+    """One row for every answer of every problem."""
+    return [{"prompt": one["prompt"], "completion": answer} for one in problems for answer in one["answers"]]

@@ -1,6 +1,6 @@
 """E2E NLG: texts about a restaurant, many human ones per meaning; a right text mentions every slot of its meaning.
 
-    python -m widen_recipes.study e2e data/e2e-dataset data/e2e       reads devset.csv and testset_w_refs.csv, writes train and test .jsonl
+    python -m widen_recipes.study e2e data/e2e-dataset data/e2e       reads devset.csv and testset_w_refs.csv, writes .jsonl files
     export WIDEN_E2E=data/e2e
     export WIDEN_SMOLLM2=models/smollm2-135m      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
     export WIDEN_MPNET=models/all-mpnet-base-v2   or sentence-transformers/all-mpnet-base-v2; empty: no k-NN scores, no Vendi
@@ -16,10 +16,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from widen.data.tasks.e2e import wrong_slots
 from widen.disk.atomic import write_text
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
@@ -27,6 +28,8 @@ from widen.run.score_settings import SlotScore
 
 from .methods import METHODS, SEEDS, path_of, sampled_decodings
 
+NUM_VALID = 48
+"""Training meanings that growth holds out."""
 NOT_IN_PAPER = {
     "task": "E2E NLG: 4,672 texts about 547 meanings to train on, 128 other meanings to test on, in the order of their hashes",
     "num_samples": "8 per meaning, as many as it has human texts",
@@ -54,35 +57,57 @@ def e2e() -> list[Experiment]:
     last = replace(start, after=start, epochs=1, lr=1e-4)
     models = {name: replace(last, loss=loss) for name, loss in METHODS.items()} | {"NLL 2x": replace(last, epochs=2)}
     return [
-        Experiment(
-            name=name,
-            model=replace(one, seed=seed),
-            prompts=Source(task="e2e", path=f"{path_of('WIDEN_E2E')}/test.jsonl"),
-            num_prompts=128,
-            num_samples=8,
-            decoding=sampled_decodings(),
-            max_tokens=96,
-            seed=seed,
-            score=SlotScore(embedder=path_of("WIDEN_MPNET")),
-            not_in_paper=NOT_IN_PAPER,
-        )
+        experiment_of(name, replace(one, seed=seed), seed, not_in_paper=NOT_IN_PAPER)
         for seed in SEEDS
         for name, one in models.items()
     ]
 
 
-def write_e2e(source: str | Path, folder: str | Path) -> None:
-    """The data set as files: ``train`` has one text per row, ``test`` one meaning per row with all its texts."""
+def experiment_of(name: str, model: FineTune | str, seed: int, *, not_in_paper: dict[str, str]) -> Experiment:
+    """Eight texts for each of 128 test meanings under every decoding."""
+    return Experiment(
+        name=name,
+        model=model,
+        prompts=Source(task="e2e", path=f"{path_of('WIDEN_E2E')}/test.jsonl"),
+        num_prompts=128,
+        num_samples=8,
+        decoding=sampled_decodings(),
+        max_tokens=96,
+        seed=seed,
+        score=SlotScore(embedder=path_of("WIDEN_MPNET")),
+        not_in_paper=not_in_paper,
+    )
+
+
+def write_e2e(source: str | Path, folder: str | Path, *, num_valid: int = NUM_VALID) -> None:
+    """The data set as files: ``train`` has one text per row, ``test`` one meaning per row with all its texts.
+
+    The files for growth have right texts only, one per row. ``valid`` has those of some training meanings. Of the other meanings,
+    ``one`` has the first text and ``all`` every text.
+    """
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     train = _rows(Path(source) / "devset.csv")
     texts: dict[str, list[str]] = {}
     for row in _rows(Path(source) / "testset_w_refs.csv"):
         texts.setdefault(row["mr"], []).append(row["ref"])
-    order = sorted(texts.keys() - {row["mr"] for row in train}, key=lambda mr: hashlib.sha256(mr.encode()).digest())
-    files: dict[str, Sequence[object]] = {"train": train, "test": [{"mr": mr, "refs": texts[mr]} for mr in order]}
+    trained = {row["mr"] for row in train}
+    held_out = set(_by_hash(trained)[:num_valid])
+    right = [row for row in train if not wrong_slots(row["mr"], row["ref"])]
+    every = [row for row in right if row["mr"] not in held_out]
+    files: dict[str, Sequence[object]] = {
+        "train": train,
+        "test": [{"mr": mr, "refs": texts[mr]} for mr in _by_hash(texts.keys() - trained)],
+        "valid": [row for row in right if row["mr"] in held_out],
+        "one": list({row["mr"]: row for row in reversed(every)}.values())[::-1],
+        "all": every,
+    }
     for name, records in files.items():
         write_text(where / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+
+
+def _by_hash(meanings: Iterable[str]) -> list[str]:
+    return sorted(meanings, key=lambda mr: hashlib.sha256(mr.encode()).digest())
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

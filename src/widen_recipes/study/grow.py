@@ -1,61 +1,170 @@
-"""Growth on Countdown: training on the answers that a model found and a checker verified.
+"""Growth: training on answers that a model found and a check verified, on Countdown (`study:grow`) and E2E NLG (`study:e2e_grow`).
 
-Growth needs data that a model has found before it can be compared (`make_grown`, minutes on a GPU):
+    export WIDEN_GROWN=runs/grown                         and the variables of study:countdown or study:e2e
+    python -m widen_recipes.study grow countdown runs     trains, grows and averages (make_grown.py); or e2e
+    widen run study:grow --device cuda --jobs 4 --out runs     or study:e2e_grow
 
-    export WIDEN_GROWN=runs/grown
-    python -m widen_recipes.study data/countdown runs             trains the NLL start, grows with three kinds of weights, averages soups
-    widen run study:grow --device cuda --jobs 4 --out runs
+Both need no sandbox: the answers of Countdown are listed, and a text of E2E is right if all its slots are. Stop at any moment; the same
+command continues.
+
+From one NLL model, all methods go on for as many steps: NLL on the same data, NLL on the data and the answers that two rounds of growth
+found, with three kinds of weights, and, as the ceiling, NLL on all right answers that are known. The kinds share one growth, so that only
+the weights differ. Soups average a grown model with the NLL model of the same seed.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
-from widen.disk.atomic_folder import write_folder
-from widen.models.average import average_folders
 from widen.run.experiment import Experiment
-from widen.run.finetune import Source, fine_tune
+from widen.run.finetune import FineTune, Source
 from widen.run.grow import WEIGHTS, Growth
-from widen.run.grow import grow as grow_data
-from widen.run.grow.rounds import last_model
 
-from .countdown import experiment_of, nll_start
+from .countdown import NOT_IN_PAPER as COUNTDOWN
+from .countdown import experiment_of as countdown_experiment
+from .countdown import nll_start
+from .e2e import NOT_IN_PAPER as E2E
+from .e2e import experiment_of as e2e_experiment
 from .methods import SEEDS, path_of
 
-GROW_STEPS, GROW_ROUNDS, GROW_PROBLEMS = 600, 2, 6000
-"""Of growth: steps of every training after the start, rounds, and training problems that are sampled."""
+SOUPS = (("plain", 0.25), ("plain", 0.5), ("plain", 0.75), ("sampled", 0.5), ("uniform", 0.5))
+"""Kind of weights of the grown model, and its share; the rest is NLL."""
+NOT_IN_PAPER = {
+    "growth": "two rounds; Countdown: 32 samples of 4,000 training problems, E2E: 16 of every meaning; min-p 0.05, then t = 1.5",
+    "steps": "after the start, which stops at its best epoch: 300 batches of 256 for Countdown, 300 of 32 for E2E",
+    "NLL": "of four evaluations on the way, the model with the lowest held-out NLL; also for NLL on all answers",
+    "soups": "the average of a grown model's weights and those of NLL with the same seed",
+}
+E2E_NOT_IN_PAPER = {
+    **E2E,
+    **NOT_IN_PAPER,
+    "task": "E2E NLG: one right human text for each of 497 meanings to train on, 48 others for validation, 128 others to test on",
+    "epochs": "NLL for 8 at most, until the held-out NLL has not fallen for 2",
+    "lr": "2e-4, then 1e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 32",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowthStudy:
+    """The comparison on one task.
+
+    Args:
+      start: the NLL model that is sampled and that every method goes on from.
+      steps: of every training after the start.
+      all_answers: every right answer that is known.
+      growth: of the start; `make_grown` fills in its model and training.
+      experiment: scores a model, given a name and a seed.
+      folder: of what is grown.
+      seeds: of every method.
+    """
+
+    start: FineTune
+    steps: int
+    all_answers: Source
+    growth: Growth
+    experiment: Callable[[str, FineTune | str, int], Experiment]
+    folder: str
+    seeds: Sequence[int] = SEEDS
+
+    @property
+    def last(self) -> FineTune:
+        """The training after the start."""
+        return replace(
+            self.start, after=self.start, max_steps=self.steps, lr=1e-4, evaluate=None, eval_steps=None, patience=None
+        )
+
+    def model(self, name: str, seed: int) -> FineTune:
+        """NLL, NLL on all answers, or a kind of weights."""
+        if name in WEIGHTS:
+            return replace(self.last, seed=seed, train=Source(path=f"{self.folder}/{name}.jsonl"))
+        train = self.all_answers if name == "NLL on all answers" else self.last.train
+        best = replace(self.last, evaluate=self.start.evaluate, eval_steps=max(1, self.steps // 4), patience=4)
+        return replace(best, seed=seed, train=train)
+
+    def trained(self) -> list[Experiment]:
+        """The start and every fine-tuned model; NLL first, which the others are compared with."""
+        names = {"NLL": "NLL", "NLL on all answers": "NLL on all answers"} | {
+            f"grown, {kind}": kind for kind in WEIGHTS
+        }
+        found = [
+            self.experiment(name, self.model(which, seed), seed) for seed in self.seeds for name, which in names.items()
+        ]
+        return [*found, self.experiment("NLL start", self.start, 0)]
+
+    def soup(self, kind: str, share: float, seed: int) -> str:
+        """The folder of a soup."""
+        return f"{self.folder}/soup-{kind}-{share:g}-seed{seed}"
+
+    def experiments(self) -> list[Experiment]:
+        """All models, with the soups."""
+        soups = [
+            self.experiment(f"soup of NLL and {share:g} {kind}", self.soup(kind, share, seed), seed)
+            for seed in self.seeds
+            for kind, share in SOUPS
+        ]
+        return [*self.trained(), *soups]
+
+
+def countdown_growth() -> GrowthStudy:
+    """Growth on Countdown."""
+    data, start = path_of("WIDEN_COUNTDOWN"), nll_start()
+    about = {**COUNTDOWN, **NOT_IN_PAPER}
+    return GrowthStudy(
+        start=start,
+        steps=300,
+        all_answers=Source(path=f"{data}/all.jsonl"),
+        growth=Growth(
+            model=start.model,
+            prompts=Source(task="answers", path=f"{data}/problems.jsonl", limit=4000),
+            data=start.train,
+            held_out=Source(task="answers", path=f"{data}/test.jsonl"),
+            num=32,
+            held_out_num=16,
+            max_tokens=48,
+        ),
+        experiment=lambda name, model, seed: replace(countdown_experiment(name, model, seed), not_in_paper=about),
+        folder=f"{path_of('WIDEN_GROWN')}/countdown",
+    )
+
+
+def e2e_growth() -> GrowthStudy:
+    """Growth on E2E NLG."""
+    data = path_of("WIDEN_E2E")
+    one, valid = (Source(task="e2e", path=f"{data}/{name}.jsonl") for name in ("one", "valid"))
+    start = FineTune(
+        model=path_of("WIDEN_SMOLLM2"),
+        train=one,
+        evaluate=valid,
+        patience=2,
+        loss="nll",
+        max_length=192,
+        epochs=8,
+        batch_size=32,
+        micro_batch=32,
+        lr=2e-4,
+        schedule="cosine_with_min_lr",
+        warmup_steps=10,
+    )
+    return GrowthStudy(
+        start=start,
+        steps=300,
+        all_answers=Source(task="e2e", path=f"{data}/all.jsonl"),
+        growth=Growth(model=start.model, prompts=one, held_out=valid, num=16, held_out_num=16, max_tokens=96),
+        experiment=partial(e2e_experiment, not_in_paper=E2E_NOT_IN_PAPER),
+        folder=f"{path_of('WIDEN_GROWN')}/e2e",
+    )
+
+
+STUDIES = {"countdown": countdown_growth, "e2e": e2e_growth}
 
 
 def grow() -> list[Experiment]:
     """Training on verified answers, weighted in three ways, against NLL for as many steps, soups, and NLL on all right answers."""
-    data, grown, start = path_of("WIDEN_COUNTDOWN"), path_of("WIDEN_GROWN"), nll_start()
-    last = replace(start, after=start, max_steps=GROW_STEPS, lr=1e-4)
-    models = {"NLL": last, "NLL on all answers": replace(last, train=Source(path=f"{data}/all.jsonl"))}
-    for kind in WEIGHTS:
-        models[f"grown, {kind}"] = replace(last, train=Source(path=f"{grown}/{kind}/round-{GROW_ROUNDS}/train.jsonl"))
-    found = [experiment_of(name, replace(one, seed=seed), seed) for seed in SEEDS for name, one in models.items()]
-    return [*found, *(experiment_of(f"soup of NLL and {kind}", f"{grown}/soup-{kind}", 0) for kind in WEIGHTS)]
+    return countdown_growth().experiments()
 
 
-def make_grown(data: str, grown: str, root: str, *, device: str = "cuda") -> None:
-    """Train the NLL start and its control, grow from the start with each kind of weights, and average each result with the control."""
-    start = replace(nll_start(), train=Source(path=f"{data}/train.jsonl"))
-    last = replace(start, after=start, max_steps=GROW_STEPS, lr=1e-4)
-    control = fine_tune(last, root, device=device).checkpoint
-    names = ("max_length", "batch_size", "micro_batch", "schedule", "warmup_steps", "max_steps", "lr")
-    for kind in WEIGHTS:
-        growth = Growth(
-            model=str(fine_tune(start, root, device=device).path),
-            prompts=Source(task="answers", path=f"{data}/problems.jsonl", limit=GROW_PROBLEMS),
-            data=Source(path=f"{data}/train.jsonl"),
-            held_out=Source(task="answers", path=f"{data}/test.jsonl"),
-            rounds=GROW_ROUNDS,
-            max_tokens=48,
-            weights=kind,
-            training={name: getattr(last, name) for name in names},
-        )
-        rounds = grow_data(growth, Path(grown) / kind, device=device, say=print)
-        folders = [control, Path(last_model(growth, Path(grown) / kind, rounds)) / "checkpoint"]
-        write_folder(Path(grown) / f"soup-{kind}", partial(average_folders, folders, [0.5, 0.5]))
+def e2e_grow() -> list[Experiment]:
+    """The same on E2E NLG, from one right human text per meaning."""
+    return e2e_growth().experiments()

@@ -62,7 +62,8 @@ def path_of(variable: str) -> str:
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """The same shape in seconds on a CPU: a random model, a handful of problems, one seed, three methods."""
-    kept = ("NLL", "TruncR 0.1", "TOFU 1", "HumanEval, temperature", "MBPP, top-p, then heat")
+    """The same shape in seconds on a CPU: a random model, a handful of problems, one seed, up to three methods."""
+    kept = ["NLL", "TruncR 0.1", "TOFU 1", "grown, uniform", "soup of NLL and 0.5 plain"]
+    kept += ["HumanEval, temperature", "MBPP, top-p, then heat"]
     first = {one.name: one for one in reversed(recipe) if one.seed == 0 and one.name in kept}
     return [shrink(first[name]) for name in kept if name in first]

@@ -40,6 +40,15 @@ class Example(NamedTuple):
         return self.messages[:-1] if answered else self.messages
 
 
+def spaced(facts: Mapping[str, Any], answer: str) -> str:
+    """The answer with every run of white space as one space; the facts do not matter.
+
+    >>> spaced({}, " 3 *  4\\n= 12 ")
+    '3 * 4 = 12'
+    """
+    return " ".join(answer.split())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """A kind of data: which fields it reads, and the format of the prompt.
@@ -51,6 +60,9 @@ class Task:
       completion: the fields that hold the completion.
       make: the example of a record; a ValueError says what is wrong with the record.
       csv: whether a .csv, .tsv or .txt can hold its records.
+      check: whether an answer is right, given the facts of its example, without running anything; None: an answer is a program or has no
+        check.
+      key: answers to one prompt with the same key count as one; the facts are empty if the prompt is unknown.
     """
 
     name: str
@@ -59,6 +71,8 @@ class Task:
     completion: tuple[str, ...]
     make: Callable[[Mapping[str, Any]], Example]
     csv: bool = True
+    check: Callable[[Mapping[str, Any], str], bool] | None = None
+    key: Callable[[Mapping[str, Any], str], str] = spaced
 
     def example(self, record: Any) -> Example:
         """The example of one record; a ValueError says what is wrong with the record."""

@@ -89,7 +89,7 @@ def slots_of(meaning: str) -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """The text in lower case, without accents, with single spaces; two texts that agree in this are the same text.
+    """The text in lower case, without accents, with single spaces.
 
     >>> plain("Café  Rouge’s  ")
     "cafe rouge's"
@@ -139,6 +139,24 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
+def says_all(facts: Mapping[str, Any], text: str) -> bool:
+    """Whether every slot of the meaning is right in the text.
+
+    >>> says_all({"meaning": "name[The Mill], area[riverside]"}, "The Mill is by the river.")
+    True
+    """
+    return not wrong_slots(facts["meaning"], text)
+
+
+def words(facts: Mapping[str, Any], text: str) -> str:
+    """The words of a text in lower case, without accents and punctuation. Texts with the same words count as one.
+
+    >>> words({}, "The Mill -  it's by the river!") == words({}, "the mill, it’s by the river.")
+    True
+    """
+    return " ".join(re.findall(r"[\w'£]+", plain(text)))
+
+
 def e2e(record: Mapping[str, Any]) -> Example:
     """The meaning and a line end, then a text.
 
@@ -155,4 +173,12 @@ def e2e(record: Mapping[str, Any]) -> Example:
     return Example(f"{meaning}\n", texts[0].strip(), {"meaning": meaning, "references": [one.strip() for one in texts]})
 
 
-E2E = Task(name="e2e", hub=None, columns=("mr", "ref", "refs"), completion=("ref", "refs"), make=e2e)
+E2E = Task(
+    name="e2e",
+    hub=None,
+    columns=("mr", "ref", "refs"),
+    completion=("ref", "refs"),
+    make=e2e,
+    check=says_all,
+    key=words,
+)

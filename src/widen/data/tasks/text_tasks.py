@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from .conversations import messages_of, transcript
-from .definition import Example, Task, missing, text_of, texts_of
+from .definition import Example, Task, missing, spaced, text_of, texts_of
 
 WITH_INPUT = (
     "Below is an instruction that describes a task, paired with an input that provides further context. "
@@ -180,6 +180,35 @@ def spellings(answer: str | list[str]) -> list[str]:
     return answer if isinstance(answer, list) else [answer]
 
 
+def listed_key(facts: Mapping[str, Any], answer: str) -> str:
+    """The first spelling of a listed answer; any other text as it is. White space does not count.
+
+    >>> facts = {"answers": [["Ne", "Neon"], "Argon"]}
+    >>> listed_key(facts, " Neon"), listed_key(facts, "Iron")
+    ('Ne', 'Iron')
+    """
+    given = spaced(facts, answer)
+    listed = ([spaced(facts, text) for text in spellings(one)] for one in facts.get("answers", ()))
+    return next((texts[0] for texts in listed if given in texts), given)
+
+
+def is_listed(facts: Mapping[str, Any], answer: str) -> bool:
+    """Whether the answer is a spelling of a listed one.
+
+    >>> is_listed({"answers": [["Ne", "Neon"], "Argon"]}, "Neon "), is_listed({"answers": ["Argon"]}, "Iron")
+    (True, False)
+    """
+    given = spaced(facts, answer)
+    return any(given == spaced(facts, text) for one in facts["answers"] for text in spellings(one))
+
+
 ANSWERS = Task(
-    name="answers", hub=None, columns=("prompt", "answers"), completion=("answers",), make=prompt_and_answers, csv=False
+    name="answers",
+    hub=None,
+    columns=("prompt", "answers"),
+    completion=("answers",),
+    make=prompt_and_answers,
+    csv=False,
+    check=is_listed,
+    key=listed_key,
 )

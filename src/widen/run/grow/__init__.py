@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .config import Growth
-from .rounds import Round, grow
+from .rounds import Round, grow, reweighed
 from .weights import WEIGHTS, Seen, answer_weights, chance_of_being_found
 
-__all__ = ["WEIGHTS", "Growth", "Round", "Seen", "answer_weights", "chance_of_being_found", "grow"]
+__all__ = ["WEIGHTS", "Growth", "Round", "Seen", "answer_weights", "chance_of_being_found", "grow", "reweighed"]

@@ -18,7 +18,8 @@ class Growth:
 
     Args:
       model: folder or hub name of the model to begin with; a run folder stands for its checkpoint.
-      prompts: the problems to sample. The task says how an answer is judged: by a list of right answers, or by running it as a program.
+      prompts: the problems to sample. The task says how an answer is judged: by its own check (`answers`, `e2e`), or by running it as a
+        program.
       data: the rows of the original training data; None takes the completions of ``prompts``.
       checker: ``FILE.py:FUNCTION`` judges instead of the task; see `widen.judge.run_checker`.
       checker_files: texts that the checker may open.
@@ -69,6 +70,10 @@ class Growth:
         for name in ("rounds", "num", "held_out_num"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+        if self.held_out is not None and not self.checker and self.held_out.task != self.prompts.task:
+            raise ValueError(
+                f"held_out.task={self.held_out.task!r}: must be the task of prompts, {self.prompts.task!r}"
+            )
         if self.weights not in WEIGHTS:
             raise ValueError(f"weights={self.weights!r}: must be one of {', '.join(WEIGHTS)}")
         if not self.cap >= 1:

@@ -32,8 +32,8 @@ from ..sampling import Models, missing, sample
 from ..scoring.score_files import Measured, records_of
 from ..value import from_json, to_json
 from .config import Growth
-from .training_rows import Judgement, data_rows, rows_to_train, write_lines
-from .verify import FoundAnswers, Verifier, judge_samples_once, scores, share_measured
+from .training_rows import Judgement, data_rows, read_rows, rows_to_train, write_lines
+from .verify import FoundAnswers, Verifier, judge_samples_once, read_found, scores, share_measured
 
 Say = Callable[[str], None]
 """Called with a sentence."""
@@ -222,6 +222,20 @@ class Stages:
 def last_model(config: Growth, out: Path, rounds: list[Round]) -> str:
     """The model after these rounds."""
     return next((str(out / one.model) for one in reversed(rounds) if one.model), config.model)
+
+
+def reweighed(out: str | Path, weights: str) -> list[dict[str, Any]]:
+    """The rows that a finished growth in ``out`` would train on with another kind of weights. Nothing is sampled or judged again."""
+    out = Path(out)
+    kept = read_json(out / "grow.json")
+    config, rounds = from_json(Growth, kept["config"]), [from_json(Round, one) for one in kept["rounds"]]
+    judgements = [
+        Judgement(k, last_model(config, out, [one for one in rounds if one.round < k]), config.decoding, found)
+        for k, found in (
+            (one.round, read_found(out / f"round-{one.round}" / "judged.jsonl")) for one in rounds if one.round
+        )
+    ]
+    return rows_to_train(read_rows(out / "data.jsonl"), judgements, weights=weights, cap=config.cap)[0]
 
 
 def sentence(one: Round) -> str:

@@ -45,6 +45,11 @@ def data_rows(source: Source, path: Path, verifier: Verifier) -> list[DataRow]:
             for one, key in zip(rows, keys, strict=True)
         )
         write_lines(path, made)
+    return read_rows(path)
+
+
+def read_rows(path: Path) -> list[DataRow]:
+    """The rows that `data_rows` wrote."""
     return [DataRow(**json.loads(line)) for line in path.read_bytes().splitlines()]
 
 

@@ -1,7 +1,7 @@
 """Which answers are right, which of them count as one, and how often each was drawn.
 
-A task with listed answers is judged by membership. Programs and a checker of the user's own run in the judge's sandbox, and nowhere else;
-their verdicts are kept by content, so that nothing is judged twice.
+Some tasks check an answer with a function of ours (`Task.check`): `answers` by membership in a list, `e2e` by its slots. Programs and a
+checker of the user's own run in the judge's sandbox, and nowhere else; their verdicts are kept by content, so that nothing is judged twice.
 
 One line of a file of right answers is one problem:
 {"id", "prompt", "drawn", "right", "cut", "answers": [{"key", "completion", "found", "q", "logq"}]}
@@ -19,7 +19,8 @@ from os import sched_getaffinity
 from pathlib import Path
 from typing import NamedTuple
 
-from widen.data.tasks import spellings
+from widen.data.tasks import task
+from widen.data.tasks.definition import spaced
 from widen.disk.atomic import write_text
 from widen.judge import Limits, Sandbox, judge_programs, run_checker
 from widen.judge.ray_sandbox import RaySandbox
@@ -44,20 +45,11 @@ class JudgedAnswer(NamedTuple):
     key: str
 
 
-def spaced(text: str) -> str:
-    """The text with every run of white space as one space.
-
-    >>> spaced(" 3 *  4\\n= 12 ")
-    '3 * 4 = 12'
-    """
-    return " ".join(text.split())
-
-
 class Verifier:
     """Judges answers; a context manager. The sandbox opens when the first program or checker has to run.
 
     Args:
-      config: names the checker, and how a program is cut out of an answer.
+      config: names the task or the checker, and how a program is cut out of an answer.
       questions: what will be judged; refused if nothing here can judge them.
       folder: verdicts go to ``folder/verdicts``.
       ray: address of a Ray cluster that runs the sandboxes; None runs them on this machine.
@@ -68,9 +60,9 @@ class Verifier:
         self.checker = (
             Checker.parse(config.checker, [Path(f) for f in config.checker_files]) if config.checker else None
         )
-        self.listed = self.checker is None and all("answers" in one.example.facts for one in questions)
-        self._key_of = {one.example.prompt: _keys(one) for one in questions} if self.listed else {}
-        if self.checker is None and not self.listed:
+        self.task = task(config.prompts.task)
+        self._facts = {one.example.prompt: one.example.facts for one in questions}
+        if self.checker is None and self.task.check is None:
             try:
                 self._judge = judge_of(questions)
             except ValueError as error:
@@ -88,15 +80,12 @@ class Verifier:
         self, answers: Sequence[tuple[Question, str]], *, what: str, progress: StageProgress = silent
     ) -> list[JudgedAnswer]:
         """Judge every answer, in order."""
-        if self.listed:
-            keys = {one.id: _keys(one) for one, _ in answers}
-            return [
-                JudgedAnswer(spaced(text) in keys[one.id], keys[one.id].get(spaced(text), spaced(text)))
-                for one, text in answers
-            ]
         at = partial(progress, what)
         if self.checker is not None:
             return self._check([(one.example.prompt, text) for one, text in answers], at)
+        if (check := self.task.check) is not None:
+            pairs = [(one.example.facts, text) for one, text in answers]
+            return [JudgedAnswer(check(facts, text), self.task.key(facts, text)) for facts, text in pairs]
         sources = [program_in(text, fenced=self.config.fenced) for _, text in answers]
         programs = [judged(one, source) for (one, _), source in zip(answers, sources, strict=True)]
         kept = self._kept(self.config.prompts.task)
@@ -107,8 +96,8 @@ class Verifier:
         """The key of each (prompt, answer) of the data. Its verdict does not matter, so that only a checker has to run."""
         if self.checker is not None and pairs:
             return [one.key for one in self._check(pairs, lambda done, total: None)]
-        if self.listed:
-            return [self._key_of.get(prompt, {}).get(spaced(text), spaced(text)) for prompt, text in pairs]
+        if self.task.check is not None:
+            return [self.task.key(self._facts.get(prompt, {}), text) for prompt, text in pairs]
         return [tidy(program_in(text, fenced=self.config.fenced)) for _, text in pairs]
 
     def _check(self, pairs: Sequence[tuple[str, str]], at: Callable[[int, int], None]) -> list[JudgedAnswer]:
@@ -117,7 +106,7 @@ class Verifier:
         kept = self._kept(file.stem)
         found = run_checker(file, function, pairs, sandbox=self._open(), files=files, verdicts_path=kept, progress=at)
         return [
-            JudgedAnswer(one.score is not None and one.score >= RIGHT, spaced(text) if one.key is None else one.key)
+            JudgedAnswer(one.score is not None and one.score >= RIGHT, spaced({}, text) if one.key is None else one.key)
             for (_, text), one in zip(pairs, found, strict=True)
         ]
 
@@ -182,7 +171,7 @@ def judge_samples_once(
     An answer that max_tokens cut off is wrong and is not judged.
     """
     if path.exists():
-        return [from_json(FoundAnswers, json.loads(line)) for line in path.read_bytes().splitlines()]
+        return read_found(path)
     own: dict[str, list[Sample]] = {one.id: [] for one in questions}
     for sample in sorted(read_samples(samples), key=lambda sample: sample.index):
         if sample.prompt in own and sample.index < num:
@@ -210,6 +199,11 @@ def judge_samples_once(
     return found
 
 
+def read_found(path: Path) -> list[FoundAnswers]:
+    """The problems of a file of right answers."""
+    return [from_json(FoundAnswers, json.loads(line)) for line in path.read_bytes().splitlines()]
+
+
 def _answer(key: str, same: Sequence[Sample], drawn: int) -> RightAnswer:
     """Samples with one key as one answer."""
     distinct = {sample.ids if sample.ids is not None else sample.text: sample for sample in same}.values()
@@ -235,9 +229,3 @@ def share_measured(bits: Sequence[bool]) -> Measured:
     """A share of problems with its interval."""
     low, high = share_interval([float(bit) for bit in bits])
     return Measured(sum(bits) / len(bits), low, high, len(bits))
-
-
-def _keys(question: Question) -> dict[str, str]:
-    """The key of every spelling of the listed right answers: the first spelling of the same answer."""
-    listed = [[spaced(text) for text in spellings(one)] for one in question.example.facts["answers"]]
-    return {text: texts[0] for texts in listed for text in texts}

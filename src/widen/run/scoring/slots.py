@@ -19,7 +19,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from widen.data.tasks.e2e import plain, slots_of, wrong_slots
+from widen.data.tasks.e2e import slots_of, words, wrong_slots
 from widen.metrics.embed import Embedder
 from widen.metrics.interval import mean_interval
 from widen.metrics.knn_search import membership, squared_radii
@@ -88,7 +88,7 @@ def _checked(questions: Sequence[Question], of_meaning: Sequence[Sequence[Sample
         right = [one for one, number in zip(samples, wrong, strict=True) if not number and one.finish != "length"]
         found["precision"].append(len(right) / len(samples))
         found["slot_accuracy"].append(1 - fmean(wrong) / len(slots_of(meaning)))
-        found["distinct_right"].append(len({plain(one.text) for one in right}) / len(samples))
+        found["distinct_right"].append(len({words({}, one.text) for one in right}) / len(samples))
     return found
 
 

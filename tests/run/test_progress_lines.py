@@ -1,11 +1,11 @@
 """Progress of recipes on texts, as lines."""
 
-from widen.cli.run import _lines
+from widen.run.progress_lines import progress_lines
 
 
 def test_progress_says_how_long_is_left_at_the_rate_so_far(capsys):
     times = iter([0.0, 3.0, 10.0, 20.0])
-    at = _lines(clock=lambda: next(times))
+    at = progress_lines(clock=lambda: next(times))
     for done in (100, 130, 200, 1100):  # 100 were there when it began; 100 more took 10 s, so 900 take 90
         at("sample", done, 1100)
     assert capsys.readouterr().out.splitlines() == [

@@ -1,0 +1,69 @@
+"""Make what `study:grow` and `study:e2e_grow` compare: train the NLL start, grow, train every method, average soups.
+
+    python -m widen_recipes.study grow countdown runs
+
+Every stage leaves files and is skipped if they are there.
+
+<folder>/growth/                    the growth, see `widen.run.grow`
+<folder>/<kind>.jsonl               the rows to train on, with one kind of weights
+<folder>/soup-<kind>-<share>-seed<n>/     the average of two models
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from widen.disk.atomic_folder import write_folder
+from widen.disk.lock import hold
+from widen.models.average import average_folders
+from widen.run import runner
+from widen.run.finetune import fine_tune
+from widen.run.folder import folder_of
+from widen.run.grow import WEIGHTS, grow, reweighed
+from widen.run.grow.training_rows import write_lines
+from widen.run.progress_lines import progress_lines
+
+from .grow import SOUPS, STUDIES, GrowthStudy
+
+TRAINING = ("max_length", "batch_size", "micro_batch", "schedule", "warmup_steps", "max_steps", "lr", "precision")
+"""Settings that the trainings of the growth take from those of the study."""
+
+
+def grow_task(task: str, root: str) -> None:
+    """Make the models of one of `STUDIES`, on a GPU if there is one. Paths come from the variables of the task's recipe."""
+    if task not in STUDIES:
+        raise ValueError(f"task={task!r}: must be one of {', '.join(STUDIES)}")
+    on_gpu = torch.cuda.is_available()
+    make_grown(STUDIES[task](), root, device="cuda" if on_gpu else "cpu", jobs=4 if on_gpu else 1)
+
+
+def make_grown(study: GrowthStudy, root: str | Path, *, device: str = "cpu", jobs: int = 1) -> None:
+    """Train, grow and average what is missing.
+
+    Args:
+      root: the run folders; `widen run --out` takes the same.
+      jobs: models that are trained at a time.
+    """
+    runner.check_variables(study.experiments())
+    progress, folder = progress_lines(), Path(study.folder)
+    with hold(root):
+        start = fine_tune(study.start, root, device=device, progress=progress, say=print)
+        training = {name: getattr(study.last, name) for name in TRAINING}
+        growth = replace(study.growth, model=str(start.path), training=training)
+        grow(growth, folder / "growth", device=device, progress=progress, say=print)
+        for kind in WEIGHTS:
+            if not (path := folder / f"{kind}.jsonl").exists():
+                write_lines(path, reweighed(folder / "growth", kind))
+        at = partial(runner.run, root=root, device=device, jobs=jobs, progress=progress, notice=print)
+        at("growth", study.trained(), stages=("train",))
+        wanted = [(kind, share, seed) for seed in study.seeds for kind, share in SOUPS]
+        for done, (kind, share, seed) in enumerate(wanted, start=1):
+            folders = [folder_of(root, study.model(name, seed)).checkpoint for name in ("NLL", kind)]
+            path = Path(study.soup(kind, share, seed))
+            if not (path / "config.json").exists():
+                write_folder(path, partial(average_folders, folders, [1 - share, share]))
+            progress("average", done, len(wanted))

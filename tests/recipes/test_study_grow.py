@@ -1,0 +1,149 @@
+"""The study's comparison of growth: what it compares, and a whole one at tiny size, from the NLL start to the table."""
+
+import json
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from widen.run import recipe, runner
+from widen.run.finetune import FineTune, Source
+from widen.run.folder import folder_of
+from widen.run.grow import WEIGHTS, Growth
+from widen.run.score_settings import SlotScore
+from widen_recipes import tiny_texts
+from widen_recipes.study.e2e import e2e, experiment_of, write_e2e
+from widen_recipes.study.grow import SOUPS, STUDIES, GrowthStudy
+from widen_recipes.study.make_grown import make_grown
+
+TEXTS = ("ab", "aab", "abb", "bab")
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_method_goes_on_from_one_start_for_as_many_steps(name):
+    study = STUDIES[name]()
+    experiments = study.experiments()
+    models = [one.model for one in experiments if isinstance(one.model, FineTune) and one.name != "NLL start"]
+    assert {model.after.key for model in models} == {study.start.key}
+    assert {model.max_steps for model in models} == {study.steps}
+    assert (study.start.patience, study.start.epochs) == (2, 8)
+    counts = Counter(one.name for one in experiments)
+    assert counts.pop("NLL start") == 1
+    assert set(counts.values()) == {3}
+    assert len(counts) == 2 + len(WEIGHTS) + len(SOUPS)
+    assert experiments[0].name == "NLL"
+    assert len({one.decoding for one in experiments}) == 1
+
+
+def test_growth_on_e2e_has_the_decodings_and_test_meanings_of_the_other_methods():
+    ours, theirs = STUDIES["e2e"]().experiments()[0], e2e()[0]
+    assert (ours.decoding, ours.prompts, ours.num_samples) == (theirs.decoding, theirs.prompts, theirs.num_samples)
+
+
+def test_e2e_grows_from_one_right_text_per_meaning_and_holds_meanings_out(tmp_path):
+    rows = [("name[A]", "No."), ("name[A]", "A."), ("name[A]", "It is A."), ("name[B]", "B."), ("name[C]", "No.")]
+    (tmp_path / "devset.csv").write_text("mr,ref\n" + "".join(f"{mr},{ref}\n" for mr, ref in rows))
+    (tmp_path / "testset_w_refs.csv").write_text("mr,ref\nname[D],D.\n")
+    write_e2e(tmp_path, tmp_path / "out", num_valid=1)
+    found = {name: [(row["mr"], row["ref"]) for row in lines(tmp_path / "out" / f"{name}.jsonl")] for name in FILES}
+    right = [row for row in rows if row[1] != "No."]
+    assert len({mr for mr, _ in found["valid"]}) <= 1
+    assert sorted(found["valid"] + found["all"]) == sorted(right)
+    assert found["one"] == [next(row for row in found["all"] if row[0] == mr) for mr, _ in dict(found["all"]).items()]
+
+
+FILES = ("one", "all", "valid")
+
+
+@pytest.mark.parametrize("name", ["grow", "e2e_grow"])
+def test_the_tiny_form_has_a_grown_model_and_a_soup(name):
+    experiments = recipe.find("widen_recipes", f"study:tiny:{name}")
+    assert [one.name for one in experiments] == ["NLL", "grown, uniform", "soup of NLL and 0.5 plain"]
+
+
+def tiny_study(place):
+    """Texts of the letters a and b. The model learns in seconds to write some that are right."""
+    near = ("a", "b", "aa", "bb")
+    rows = [{"mr": f"name[ab], near[{one}]", "ref": text} for one in near for text in TEXTS if one in text]
+    valid = [{"mr": f"name[ab], near[{one}]", "ref": "aba"} for one in ("ba", "aba")]
+    for name, records in (("all", rows), ("one", rows[:1] + rows[4:5] + rows[8:9]), ("valid", valid)):
+        (place / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    one, every, held_out = (Source(task="e2e", path=str(place / f"{name}.jsonl")) for name in FILES)
+    model = str(tiny_texts.folder() / "model")
+    start = FineTune(
+        model=model,
+        train=every,
+        evaluate=held_out,
+        patience=2,
+        epochs=8,
+        batch_size=4,
+        micro_batch=4,
+        lr=0.03,
+        precision="fp32",
+        max_length=64,
+        warmup_steps=0,
+    )
+
+    def experiment(name, model, seed):
+        found = experiment_of(name, model, seed, not_in_paper={})
+        about = {"num_prompts": None, "num_samples": 2, "decoding": ("t=1", "t=0.5"), "max_tokens": 8}
+        return replace(found, prompts=held_out, dtype="float32", score=SlotScore(embedder=""), **about)
+
+    return GrowthStudy(
+        start=start,
+        steps=4,
+        all_answers=every,
+        growth=Growth(
+            model=model, prompts=one, held_out=held_out, num=16, held_out_num=4, max_tokens=8, decoding="t=1"
+        ),
+        experiment=experiment,
+        folder=str(place / "grown"),
+        seeds=range(1),
+    )
+
+
+def test_a_soup_has_its_share_of_the_grown_model_and_the_rest_of_nll_with_the_same_seed(tmp_path, monkeypatch):
+    """The trainings are stand-ins: every weight of a model is its number in the list of models."""
+    module, study = sys.modules["widen_recipes.study.make_grown"], replace(tiny_study(tmp_path), seeds=range(2))
+    values = {one.model.key: float(number) for number, one in enumerate(study.trained())}
+
+    def train(config, root, **_):
+        folder = folder_of(root, config)
+        folder.checkpoint.mkdir(parents=True, exist_ok=True)
+        (folder.checkpoint / "config.json").write_text('{"model_type": "llama"}')
+        save_file({"w": torch.full((2,), values[config.key])}, folder.checkpoint / "model.safetensors")
+        return folder
+
+    monkeypatch.setattr(module, "fine_tune", train)
+    monkeypatch.setattr(module, "grow", lambda config, out, **_: None)
+    monkeypatch.setattr(module, "reweighed", lambda out, kind: [{"prompt": "", "completion": kind}])
+    monkeypatch.setattr(module.runner, "run", lambda name, found, root, **_: [train(one.model, root) for one in found])
+    make_grown(study, tmp_path / "runs")
+    for kind, share in SOUPS:
+        nll, grown = (values[study.model(name, 1).key] for name in ("NLL", kind))
+        (weight, _) = load_file(f"{study.soup(kind, share, 1)}/model.safetensors")["w"].tolist()
+        assert weight == pytest.approx((1 - share) * nll + share * grown)
+    assert lines(tmp_path / "grown" / "sampled.jsonl")[0]["completion"] == "sampled"
+
+
+@pytest.mark.slow
+def test_one_command_trains_grows_weighs_and_averages_and_repeats_nothing(tmp_path):
+    study = tiny_study(tmp_path)
+    make_grown(study, tmp_path / "runs")
+    grown = {kind: lines(tmp_path / "grown" / f"{kind}.jsonl") for kind in WEIGHTS}
+    assert len({tuple(row["completion"] for row in rows) for rows in grown.values()}) == 1
+    assert len(grown["plain"]) > 3
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    make_grown(study, tmp_path / "runs")
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    rows = runner.run("growth", study.experiments(), tmp_path / "runs", command="a test")
+    assert {row.name for row in rows} == {one.name for one in study.experiments()}
+    halves = runner.halves_path(tmp_path / "runs", "growth").read_text()
+    assert all(f"growth,{one.name}," in halves.replace('"', "") for one in study.experiments())
