@@ -19,7 +19,8 @@ def by_asking(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
     ways: dict[str, list[Record]] = {}
     for record in records:
         ways.setdefault(asked_key(record.detail.get("asked")), []).append(record)
-    return list(zip(in_words([json.loads(key) for key in ways]), ways.values(), strict=True))
+    words = in_words([found[0].detail.get("asked") or {} for found in ways.values()])
+    return list(zip(words, ways.values(), strict=True))
 
 
 def in_words(ways: Sequence[Mapping[str, Any]]) -> list[str]:
