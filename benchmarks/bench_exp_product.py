@@ -80,16 +80,26 @@ def _exp_tile(acc, c_ptr, part_ptr, e_desc, pm, pn, C, V, TILES, M: tl.constexpr
 
 @triton.jit
 @no_type_check
+def _tile(
+    x_desc, w_desc, e_desc, c_ptr, part_ptr, pm, pn, C, V, D, TILES,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    """Multiply one tile, and write its exponentials."""
+    acc = tl.zeros((M, N), tl.float32)
+    for k in range(0, D, K):
+        acc = tl.dot(x_desc.load([pm * M, k]), w_desc.load([pn * N, k]).T, acc)
+    _exp_tile(acc, c_ptr, part_ptr, e_desc, pm, pn, C, V, TILES, M, N, SPLIT)
+
+
+@triton.jit
+@no_type_check
 def exp_product(
     x_desc, w_desc, e_desc, c_ptr, part_ptr, C, V, D, TILES,
     M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """One tile of exp(x w' - c) per program. Two programs share a multiprocessor: one multiplies while the other takes exponentials."""
     pm, pn = _place(tl.program_id(0), tl.cdiv(C, M), TILES, GROUP)
-    acc = tl.zeros((M, N), tl.float32)
-    for k in range(0, D, K):
-        acc = tl.dot(x_desc.load([pm * M, k]), w_desc.load([pn * N, k]).T, acc)
-    _exp_tile(acc, c_ptr, part_ptr, e_desc, pm, pn, C, V, TILES, M, N, SPLIT)
+    _tile(x_desc, w_desc, e_desc, c_ptr, part_ptr, pm, pn, C, V, D, TILES, M, N, K, SPLIT)
 
 
 @triton.jit
@@ -102,10 +112,7 @@ def exp_product_persistent(
     rows = tl.cdiv(C, M)
     for tile in tl.range(tl.program_id(0), rows * TILES, PROGRAMS, flatten=True):
         pm, pn = _place(tile, rows, TILES, GROUP)
-        acc = tl.zeros((M, N), tl.float32)
-        for k in range(0, D, K):
-            acc = tl.dot(x_desc.load([pm * M, k]), w_desc.load([pn * N, k]).T, acc)
-        _exp_tile(acc, c_ptr, part_ptr, e_desc, pm, pn, C, V, TILES, M, N, SPLIT)
+        _tile(x_desc, w_desc, e_desc, c_ptr, part_ptr, pm, pn, C, V, D, TILES, M, N, K, SPLIT)
 
 
 @triton.jit
