@@ -5,6 +5,7 @@ Shapes: B sequences, L positions, N target tokens, n scores of one optimizer ste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -230,3 +231,22 @@ class Warmup:
 
     def __str__(self) -> str:
         return f"nll:steps={self.steps} then {self.then}"
+
+
+def parts(weight: Weight, state: State | None = None) -> list[tuple[Weight, Any]]:
+    """The losses inside products and a schedule, from left to right, each with its part of ``state``, or None."""
+    if isinstance(weight, Warmup):
+        return parts(weight.then, None if state is None else state[1])
+    if isinstance(weight, Product):
+        states = [None] * len(weight.factors) if state is None else state
+        return [one for pair in zip(weight.factors, states, strict=True) for one in parts(*pair)]
+    return [(weight, state)]
+
+
+def with_parts(weight: Weight, change: Callable[[Weight], Weight]) -> Weight:
+    """The loss with ``change`` applied to each of its `parts`."""
+    if isinstance(weight, Warmup):
+        return Warmup(steps=weight.steps, then=with_parts(weight.then, change))
+    if isinstance(weight, Product):
+        return Product(*(with_parts(factor, change) for factor in weight.factors))
+    return change(weight)

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
-from .anchor import Anchor
+from .anchor import ASFT, Anchor
 from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
 from .nll import NLL
 from .own_class import class_spec, from_class_spec
-from .rivals import ASFT, DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
+from .rival_losses import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR
 from .weight import Weight

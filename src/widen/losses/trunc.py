@@ -19,7 +19,6 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .fields import check
 from .weight import Bounded, State
 
 USEFUL = 20
@@ -72,7 +71,7 @@ class Trunc(Bounded):
     (:func:`widen.theory.optima.trunc`).
 
     Args:
-      drop: the paper's Delta, the share of sequences left out; 0 <= drop < 1.
+      drop: the paper's Delta, the share of sequences left out.
       window: length of the rolling list (the paper's K). None lets the trainer choose (`fitted`), else means 10,000.
       start: scores to see before anything is dropped. None means 20 / min(drop, 1 - drop), at most a full window.
       score: ``sum`` of log-probabilities, the paper's Q(x), which favours short sequences; or their ``mean``.
@@ -83,6 +82,7 @@ class Trunc(Bounded):
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     score_columns: ClassVar[int] = 1
     side: ClassVar[Literal["high", "low"]] = "high"
+    field_ranges: ClassVar[tuple[str, ...]] = ("0 <= drop < 1",)
 
     drop: float
     window: int | None = None
@@ -90,13 +90,12 @@ class Trunc(Bounded):
     start: int | None = None
 
     def __post_init__(self) -> None:
-        check(self, "drop", 0.0, 1.0)
+        super().__post_init__()
         for name, value in (("window", self.window), ("start", self.start)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{type(self).__name__}: {name}={value!r}; legal: a whole number, at least 1")
         if self.score not in ("sum", "mean"):
             raise ValueError(f"{type(self).__name__}: score={self.score!r}; legal: 'sum' or 'mean'")
-        super().__post_init__()
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """Refused: the weight depends on the whole sequence."""

@@ -150,14 +150,14 @@ class Bounded(TokenWeight):
 
     spec_name: ClassVar[str] = ""
     """Name on the command line; "" for a loss of your own."""
+    field_ranges: ClassVar[tuple[str, ...]] = ("0 <= floor < inf", "0 < cap <= inf (0 leaves no token any weight)")
+    """The range of each field of this class, as `widen.losses.fields.check` reads it; subclasses add their own."""
     floor: float = 0.0
     cap: float = math.inf
 
     def __post_init__(self) -> None:
-        check(self, "floor", 0.0, math.inf)
-        check(self, "cap", 0.0, math.inf, allow_high=True)
-        if self.cap == 0:
-            raise ValueError("cap=0 leaves no token any weight; legal: cap > 0")
+        for kind in type(self).__mro__:
+            check(self, *vars(kind).get("field_ranges", ()))
         if self.floor > self.cap:
             raise ValueError(f"floor={self.floor:g} is above cap={self.cap:g}; legal: floor <= cap")
 
