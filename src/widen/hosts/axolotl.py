@@ -21,8 +21,6 @@ from widen.losses import parse
 from .refuse import refuse_auxiliary_loss
 from .weighted_loss import WeightedLoss
 
-__all__ = ["WidenArgs", "WidenPlugin"]
-
 _OTHER_OBJECTIVES = ("rl", "reward_model", "process_reward_model", "orpo_alpha")
 _SPLIT = ("context_parallel_size", "sequence_parallel_degree", "tensor_parallel_size")
 

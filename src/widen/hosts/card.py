@@ -6,8 +6,6 @@ from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TAG", "add_loss", "loss_text"]
-
 TAG = "widen"
 _HEADING = "## Training loss"
 

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from .fused_head import target_logq
 
-__all__ = ["check_head"]
-
 _PLACES = 16  # tokens compared; a forward of this length costs nothing
 
 

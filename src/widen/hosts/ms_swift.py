@@ -27,8 +27,6 @@ from widen.train.objective import Objective
 from .refuse import refuse_batch_columns, refuse_unsupervised
 from .state import load_state, save_state
 
-__all__ = ["WeightedLoss", "register"]
-
 
 def register(loss: str | Weight, *, name: str = "widen", weight_scale: str = "raw") -> None:
     """Make ``--loss_type name`` train with ``loss``.

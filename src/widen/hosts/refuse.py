@@ -12,17 +12,6 @@ from widen.models.checkpoint import state_tensors
 
 from .fused_head import causal_lm
 
-__all__ = [
-    "refuse_arguments",
-    "refuse_auxiliary_loss",
-    "refuse_batch_columns",
-    "refuse_host",
-    "refuse_liger",
-    "refuse_model",
-    "refuse_state",
-    "refuse_unsupervised",
-]
-
 _SUPERVISED = ("SFTTrainer", "BaseTrainer", "_BaseTrainer")
 """TRL's trainer for supervised fine-tuning and what it is built on."""
 

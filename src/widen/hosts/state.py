@@ -20,8 +20,6 @@ from widen.models.checkpoint import load_tensors, state_from, state_tensors
 if TYPE_CHECKING:
     from widen.train.objective import Objective
 
-__all__ = ["load_state", "newest_finished", "save_state"]
-
 SCHEMA = 1
 """Version of ``widen_loss.json``; a change in meaning raises it."""
 

@@ -28,8 +28,6 @@ from widen.train.objective import Objective
 
 from .refuse import refuse_batch_columns, refuse_state
 
-__all__ = ["WeightedLoss"]
-
 
 class WeightedLoss(BaseLoss):
     """The weighted loss of the targets; NLL in validation, where no gradient is taken."""

@@ -21,8 +21,6 @@ from widen.losses.residual import only_weighs
 
 from .refuse import refuse_batch_columns, refuse_state
 
-__all__ = ["main", "trainer_with", "weighted_loss"]
-
 
 def weighted_loss(
     weight: Weight, config: Any, model_output: Any, data: Any, dp_group: Any = None

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 else:
     _Host = object
 
-__all__ = ["WeightedLoss"]
-
 logger = logging.get_logger(__name__)
 
 

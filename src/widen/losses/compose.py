@@ -44,7 +44,7 @@ class Column(TokenWeight):
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(Weight):
     """``w = w_1 w_2 ...``: for instance TruncR's choice of sequences times c-Div's choice of tokens.
 
     The state is a tuple, one per factor. At most one factor may have another residual than the plain one.
@@ -133,10 +133,6 @@ class Product:
             column += factor.score_columns
         return tuple(new)
 
-    def now(self, state: State) -> Weight:
-        """Itself."""
-        return self
-
     def __str__(self) -> str:
         return " * ".join(map(str, self.factors))
 
@@ -149,7 +145,7 @@ class WarmupState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Warmup:
+class Warmup(Weight):
     """NLL for the first ``steps`` optimizer steps, then ``then``.
 
     The paper starts its losses "from a checkpoint obtained after one epoch of NLL": from random weights c-Div at alpha > 1 is unstable and

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
+from .sequence import SequenceWeight
 from .weight import Bounded, State
 
 USEFUL = 20
@@ -62,7 +63,7 @@ def _threshold(scores: Float[Tensor, " n"], drop: float, side: str) -> Float[Ten
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trunc(Bounded):
+class Trunc(SequenceWeight, Bounded):
     r"""Keep the likelier sequences (Kang & Hashimoto, 2020; paper eq. ``eq:trunc``).
 
     .. math::  w(x) = 1[\log \bar Q(x) \ge \delta], \qquad \delta: \; P(\log \bar Q \ge \delta) = 1 - \Delta
@@ -78,8 +79,6 @@ class Trunc(Bounded):
     """
 
     spec_name: ClassVar[str] = "trunc"
-    token_local: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     score_columns: ClassVar[int] = 1
     side: ClassVar[Literal["high", "low"]] = "high"
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= drop < 1",)
@@ -96,10 +95,6 @@ class Trunc(Bounded):
                 raise ValueError(f"{type(self).__name__}: {name}={value!r}; legal: a whole number, at least 1")
         if self.score not in ("sum", "mean"):
             raise ValueError(f"{type(self).__name__}: score={self.score!r}; legal: 'sum' or 'mean'")
-
-    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """Refused: the weight depends on the whole sequence."""
-        raise TypeError(f"{type(self).__name__} weighs whole sequences, not tokens: call apply(rows, mask_BL, state)")
 
     def init(self) -> TruncState:
         """An empty list and a threshold that keeps everything."""

@@ -46,10 +46,12 @@ class Weight(Protocol):
         """The direction that the weight multiplies."""
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """The weight of each token; refused unless ``token_local``."""
+        """The weight of each token, from detached columns in float32 (float64 if the caller's are); refused unless ``token_local``."""
+        raise TypeError(f"{type(self).__name__} must define weigh(rows)")
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The state before the first step; none unless overridden."""
+        return ()
 
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
         """Weights of whole sequences and the updated state; columns have the shape of the mask.
@@ -59,12 +61,15 @@ class Weight(Protocol):
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:
         """The sequence scores that `apply` has met since the last `observe`, one row per sequence."""
+        return torch.empty(0, 0)
 
     def observe(self, scores: Float[Tensor, "n k"], state: State) -> State:
         """End one optimizer step with the scores of all micro-batches and ranks; a nan row is padding."""
+        return state
 
     def now(self, state: State) -> Weight:
         """The weight during this optimizer step: a schedule returns its current part."""
+        return self
 
 
 def position_and_length(mask_BL: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, "B L"]]:
@@ -79,7 +84,7 @@ def position_and_length(mask_BL: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B L"
     return position_BL, position_BL[:, -1:].expand_as(position_BL)
 
 
-class TokenWeight:
+class TokenWeight(Weight):
     """A weight defined by `weigh` alone. Inherit from it to write a loss of your own.
 
     Examples:
@@ -109,14 +114,6 @@ class TokenWeight:
             if "never_zero" not in cls.__dict__:
                 cls.never_zero = False
 
-    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """The weight of each token, from detached columns in float32 (float64 if the caller's are)."""
-        raise TypeError(f"{type(self).__name__} must define weigh(rows)")
-
-    def init(self) -> State:
-        """No state."""
-        return ()
-
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
         """`weigh` on the target tokens, 0 elsewhere."""
         needed = rows.only(self.needs)
@@ -126,18 +123,6 @@ class TokenWeight:
         # Replace entries outside the mask by 0; they may be nan.
         w_N = self.weigh(needed.map(lambda x: torch.where(mask_BL, x, 0).flatten()))
         return torch.where(mask_BL, w_N.view(mask_BL.shape), 0.0), state
-
-    def seen(self, state: State) -> Float[Tensor, "n k"]:
-        """No scores."""
-        return torch.empty(0, 0)
-
-    def observe(self, scores: Float[Tensor, "n k"], state: State) -> State:
-        """No change."""
-        return state
-
-    def now(self, state: State) -> TokenWeight:
-        """Itself."""
-        return self
 
 
 @dataclass(frozen=True, kw_only=True)

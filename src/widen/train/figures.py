@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from widen.losses import CDiv, LambdaPR, State, Trunc, Weight
 from widen.losses.compose import parts
 
-__all__ = ["Figures", "concentration", "staleness", "starvation", "threshold"]
-
 STARVED = 0.01
 """Below this share of tokens with a weight above 0, training is called starved."""
 STALE = 0.5

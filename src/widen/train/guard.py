@@ -12,8 +12,6 @@ from . import distributed
 if TYPE_CHECKING:
     from .objective import MicroBatch
 
-__all__ = ["NonFiniteLossError", "refuse_non_finite"]
-
 _SHOWN = 3  # sequences named in the message
 _TOKENS = 24  # token ids shown of each
 _SCANNED = 200_000  # dataset rows that are compared; more would take minutes

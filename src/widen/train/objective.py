@@ -31,8 +31,6 @@ from . import distributed
 from .figures import Figures, concentration, staleness, starvation, threshold
 from .guard import refuse_non_finite
 
-__all__ = ["SCALES", "MicroBatch", "Objective"]
-
 SCALES = ("raw", "mean_one")
 """Weights as the loss gives them, or divided by the mean weight of the previous optimizer step."""
 

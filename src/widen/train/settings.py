@@ -20,8 +20,6 @@ from widen.data.targets import LOSS_WEIGHTS
 from widen.losses import Weight, fitted, parse
 from widen.models.tiny_llama import LlamaShape
 
-__all__ = ["AdamW", "Configuration", "Schedule", "Train", "ema_decay"]
-
 
 def ema_decay(ema: float, step: int) -> float:
     """The share of itself that the running average keeps after step number ``step`` (from 0); less at the start."""

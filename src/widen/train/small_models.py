@@ -22,8 +22,6 @@ from .loop import Loop, OnProgress, Progress, Timer
 from .order import Order
 from .settings import Configuration
 
-__all__ = ["batches_of", "loop_of", "train_models", "train_one"]
-
 
 def train_models(
     configurations: Sequence[Configuration],

@@ -25,8 +25,6 @@ from .figures import Figures
 from .guard import NonFiniteLossError
 from .objective import Objective
 
-__all__ = ["StepFigures", "train_step"]
-
 
 class StepFigures(NamedTuple):
     """What one step reports, over all micro-batches and ranks."""
