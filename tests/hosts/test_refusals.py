@@ -135,8 +135,13 @@ def test_a_count_of_targets_per_rank():
 def test_a_balancing_loss_of_experts(tmp_path):
     model = tiny_model()
     model.config.output_router_logits, model.config.router_aux_loss_coef = True, 0.01
-    with pytest.raises(ValueError, match=r"output_router_logits=True.*widen\.hosts\.trl"):
-        make(tmp_path, model=model)
+
+    class Mixed(WeightedLoss, transformers.Trainer):
+        pass
+
+    for trainer_class in (Trainer, Mixed):
+        with pytest.raises(ValueError, match=r"output_router_logits=True.*widen\.hosts\.trl"):
+            make(tmp_path, trainer_class=trainer_class, model=model)
 
 
 def test_a_model_without_a_linear_head(tmp_path):

@@ -1,4 +1,4 @@
-"""What cannot work together with ``loss``, said when the trainer is made: each would train on something else without a word."""
+"""Refuse what cannot work together with ``loss`` when the trainer is made. Each of these would silently train on something else."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def refuse_arguments(trainer: Any) -> None:
 
 
 def refuse_liger(args: Any) -> None:
-    """Also called before the host is made: TRL asks for the package first, which would be installed to no avail."""
+    """Liger's fused cross entropy. Checked before the host is made too, because TRL asks for the package first."""
     if args.use_liger_kernel and (args.liger_kernel_config or {}).get("fused_linear_cross_entropy", True):
         raise ValueError(
             "use_liger_kernel=True replaces the model's forward by Liger's fused cross entropy, which knows no weights: `loss` would be "

@@ -14,10 +14,9 @@ from .nll import NLL
 from .parse import LOSSES, parse, spec
 from .residual import PLAIN, Residual
 from .rival_losses import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
-from .sequence import SequenceWeight
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR, keep
-from .weight import Bounded, State, TokenWeight, Weight, position_and_length
+from .weight import Bounded, SequenceWeight, State, TokenWeight, Weight, position_and_length
 from .weighted import weighted_nll
 
 __all__ = [

@@ -38,7 +38,6 @@ class Anchor(Bounded):
       tensor([1.0000, 0.3069])
     """
 
-    spec_name: ClassVar[str] = "anchor"
     needs: ClassVar[frozenset[str]] = frozenset({"logq", REF_LOGQ})
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= kl < inf",)
     kl: float = 0.1
@@ -67,7 +66,6 @@ class ASFT(Bounded):
       tensor([0.5000])
     """
 
-    spec_name: ClassVar[str] = "asft"
     needs: ClassVar[frozenset[str]] = frozenset({"logq", REF_LOGQ})
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= kl < inf",)
     kl: float = 0.1

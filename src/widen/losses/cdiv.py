@@ -43,7 +43,6 @@ class CDiv(Bounded):
       cdiv:alpha=1.4,cap=10.0
     """
 
-    spec_name: ClassVar[str] = "cdiv"
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= alpha < inf",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from numbers import Real
 from operator import le, lt
 from typing import Any
 
@@ -14,7 +15,7 @@ def check(owner: object, *legal: str) -> None:
     for text in legal:
         low, above, name, below, high = text.split()[:5]
         value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, Real):
             raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not a number; legal: {text}")
         if not (_COMPARE[above](float(low), value) and _COMPARE[below](value, float(high))):
             raise ValueError(f"{type(owner).__name__}: {name}={value!r} is out of range; legal: {text}")

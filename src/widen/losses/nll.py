@@ -29,7 +29,5 @@ class Ones(Bounded):
 class NLL(Ones):
     r"""Cross entropy, :math:`w_l = 1`. Converges to P itself (:func:`widen.theory.optima.nll`).
 
-    Other losses can only gain where training is imperfect, or where the training law is not the target.
+    Other losses can only gain where training is imperfect, or where the training distribution is not the target.
     """
-
-    spec_name: ClassVar[str] = "nll"

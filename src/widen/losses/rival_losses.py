@@ -19,8 +19,7 @@ from widen.data.rows import Rows
 
 from .nll import Ones
 from .residual import Residual
-from .sequence import SequenceWeight
-from .weight import Bounded
+from .weight import Bounded, SequenceWeight
 
 LOG_20 = math.log(20)
 """Entropy of 20 equally likely tokens: the scale of EAFT's weight."""
@@ -36,7 +35,6 @@ class GEM(Ones):
     at alpha = 1/beta. Unlike c-Div's, its gradients are bounded.
     """
 
-    spec_name: ClassVar[str] = "gem"
     field_ranges: ClassVar[tuple[str, ...]] = ("0 < beta < inf (0 divides the logits by 0)",)
     beta: float = 0.7
 
@@ -55,7 +53,6 @@ class LabelSmoothing(Ones):
     ``eps = 0`` is NLL. Converges to (1 - eps) P + eps/V (:func:`widen.theory.optima.smooth`): every wrong token gets eps/V.
     """
 
-    spec_name: ClassVar[str] = "smooth"
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= eps <= 1",)
     eps: float = 0.1
 
@@ -75,7 +72,6 @@ class EntropyBonus(Ones):
     than P.
     """
 
-    spec_name: ClassVar[str] = "entropy"
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= bonus < inf",)
     bonus: float = 0.01
 
@@ -110,7 +106,6 @@ class Focal(Bounded):
       tensor([1.0824, 0.0000])
     """
 
-    spec_name: ClassVar[str] = "focal"
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= gamma < inf",)
     gamma: float = 2.0
@@ -130,7 +125,6 @@ class TOFU(Focal):
     (:func:`widen.theory.optima.tofu`).
     """
 
-    spec_name: ClassVar[str] = "tofu"
     field_ranges: ClassVar[tuple[str, ...]] = ("0 < beta <= 1 (0 divides the logits by 0)",)
     gamma: float = 3.0
     beta: float = 0.8
@@ -152,7 +146,6 @@ class EAFT(Bounded):
     likeliest tokens and divide by its maximum, LLaMA-Factory by 3.0, axolotl by 1.
     """
 
-    spec_name: ClassVar[str] = "eaft"
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
     never_zero: ClassVar[bool] = True  # an entropy of exactly 0 is rare
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= power < inf",)
@@ -177,7 +170,6 @@ class DCO(SequenceWeight, Bounded):
       tensor([0.6667, 1.0000])
     """
 
-    spec_name: ClassVar[str] = "dco"
     field_ranges: ClassVar[tuple[str, ...]] = ("1 <= n < inf",)
     n: float = 16.0
 

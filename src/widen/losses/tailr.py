@@ -43,7 +43,6 @@ class TaiLr(Bounded):
       tensor([1.0000, 0.6667])
     """
 
-    spec_name: ClassVar[str] = "tailr"
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= gamma <= 1",)
@@ -75,7 +74,6 @@ class LambdaPR(Bounded):
       '0.0022'
     """
 
-    spec_name: ClassVar[str] = "lambda_pr"
     needs: ClassVar[frozenset[str]] = frozenset({"logq", "position", "length"})
     field_ranges: ClassVar[tuple[str, ...]] = (
         "0 < lam < inf (0 gives every token the weight 0; the paper uses 0.1 to 0.9)",

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .sequence import SequenceWeight
-from .weight import Bounded, State
+from .weight import Bounded, SequenceWeight, State
 
 USEFUL = 20
 """A quantile is used once about this many scores are expected on its thin side."""
@@ -68,7 +67,7 @@ class Trunc(SequenceWeight, Bounded):
 
     .. math::  w(x) = 1[\log \bar Q(x) \ge \delta], \qquad \delta: \; P(\log \bar Q \ge \delta) = 1 - \Delta
 
-    ``drop = 0`` is NLL. Favours Precision. From P it reaches the *minimum*-entropy law with Q <= P/(1 - drop)
+    ``drop = 0`` is NLL. Favours Precision. From P it reaches the *minimum*-entropy distribution with Q <= P/(1 - drop)
     (:func:`widen.theory.optima.trunc`).
 
     Args:
@@ -78,7 +77,6 @@ class Trunc(SequenceWeight, Bounded):
       score: ``sum`` of log-probabilities, the paper's Q(x), which favours short sequences; or their ``mean``.
     """
 
-    spec_name: ClassVar[str] = "trunc"
     score_columns: ClassVar[int] = 1
     side: ClassVar[Literal["high", "low"]] = "high"
     field_ranges: ClassVar[tuple[str, ...]] = ("0 <= drop < 1",)
@@ -192,9 +190,8 @@ class TruncR(Trunc):
 
     .. math::  w(x) = 1[\log \bar Q(x) \le \delta], \qquad \delta: \; P(\log \bar Q \le \delta) = 1 - \Delta
 
-    Favours Recall. Converges to ``min(delta, P/(1 - drop))``, the *maximum*-entropy law under the same density cap
+    Favours Recall. Converges to ``min(delta, P/(1 - drop))``, the *maximum*-entropy distribution under the same density cap
     (:func:`widen.theory.optima.truncr`): it is the conditional value at risk of the NLL.
     """
 
-    spec_name: ClassVar[str] = "truncr"
     side: ClassVar[Literal["high", "low"]] = "low"

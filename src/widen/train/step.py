@@ -43,11 +43,6 @@ class StepFigures(NamedTuple):
         """NLL per token, whatever the loss."""
         return self.sums.nll
 
-    @property
-    def tokens(self) -> int:
-        """Target tokens of the step."""
-        return int(self.sums.tokens)
-
 
 def train_step(
     model: nn.Module,
@@ -66,10 +61,8 @@ def train_step(
       batches: this rank's micro-batches; may be empty if another rank has one.
       objective: the loss and its state, which this step advances.
       step: number of this step, from 1, for error messages.
-      max_grad_norm: clip the gradient to this norm; inf leaves it alone.
 
-    Raises:
-      NonFiniteLossError: the loss or the gradient is not finite. The weights are unchanged.
+    Raises NonFiniteLossError if the loss or the gradient is not finite. The weights are then unchanged.
     """
     net: Any = model
     device = next(model.parameters()).device
