@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from widen.data.rows import COLUMNS, needs_of
+from widen.data.rows import COLUMNS, COUNTED, needs_of
 from widen.losses import Weight
 from widen.models.checkpoint import state_tensors
 
@@ -57,22 +57,24 @@ def _supervised_only(trainer: type) -> str:
     )
 
 
-def refuse_state(weight: Weight, *, host: str) -> None:
-    """A loss that remembers steps, in a host whose checkpoints would not hold its state."""
-    if state_tensors(weight.init()):
+def refuse_loss(weight: Weight, *, host: str, state: bool = True, positions: bool = True) -> None:
+    """Refuse a loss that needs what a host does not offer: columns of the data, and a ``state`` or ``positions`` if these are False."""
+    needs = needs_of(weight)
+    if not state and state_tensors(weight.init()):
         raise ValueError(
             f"{weight} keeps a state between optimizer steps (a window of scores, a count of warm-up steps), which {host} neither shares "
             "between ranks nor saves. Take a loss without state, and do a warm-up as a run of its own: train with nll, then start from its "
             "checkpoint"
         )
-
-
-def refuse_batch_columns(weight: Weight, *, host: str) -> None:
-    """A loss that reads a column of the data, in a host that hands none to a loss."""
-    if columns := needs_of(weight).difference(COLUMNS):
+    if columns := needs.difference(COLUMNS):
         raise ValueError(
             f"{weight} reads the column {', '.join(sorted(columns))} of the data, which {host} does not hand to a loss; use the "
             "trainers of widen.hosts.transformers or widen.hosts.trl"
+        )
+    if not positions and (not weight.token_local or needs & COUNTED):
+        raise ValueError(
+            f"{weight} counts positions or looks at whole sequences, and {host} does not tell a loss where the sequences of a packed row "
+            "begin; legal: losses that look at one token, such as cdiv, gold, dft, tailr, focal"
         )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .nll import Ones
+from .nll import NLL
 from .residual import Residual
 from .weight import Bounded, SequenceWeight
 
@@ -26,7 +26,7 @@ LOG_20 = math.log(20)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GEM(Ones):
+class GEM(NLL):
     r"""GEM, linear form (Li et al., 2025).
 
     .. math::  w_l = 1, \qquad \text{residual} = \mathrm{softmax}(z/\beta) - \mathrm{onehot}
@@ -45,7 +45,7 @@ class GEM(Ones):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelSmoothing(Ones):
+class LabelSmoothing(NLL):
     r"""Label smoothing (Szegedy et al., 2016): a share of each target is spread over the vocabulary.
 
     .. math::  w_l = 1, \qquad \text{residual} = \mathrm{softmax}(z) - (1-\epsilon)\,\mathrm{onehot} - \epsilon/V
@@ -63,7 +63,7 @@ class LabelSmoothing(Ones):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntropyBonus(Ones):
+class EntropyBonus(NLL):
     r"""NLL minus ``bonus`` times the entropy H of the next-token distribution (Pereyra et al., 2017).
 
     .. math::  w_l = 1, \qquad \text{residual} = q - \mathrm{onehot} + \text{bonus}\; q (\log q + H)
