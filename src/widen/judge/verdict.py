@@ -38,10 +38,6 @@ class Verdict:
         tests: all tests.
         seconds: wall-clock time inside the sandbox, including repeated runs.
         apart: tests were run again separately, one process each, and the verdict rests on those runs.
-
-    Examples:
-        >>> Verdict(status="passed", tests_passed=3, tests=3, seconds=0.01).passed
-        True
     """
 
     status: str

@@ -22,10 +22,6 @@ class Residual:
       tau: temperature of the softmax.
       smooth: s, the share of the target that is spread over the vocabulary.
       entropy: e, the weight of the entropy bonus.
-
-    Examples:
-      >>> Residual() == PLAIN
-      True
     """
 
     tau: float = 1.0
