@@ -186,11 +186,13 @@ class Objective:
 
         The sums were requested before the backward pass, so reading them does not wait for it.
         """
-        found = [Figures(*micro.sums.read()) for micro in self.pending]
-        each = zip(found, (micro.divided_by for micro in self.pending), strict=True)
-        bad = next((at for at, pair in enumerate(each, 1) if not _is_finite(*pair)), 0)
-        numbers = (0.0 if micro.number is None else float(micro.number.read()) for micro in self.pending)
-        sums = sum((one._replace(sequences=n) for one, n in zip(found, numbers, strict=True)), Figures())
+        bad, sums = 0, Figures()
+        for at, micro in enumerate(self.pending, 1):
+            number = 0.0 if micro.number is None else float(micro.number.read())
+            found = Figures(*micro.sums.read())._replace(sequences=number)
+            if not bad and not _is_finite(found, micro.divided_by):
+                bad = at
+            sums += found
         rows = len(self.weight.seen(self.state)) if self.weight.score_columns else 0
         line = [float(bad), float(rows), *sums]
         if distributed.world_size() == 1:
