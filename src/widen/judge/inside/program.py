@@ -13,7 +13,7 @@ import os
 import sys
 import types
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TextIO
 
 from . import wire
@@ -124,8 +124,6 @@ class Objects:
         self.channel, self.namespace = channel, namespace
         self.table: list[Any] = []
         self.known: dict[int, int] = {}
-        self.encode = partial(wire.encode, opaque=self._handle)
-        self.decode = partial(wire.decode, handle=self._resolve)
 
     def answer(self, request: list[Any]) -> list[Any]:
         """Apply the verb; return ["value", v, changed arguments] or ["raised", [type, message], class handle]."""
@@ -144,6 +142,14 @@ class Objects:
 
     def _names(self, wanted: list[str]) -> dict[str, Any]:
         return {name: self.namespace[name] for name in wanted if name in self.namespace}
+
+    def encode(self, value: Any) -> Any:
+        """Encode plain values as data, everything else as a handle."""
+        return wire.encode(value, self._handle)
+
+    def decode(self, data: Any) -> Any:
+        """Decode an argument: a plain value, a handle of our object, or a function of the test."""
+        return wire.decode(data, self._resolve)
 
     def _handle(self, value: Any) -> dict[str, Any]:
         number = self.known.get(id(value))

@@ -14,7 +14,6 @@ import builtins
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 from . import wire
@@ -45,8 +44,6 @@ class Link:
         self.channel = channel
         self.functions: list[Callable[..., Any]] = []
         self.exceptions: dict[int, type[Exception]] = {}
-        self.encode = partial(wire.encode, opaque=self._handle)
-        self.decode = partial(wire.decode, handle=self._stand_in)
         self.fault: Exception | None = None  # recorded because a bare `except:` in a test would swallow it
 
     def names(self, wanted: list[str]) -> dict[str, Any]:
@@ -110,6 +107,14 @@ class Link:
         kind, message = (_exactly(str, part) for part in described)
         known = self.exceptions.get(class_handle) or _builtin_exception(kind)
         return ProgramFailure(kind, message) if known is None else known(message)
+
+    def encode(self, value: Any) -> Any:
+        """Encode an argument for the program."""
+        return wire.encode(value, self._handle)
+
+    def decode(self, data: Any) -> Any:
+        """Decode a value from the program."""
+        return wire.decode(data, self._stand_in)
 
     def _handle(self, value: Any) -> dict[str, Any]:
         if isinstance(value, Remote):
