@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from .tasks.definition import missing
 from .tasks.source_files import decoded, records
 
 ENDINGS = (".txt", ".jsonl", ".csv")
@@ -45,25 +46,22 @@ def read_texts(path: str | Path, *, field: str = "text", limit: int | None = Non
 
 
 def _lines(file: Path) -> Iterator[str]:
-    for number, line in enumerate(decoded(file).removesuffix("\n").split("\n"), 1):
-        text = line.removesuffix("\r")
-        if not text.strip():
-            if number == 1 and not file.stat().st_size:
-                return
+    text = decoded(file)
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else [], 1):
+        if not line.strip():
             raise ValueError(
                 f"{file}, line {number}: empty; a .txt holds one text per line (use .jsonl for texts that may be empty)"
             )
-        yield text
+        yield line.removesuffix("\r")
 
 
 def _values(file: Path, field: str) -> Iterator[str]:
     for where, value, fault in records(str(file), split="", columns=()):
         if fault:
             raise ValueError(f"{where}: {fault}")
-        if isinstance(value, dict):
-            if field not in value:
-                raise ValueError(f"{where}: no field {field!r}; it has {', '.join(map(repr, value)) or 'none'}")
-            value = value[field]
-        if not isinstance(value, str):
-            raise ValueError(f"{where}: the text must be a string, got {type(value).__name__}")
-        yield value
+        if isinstance(value, dict) and field not in value:
+            raise ValueError(f"{where}: {missing(value, (field,))}")
+        text = value[field] if isinstance(value, dict) else value
+        if not isinstance(text, str):
+            raise ValueError(f"{where}: the text must be a string, got {type(text).__name__}")
+        yield text
