@@ -24,13 +24,18 @@ def test_a_prompt_keeps_its_identity_wherever_it_stands_in_the_file(tmp_path):
     ]
 
 
+def test_only_a_line_feed_ends_a_line(tmp_path):
+    (tmp_path / "p.jsonl").write_text('\ufeff{"prompt": "a\u2028b"}\r\n', encoding="utf-8")
+    assert [p.text for p in read_prompts(tmp_path / "p.jsonl")] == ["a\u2028b"]
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("{not json", "line 2: Expecting"),
+        ("{not json", "line 2: not JSON: Expecting"),
         ("[1]", "line 2: expected an object"),
         ({"question": "?"}, "line 2: neither 'prompt' nor 'text' nor 'ids' among its keys: question"),
-        ({"prompt": 3}, "line 2: the prompt must be a string, got 3"),
+        ({"prompt": 3}, "line 2: 'prompt' must be a string, got 3"),
         ({"prompt": "ok"}, "line 2: the same prompt or id as line 1"),
         ({"prompt": "x", "without": 1}, "line 2: 'without' must be a string"),
         ({"prompt": "x", "id": [1]}, "line 2: 'id' must be"),

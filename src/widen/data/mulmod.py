@@ -23,8 +23,6 @@ from .listed import Problem
 if TYPE_CHECKING:
     from .batch import Batch
 
-__all__ = ["BOS", "EQUALS", "TIMES", "VOCAB", "MulMod"]
-
 TIMES, EQUALS, BOS, VOCAB = 10, 11, 12, 13
 """Token ids beside the digits 0-9, and the size of the vocabulary."""
 

@@ -7,8 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["file_digest", "source_digest", "weights_digest"]
-
 
 def file_digest(path: str | Path) -> str:
     """SHA-256 of a file, in hex."""

@@ -20,8 +20,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
-__all__ = ["hold"]
-
 _NAME = ".lock"
 _held: dict[
     tuple[int, int], list[int]

@@ -13,8 +13,6 @@ from .prompts import Prompt, unique
 from .samples_file import read_samples
 from .writer import SamplesWriter
 
-__all__ = ["Difference", "SamplingProgress", "collect", "difference"]
-
 
 class SamplingProgress(NamedTuple):
     """Number of samples. `done` includes those that were on disk before; `drawn` and `tokens` do not."""

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from .decoding import Decoding
 
-__all__ = ["apply_steps", "logits_processors", "pipeline", "top_n_sigma"]
-
 Processor = Callable[[Tensor, Tensor], Tensor]  # (token ids so far, scores) -> scores
 _NO_IDS = torch.empty((0, 0), dtype=torch.long)  # these filters do not look at the tokens so far
 

@@ -42,7 +42,7 @@ def records(source: str, *, split: str, columns: tuple[str, ...]) -> Iterator[So
     return _data_set(source, split, columns)
 
 
-def _lines(path: Path, parse: Callable[[str], Any]) -> Iterator[SourceRecord]:
+def line_records(path: Path, parse: Callable[[str], Any]) -> Iterator[SourceRecord]:
     """One record per line; blank lines are no records."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -123,8 +123,10 @@ def _csv(path: Path, delimiter: str) -> Iterator[SourceRecord]:
 
 
 _READERS: dict[str, Callable[[Path], Iterator[SourceRecord]]] = {
-    ".jsonl": partial(_lines, parse=lambda text: json.loads(text.rstrip())),  # rstrip: errors name the right column
-    ".txt": partial(_lines, parse=lambda text: {"text": text}),
+    ".jsonl": partial(
+        line_records, parse=lambda text: json.loads(text.rstrip())
+    ),  # rstrip: errors name the right column
+    ".txt": partial(line_records, parse=lambda text: {"text": text}),
     ".json": _json_list,
     ".csv": partial(_csv, delimiter=","),
     ".tsv": partial(_csv, delimiter="\t"),

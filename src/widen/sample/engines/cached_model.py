@@ -16,8 +16,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["CachedModel"]
-
 
 class CachedModel:
     """Reads the prompts in one forward pass; `step` then adds one token to each prefix.

@@ -14,8 +14,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
-__all__ = ["GrowingLayer", "replace_plain_layers"]
-
 SPARE_POSITIONS = 64
 SPARE_ROWS = 0.25  # as a share of the rows in use
 

@@ -25,8 +25,6 @@ from ..prompts import Prompt
 from ..shared_prefixes import continue_samples
 from .cached_model import CachedModel
 
-__all__ = ["LocalEngine"]
-
 
 class PromptTokens(NamedTuple):
     """A prompt as tokens."""

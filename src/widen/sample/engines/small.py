@@ -24,8 +24,6 @@ from ..philox import key, uniforms
 from ..prompts import Prompt
 from ..shared_prefixes import continue_samples
 
-__all__ = ["UNPROMPTED", "MulModEngine"]
-
 UNPROMPTED = Prompt(id="bos", ids=(BOS,))
 """The prompt of the integer task: its first token alone."""
 
