@@ -26,7 +26,7 @@ SCHEMA = 1  # raised when the meaning of a field changes
 
 _START = b'{"kind":"header"'
 _CHECK = re.compile(rb',"crc":"(.{8})"}\Z', re.DOTALL)
-_FIELDS = tuple(f.name for f in fields(Sample))
+_FIELDS = {"sample": {f.name for f in fields(Sample)}, "prompt": {f.name for f in fields(Prompt)}}
 
 
 def encode(record: dict[str, Any]) -> bytes:
@@ -112,10 +112,10 @@ def read_samples(path: str | Path) -> Samples:
         raise ValueError(f"{path} holds no complete header: its writer was killed before the first sample")
     prompts, samples = {}, []
     for record in records[1:]:
-        lists = {name: tuple(record[name]) for name in ("ids", "messages") if name in record}
+        names = _FIELDS.get(record["kind"], ())
+        known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items() if n in names}
         if record["kind"] == "sample":
-            samples.append(Sample(**{name: value for name, value in record.items() if name in _FIELDS} | lists))
+            samples.append(Sample(**known))
         elif record["kind"] == "prompt":
-            known = {name: record.get(name) for name in ("text", "id", "without")}
-            prompts[record["id"]] = Prompt(**known | lists)
+            prompts[record["id"]] = Prompt(**known)
     return Samples(records[0], prompts, samples, torn)

@@ -132,7 +132,7 @@ def choices(answer: dict[str, Any], url: str) -> tuple[list[Choice], int | None]
 
 def _choice(url: str, choice: dict[str, Any], place: str, num_tokens: int | None) -> Choice:
     chat = choice.get("message") is not None
-    text = choice["message"].get("content") if chat else choice.get("text")
+    text: Any = choice["message"].get("content") if chat else choice.get("text")
     _check(url, text, "a string", f"{place}.message.content" if chat else f"{place}.text")
     _check(url, choice.get("finish_reason"), "'stop' or 'length'", f"{place}.finish_reason")
     logprobs, ids = choice.get("logprobs") or {}, choice.get("token_ids") or ()

@@ -55,8 +55,9 @@ def stop_tokens(client: Client, url: str, model: str, stop: Iterable[str]) -> tu
     try:
         for one in stop:
             ids = client.request(url, "/tokenize", named | {"prompt": one, "add_special_tokens": False}).get("tokens")
-            single = isinstance(ids, list) and len(ids) == 1
-            if single and client.request(url, "/detokenize", named | {"tokens": ids}).get("prompt") == one:
+            if not isinstance(ids, list) or len(ids) != 1:
+                continue
+            if client.request(url, "/detokenize", named | {"tokens": ids}).get("prompt") == one:
                 found[one] = int(ids[0])
     except Refusal:
         note = "this server does not show its tokens: a stop string that is a special token does not end a sample"
