@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 from .tasks.definition import missing
@@ -12,7 +11,7 @@ from .tasks.source_files import decoded, records
 ENDINGS = (".txt", ".jsonl", ".csv")
 
 
-def read_texts(path: str | Path, *, field: str = "text", limit: int | None = None) -> list[str]:
+def read_texts(path: str | Path, *, field: str = "text") -> list[str]:
     """The texts of a file, in its order.
 
     A ``.txt`` has one text per line, so no text may be empty or hold a line break. A ``.jsonl`` has one JSON value per line: a string, or
@@ -21,7 +20,6 @@ def read_texts(path: str | Path, *, field: str = "text", limit: int | None = Non
     Args:
       path: a UTF-8 file with one of these endings.
       field: name of the field or column; not used for ``.txt``.
-      limit: read at most this many.
 
     Examples:
       >>> import tempfile
@@ -35,11 +33,9 @@ def read_texts(path: str | Path, *, field: str = "text", limit: int | None = Non
         raise ValueError(
             f"{file}: the name must end in {', '.join(ENDINGS)} to be read as texts, got {file.suffix or 'no ending'!r}"
         )
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}")
     if not file.is_file():
         raise FileNotFoundError(f"{file}: there is no such file")
-    texts = list(islice(_lines(file) if file.suffix.lower() == ".txt" else _values(file, field), limit))
+    texts = list(_lines(file) if file.suffix.lower() == ".txt" else _values(file, field))
     if not texts:
         raise ValueError(f"{file}: holds no text")
     return texts

@@ -41,18 +41,13 @@ class Checkpoint:
 
 def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/step-<n>`` in one move, then remove older ones."""
-    content = {
-        "schema": SCHEMA,
-        "step": checkpoint.step,
-        "groups": sorted(checkpoint.groups),
-        "numbers": checkpoint.numbers,
-    }
 
     def fill(part: Path) -> None:
         for name, tensors in checkpoint.groups.items():
             plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
             save_file(plain, part / f"{name}.safetensors")
-        write_json(part / "checkpoint.json", content)
+        about = {"step": checkpoint.step, "groups": sorted(checkpoint.groups), "numbers": checkpoint.numbers}
+        write_json(part / "checkpoint.json", {"schema": SCHEMA, **about})
 
     target = write_folder(Path(folder) / f"step-{checkpoint.step:09d}", fill)
     for other in _all(Path(folder)):
@@ -67,7 +62,7 @@ def latest(folder: str | Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
+def load(path: str | Path) -> Checkpoint:
     """Read a checkpoint folder; an error names the damaged file."""
     path = Path(path)
     tree_inside(path.parent, path)
@@ -75,14 +70,14 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
     content = read_json(path / "checkpoint.json")
     if content.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {content.get('schema')!r}; this version of widen reads schema {SCHEMA}")
-    groups = {name: load_tensors(path / f"{name}.safetensors", device=device) for name in content["groups"]}
+    groups = {name: load_tensors(path / f"{name}.safetensors") for name in content["groups"]}
     return Checkpoint(content["step"], groups, content["numbers"])
 
 
-def load_tensors(path: str | Path, *, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+def load_tensors(path: str | Path) -> dict[str, Tensor]:
     """Read a safetensors file; an error names the file."""
     try:
-        return load_file(path, device=str(device))  # type: ignore[no-any-return]
+        return load_file(path)  # type: ignore[no-any-return]
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
 
