@@ -39,11 +39,6 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "kl_sigma": (lambda x: x > 0, "above 0; inf is plain sampling, leave it out to switch it off"),
     "without": (lambda x: x in WITHOUT, " or ".join(WITHOUT)),
 }
-_KINDS: dict[str, tuple[type, str]] = {
-    "top_k": (int, "a whole number"),
-    "without": (str, "a text"),
-    "order": (str, "a text"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,11 +174,11 @@ class Decoding:
             name = "temperature" if key == "t" else key
             if name in values:
                 raise ValueError(f"{spec!r}: {key} is given twice")
-            kind, words = _KINDS.get(name, (float, "a number"))
             try:
-                values[name] = kind(text)
+                values[name] = text if name in ("without", "order") else int(text) if name == "top_k" else float(text)
             except ValueError:
-                raise ValueError(f"{spec!r}: {name}={text} is not {words}") from None
+                kind = "whole number" if name == "top_k" else "number"
+                raise ValueError(f"{spec!r}: {name}={text} is not a {kind}") from None
         if len(stages) > 1:
             if "order" in values:
                 raise ValueError(f"{spec!r}: 'then' already gives the order; leave out order={values['order']}")
