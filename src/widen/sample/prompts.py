@@ -94,20 +94,18 @@ def _from_json(data: Any, fault: str) -> Prompt:
         raise ValueError(fault)
     if not isinstance(data, dict):
         raise ValueError(f'expected an object such as {{"prompt": "..."}}, got {type(data).__name__}')
+    name = "" if data.get("id") is None else data["id"]
+    if not isinstance(name, (str, int)):
+        raise ValueError(f"'id' must be a string or a number, got {name!r}")
     if kind_of(data) in ("messages", "conversations", "chat_prompt"):
         example = own_record({**data, "completion": None})
-        return Prompt(text=example.prompt, id=str(data.get("id", "")), messages=example.asked)
-    text, ids, without, name = data.get("prompt", data.get("text")), *map(data.get, ("ids", "without", "id"))
+        return Prompt(text=example.prompt, id=str(name), messages=example.asked)
+    text, ids, without = data.get("prompt", data.get("text")), data.get("ids"), data.get("without")
     if text is None and ids is None:
         raise ValueError(f"neither 'prompt' nor 'text' nor 'ids' among its keys: {', '.join(map(str, data)) or 'none'}")
-    whole = ids is None or (isinstance(ids, list) and ids and all(isinstance(i, int) and i >= 0 for i in ids))
-    for field_name, value, legal, kind in (
-        ("prompt", text, text is None or isinstance(text, str), "a string"),
-        ("ids", ids, whole, "a list of token ids"),
-        ("without", without, without is None or isinstance(without, str), "a string"),
-        ("id", name, name is None or isinstance(name, (str, int)), "a string or a number"),
-    ):
-        if not legal:
-            raise ValueError(f"{field_name!r} must be {kind}, got {value!r}")
-    named = "" if name is None else str(name)
-    return Prompt(text=text or "", id=named, without=without, ids=tuple(ids) if ids is not None else None)
+    for field_name, value in (("prompt", text), ("without", without)):
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"{field_name!r} must be a string, got {value!r}")
+    if ids is not None and not (isinstance(ids, list) and ids and all(isinstance(i, int) and i >= 0 for i in ids)):
+        raise ValueError(f"'ids' must be a list of token ids, got {ids!r}")
+    return Prompt(text=text or "", id=str(name), without=without, ids=tuple(ids) if ids is not None else None)

@@ -80,7 +80,7 @@ class MulModEngine:
         if wrong := set(prompt.text) - set(_CHARACTERS):
             raise ValueError(f"prompt {prompt.id!r}: {sorted(wrong)[0]!r} is none of the task's signs {_CHARACTERS}")
         ids = prompt.ids if prompt.ids is not None else (BOS, *(_CHARACTERS.index(c) for c in prompt.text))
-        if ids[0] != BOS or len(ids) > self.task.length:
+        if ids[:1] != (BOS,) or len(ids) > self.task.length:
             raise ValueError(
                 f"prompt {prompt.id!r}: needs BOS ({BOS}) first and at most {self.task.length - 1} tokens after it"
             )
