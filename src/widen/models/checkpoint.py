@@ -6,7 +6,6 @@ loss state, random state).
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ from widen.disk.json_file import read_json
 
 SCHEMA = 1
 """Version of ``checkpoint.json``."""
-
-_NAME = re.compile(r"step-(\d{9})")
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,7 @@ def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
 
 def latest(folder: str | Path) -> Path | None:
     """The newest complete checkpoint under `folder`, or None."""
-    found = _all(Path(folder))
-    return found[-1] if found else None
+    return max(_all(Path(folder)), default=None)
 
 
 def load(path: str | Path) -> Checkpoint:
@@ -124,6 +120,4 @@ def restore_random_state(states: Mapping[str, Tensor]) -> None:
 
 
 def _all(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    return list(folder.glob("step-" + 9 * "[0-9]"))

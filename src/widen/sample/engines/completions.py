@@ -166,17 +166,13 @@ _ANSWER = {
 """The shape of an answer: objects with their optional fields, lists of one shape, and kinds of values."""
 
 
-def _is_number(value: Any, kinds: tuple[type, ...]) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)
-
-
 _LEGAL: dict[str, Callable[[Any], bool]] = {
     "a string": lambda value: isinstance(value, str),
     "an object": lambda value: isinstance(value, dict),
     "a list": lambda value: isinstance(value, list),
-    "a count": lambda value: _is_number(value, (int,)) and 0 <= value < 2**63,
+    "a count": lambda value: type(value) is int and 0 <= value < 2**63,
     "'stop' or 'length'": lambda value: value in ("stop", "length"),
-    _LOGPROB: lambda value: value is None or (_is_number(value, (int, float)) and -1e30 < value <= ROUNDING),
+    _LOGPROB: lambda value: value is None or (type(value) in (int, float) and -1e30 < value <= ROUNDING),
 }
 
 
