@@ -175,6 +175,13 @@ def test_lambda_pr_satisfies_its_optimality_conditions(p, gamma, room):
     assert (q <= threshold + 1e-12).all()
 
 
+def test_a_token_of_nearly_no_mass_does_not_change_lambda_pr():
+    without = optima.lambda_pr([0.75, 0.2, 0.05], threshold=0.5, gamma=0.1)
+    for tiny in (1e-15, 1e-20, 1e-50, 1e-300):
+        q = optima.lambda_pr([0.75, 0.2, 0.05, tiny], threshold=0.5, gamma=0.1)
+        np.testing.assert_allclose(q, [*without, 0.0], rtol=1e-12)
+
+
 def test_lambda_pr_at_the_least_threshold_is_uniform():
     p = [0.5, 0.3, 0.2, 0.0]
     np.testing.assert_allclose(optima.lambda_pr(p, threshold=1 / 3, gamma=0.2), [1 / 3, 1 / 3, 1 / 3, 0], rtol=1e-12)
