@@ -102,15 +102,10 @@ class Spread:
     most: float
     each: tuple[float, ...]
 
-
-def spread(values: list[float]) -> Spread:
-    """Mean and range of the values.
-
-    Examples:
-      >>> spread([0.5, 0.7, 0.6])
-      Spread(mean=0.6, least=0.5, most=0.7, each=(0.5, 0.7, 0.6))
-    """
-    return Spread(float(np.mean(values)), min(values), max(values), tuple(values))
+    @classmethod
+    def of(cls, values: list[float]) -> Spread:
+        """From the value for each seed."""
+        return cls(float(np.mean(values)), min(values), max(values), tuple(values))
 
 
 @dataclass(frozen=True)
@@ -126,10 +121,8 @@ class Baseline(Generic[T]):
 def baseline_of(score: Callable[[Array, Array], T], x: Array, y: Array, seed: int) -> Baseline[T]:
     """Score the second half of the reference, and as many generated points (or all if there are fewer), against the first half."""
     n, m = len(x) // 2, min(len(x) // 2, len(y))
-    order = np.random.default_rng(seed).permutation(len(x))
-    half, other = x[order[:n]], x[order[n : n + m]]
-    model = y[np.random.default_rng(seed + 1).permutation(len(y))[:m]]
-    return Baseline(score(half, other), score(half, model), n, m)
+    x, y = np.random.default_rng(seed).permutation(x), np.random.default_rng(seed + 1).permutation(y)
+    return Baseline(score(x[:n], x[n : n + m]), score(x[:n], y[:m]), n, m)
 
 
 def both_rows(

@@ -38,12 +38,7 @@ def check_texts(texts: Sequence[str]) -> None:
 
 
 def tokenise(texts: Sequence[str], tokenisation: Tokenisation) -> list[list[str]]:
-    """The tokens of each text.
-
-    Examples:
-      >>> tokenise(["Don't stop."], "words")
-      [['Don', "'", 't', 'stop', '.']]
-    """
+    """The tokens of each text."""
     if tokenisation not in TOKENISATIONS:
         raise ValueError(f"tokenisation must be one of {', '.join(TOKENISATIONS)}, got {tokenisation!r}")
     check_texts(texts)
@@ -51,12 +46,7 @@ def tokenise(texts: Sequence[str], tokenisation: Tokenisation) -> list[list[str]
 
 
 def ngrams(tokens: Sequence[str], n: int) -> list[tuple[str, ...]]:
-    """Runs of n tokens, in order.
-
-    Examples:
-      >>> ngrams(["a", "b", "c"], 2)
-      [('a', 'b'), ('b', 'c')]
-    """
+    """Runs of n tokens, in order."""
     return list(zip(*(tokens[start:] for start in range(n)), strict=False))
 
 

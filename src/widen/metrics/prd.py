@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from widen.theory import PRCurve, pr_curve
 
-from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms, spread
+from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms
 from .features import Array, Features
 from .plain import to_json
 
@@ -61,12 +61,7 @@ class Prd:
 
 
 def best_f(curve: PRCurve, b: float) -> float:
-    """The largest F_b on the curve, exactly.
-
-    Examples:
-      >>> best_f(pr_curve([0.5, 0.5], [0.5, 0.5]), 8.0)
-      1.0
-    """
+    """The largest F_b on the curve, exactly."""
     lam = curve.breakpoints
     return float(((1 + b * b) * curve.precision(lam) / (1 + b * b * lam)).max(initial=0.0))
 
@@ -131,7 +126,7 @@ def prd_scores(
 def summary(curves: list[PRCurve]) -> PrdPart:
     """Area and F-scores of each clustering's curve."""
     return PrdPart(
-        spread([curve.auc for curve in curves]),
-        spread([best_f(curve, 8.0) for curve in curves]),
-        spread([best_f(curve, 0.125) for curve in curves]),
+        Spread.of([curve.auc for curve in curves]),
+        Spread.of([best_f(curve, 8.0) for curve in curves]),
+        Spread.of([best_f(curve, 0.125) for curve in curves]),
     )

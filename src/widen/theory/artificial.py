@@ -174,14 +174,13 @@ class ArtificialCase:
     def recall(self, lam: ArrayLike, t: ArrayLike) -> Result:
         """Recall at lam and temperature t: precision / lam; the mass of P on Supp(Q^t) at lam = 0, 0 at lam = inf."""
         at = as_non_negative(lam, "lam")
-        low, high = self._log_levels(t)
-
-        def share(level: Values) -> Array:
-            """min(1, level / lam); 0 where there is no mass, also at lam = 0."""
-            return np.where(np.isneginf(level), 0.0, np.minimum(1.0, np.exp(level - np.log(at))))
-
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return plain(self.rho * share(high) + (1 - self.rho) * share(low))
+            # min(1, level / lam); 0 where there is no mass, also at lam = 0
+            low, high = (
+                np.where(np.isneginf(level), 0.0, np.minimum(1.0, np.exp(level - np.log(at))))
+                for level in self._log_levels(t)
+            )
+        return plain(self.rho * high + (1 - self.rho) * low)
 
     def curve(self, t: float) -> PRCurve:
         """The whole PR-curve at temperature t: two atoms, the over- and the under-represented tokens."""
@@ -276,9 +275,8 @@ class ArtificialCase:
 
     def loses_recall(self, lam: float) -> bool:
         """Whether recall at this lam is lower at t = inf than at t = 1."""
-        return bool(
-            self.precision(lam, math.inf) * (1 + 1e-12) < self.precision(lam, 1.0)
-        )  # 1e-12: rounding is no loss
+        rounding = 1 + 1e-12
+        return bool(self.precision(lam, math.inf) * rounding < self.precision(lam, 1.0))
 
     def _check_interior(self) -> None:
         check(self.b > 0, "a", self.a, "below 1 for rates of change")

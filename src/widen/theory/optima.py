@@ -125,7 +125,7 @@ def lambda_pr(p: ArrayLike, *, threshold: float, gamma: float) -> Array:
 
     def log_q(log_kappa: float) -> Array:
         with np.errstate(divide="ignore", over="ignore"):
-            return np.log(np.clip(mass[seen] * np.exp(-log_kappa) - offset, 0.0, threshold))
+            return np.asarray(np.log(np.clip(mass[seen] * np.exp(-log_kappa) - offset, 0.0, threshold)))
 
     return _solved(log_q, seen)
 
@@ -343,7 +343,7 @@ def _balanced(mass: Array, log_level: Callable[[Array, Array], Array]) -> Array:
             odds = (low + high) / 2
             above = log_level(-np.logaddexp(0.0, -odds), -np.logaddexp(0.0, odds)) > log_p - x
             low, high = np.where(above, low, odds), np.where(above, odds, high)
-        return -np.logaddexp(0.0, -(low + high) / 2)
+        return np.asarray(-np.logaddexp(0.0, -(low + high) / 2))
 
     return _solved(log_q, mass > 0)
 
