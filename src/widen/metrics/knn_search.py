@@ -68,11 +68,6 @@ def squared_distance(
 
     The squares are summed in a fixed tree of element-wise additions. `Tensor.sum` may order its terms by batch, and equal distances
     would then differ.
-
-    Examples:
-      >>> a, zero = torch.tensor([[0.0, 0.0], [3.0, 4.0]]), torch.tensor([0])
-      >>> squared_distance(a, zero, a, zero + 1)
-      tensor([25.], dtype=torch.float64)
     """
     found = [torch.zeros(0, dtype=torch.float64, device=x.device)]
     batch = max(1, block_size(x.device, x.shape[1]) // 8)
@@ -88,12 +83,7 @@ def squared_distance(
 
 
 def squared_radii(rows: Float[Tensor, "N D"], ks: Sequence[int]) -> Float[Tensor, "k N"]:
-    """Squared distance from each point to its k-th neighbour in the same set, for each k; a copy of a point is a neighbour at 0.
-
-    Args:
-      rows: the set.
-      ks: each at least 1 and less than N.
-    """
+    """Squared distance from each point to its k-th neighbour in the same set, for each k < N; a copy of a point is a neighbour at 0."""
     n = len(rows)
     screen = Screen(rows, rows.mean(0, dtype=torch.float64), float(rows.abs().amax()))
     pending, keep = torch.arange(n, device=rows.device), min(max(ks) + SPARE, n - 1)

@@ -106,7 +106,7 @@ def self_bleu(
     Args:
       texts: at least two, none without tokens.
       n: the longest n-gram; all lengths have the same weight.
-      smoothing: ``epsilon`` gives an n-gram length without a match 0.1 matches (nltk's method1); ``none`` makes that text's BLEU 0.
+      smoothing: ``epsilon`` counts 0.1 matches where no n-gram of a length matches (nltk's method1); ``none`` makes that text's BLEU 0.
 
     Examples:
       >>> self_bleu(["the cat sat on it", "the cat sat on it"]).value

@@ -57,8 +57,7 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
     """Compare the ratios q / max q of right and of wrong next tokens.
 
     Args:
-      reference: P(token | context), (N, V), each row summing to 1; a token is right if it is above 0. `dense` of
-        :func:`widen.theory.valid_continuations` gives this matrix.
+      reference: P(token | context), (N, V); a token is right if it is above 0. `widen.theory.Continuations.dense` gives this matrix.
       logits: the model's logits or log-probabilities in the same contexts, (N, V).
       weights: of the contexts, (N,), such as the probability of each prefix; None counts all alike.
 
@@ -92,12 +91,7 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
 
 @dataclass(frozen=True, kw_only=True)
 class RatioHistogram:
-    """Histograms of the ratios q / max q of right and of wrong tokens.
-
-    Attributes:
-      edges: of the bins, ascending, one more than there are bins. The first bin also holds smaller ratios.
-      right, wrong: share of the right mass, and of the wrong tokens, in each bin; each sums to 1.
-    """
+    """Share of the right mass, and of the wrong tokens, in each bin of the ratio q / max q. The first bin also holds smaller ratios."""
 
     edges: tuple[float, ...]
     right: tuple[float, ...]

@@ -65,9 +65,7 @@ def support_sizes(probabilities: Any, *, masses: Sequence[float] = MASSES) -> ND
 
     The token that crosses the mass is counted. Of tied tokens, as few as possible are counted.
 
-    Args:
-      probabilities: (L, V), rows that sum to 1. The result is (p, L).
-      masses: each strictly between 0 and 1.
+    ``probabilities`` is (L, V), with rows that sum to 1. The result is (p, L).
 
     Examples:
       >>> support_sizes([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]], masses=(0.5, 0.8, 0.9)).tolist()
@@ -108,9 +106,7 @@ def sparsity(
 ) -> Sparsity:
     """Support size and sparsity from the conditionals of some samples (Algorithm "Estimating the Support Size").
 
-    Args:
-      probabilities: for each sample an array (L, V) of conditionals; lengths may differ, V may not.
-      masses: each strictly between 0 and 1.
+    ``probabilities`` holds an array (L, V) of conditionals for each sample; lengths may differ, V may not.
 
     Examples:
       >>> one, two = [[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]], [[0.34, 0.33, 0.33], [1.0, 0.0, 0.0]]

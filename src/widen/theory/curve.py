@@ -198,12 +198,12 @@ class PRCurve:
             return PRPoints(np.asarray(1.0 / lam), precision, recall)
 
     def points(self, num: int = 257) -> PRPoints:
-        """Points for drawing, from lam = 0 to inf: evenly spaced angles atan(lam), and the breakpoints if fewer than ``num``.
+        """Points for drawing: at :func:`slopes`, and at the breakpoints if fewer than ``num``.
 
         Between breakpoints the curve is an arc of the hyperbola (precision - A)(recall - B) = A B.
         """
         check(num >= 2, "num", num, "at least 2")
-        lam = np.concatenate([np.tan(np.linspace(0.0, np.pi / 2, num)[:-1]), [np.inf]])
+        lam = slopes(num)
         if self.breakpoints.size < num:
             lam = np.union1d(lam, self.breakpoints)
         return PRPoints(lam, np.asarray(self.precision(lam)), np.asarray(self.recall(lam)))
@@ -213,6 +213,11 @@ class PRCurve:
         with np.errstate(divide="ignore", over="ignore"):
             ratio = np.minimum(1.0 / self.ratio[::-1], LARGEST)
         return PRCurve(self.q[::-1], self.p[::-1], ratio, self.q_only, self.p_only, -self.log_ratio[::-1])
+
+
+def slopes(num: int) -> Array:
+    """lam = tan(angle) for ``num`` evenly spaced angles in [0, pi/2]: from 0 to inf, by the curve's own directions."""
+    return np.append(np.tan(np.linspace(0.0, np.pi / 2, num)[:-1]), np.inf)
 
 
 def pr_curve(p: ArrayLike, q: ArrayLike) -> PRCurve:
