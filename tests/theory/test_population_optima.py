@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.theory import lambda_pr_is_unique, lambda_pr_threshold, optima, tempered
+from widen.theory import optima, tempered
+from widen.theory.optima import lambda_pr_is_unique, lambda_pr_threshold
 
 SOME = settings(max_examples=15, deadline=None, derandomize=True)
 CLOSE = dict(rtol=1e-10, atol=1e-14)

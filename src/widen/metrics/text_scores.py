@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from .embed import Embedder, EmbedSettings, Pooling
-from .features import fit_pca, unit_rows
+from .features import as_tensor, fit_pca, unit_rows
 from .knn import KnnScores, knn_scores
 from .knn_search import Boundary
 from .mauve import Mauve, mauve_score
@@ -150,7 +150,9 @@ def score_texts(
     truncated = 0
     if asked or "vendi" in settings.metrics:
         if embed is not None:
-            rows = _checked(embed(together), len(together))
+            rows = as_tensor(embed(together), "embed(texts)", device="cpu").numpy()
+            if len(rows) != len(together):
+                raise ValueError(f"embed must give one row for each of {len(together)} texts, got shape {rows.shape}")
         else:
             embedder = Embedder(settings.model, settings.pooling, settings.max_tokens, None, device)
             made = embedder(together, cache=cache, progress=tell)
@@ -207,13 +209,6 @@ def _drawn(texts: Sequence[str], samples: int | None, seed: int, name: str) -> l
             "samples=None in Python)"
         )
     return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))[:samples]]
-
-
-def _checked(given: Any, texts: int) -> NDArray[Any]:
-    rows = np.asarray(given.detach().cpu() if isinstance(given, torch.Tensor) else given)
-    if rows.ndim != 2 or len(rows) != texts:
-        raise ValueError(f"embed must give one row for each of {texts} texts, got shape {rows.shape}")
-    return rows
 
 
 def _without_features(rows: NDArray[Any], empty: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:

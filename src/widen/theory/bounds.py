@@ -131,7 +131,7 @@ def cdiv_learning_rate_limit(p: ArrayLike, *, alpha: float) -> float:
 
 
 def cdiv_safe_learning_rate(p: ArrayLike, *, alpha: float) -> float:
-    """4 / (alpha C), at most :func:`cdiv_learning_rate_limit` for any law, as a softmax has curvature at most 1/2."""
+    """4 / (alpha C), at most :func:`cdiv_learning_rate_limit` for any P, as a softmax has curvature at most 1/2."""
     return 4.0 / (alpha * cdiv_scale(p, alpha=alpha))
 
 

@@ -143,7 +143,7 @@ class PRCurve:
     def kl_pq(self) -> float:
         """KL(P‖Q) = ∫ D_λ / λ² dλ, which NLL minimises; inf if P has mass where Q has none.
 
-        Summed as ``p (r - 1 - log r)``, whose terms are non-negative, so that close laws do not cancel.
+        Summed as ``p (r - 1 - log r)``, whose terms are non-negative, so that close P and Q do not cancel.
         """
         if self.p_only > 0:
             return math.inf
@@ -178,14 +178,9 @@ class PRCurve:
         """
         want = as_non_negative(level, "level")
         check((want <= 1).all(), "level", level, "in [0, 1]")
-        at_breakpoints = self.below[:-1] + self.above[:-1] * self.ratio
-        k = np.minimum(np.searchsorted(at_breakpoints, want), max(self.p.size - 1, 0))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            lam = (want - self.below[k]) / self.above[k]
-        if self.p.size:
-            lam = np.minimum(lam, self.ratio[k])
+        at_ratios = np.append(0.0, np.maximum.accumulate(self.below[:-1] + self.above[:-1] * self.ratio))
+        lam = np.interp(want, at_ratios, np.append(0.0, self.ratio))  # exact: precision is piecewise linear
         lam = np.where(want > self.below[-1] * (1 + 1e-12), np.inf, lam)  # precision(inf) is reached, up to rounding
-        lam = np.where(want == 0, 0.0, lam)
         return PRPoints(lam, np.asarray(self.precision(lam)), np.asarray(self.recall(lam)))
 
     def at_recall(self, level: ArrayLike) -> PRPoints:

@@ -1,4 +1,4 @@
-r"""Decoding as a sequence of steps, and the next-token law that it samples from.
+r"""Decoding as a sequence of steps, and the next-token distribution that it samples from.
 
 A decoding is a sequence of steps ``(name, value)``, applied to the logits from left to right:
 ``(("min_p", 0.1), ("temperature", 2.0))`` drops tokens, then heats the rest. A number t means ``(("temperature", t),)``,
@@ -11,7 +11,7 @@ and ``()`` changes nothing. :mod:`widen.sample` draws with the same steps and th
     epsilon e       keep tokens with q ≥ e, and always the most probable ones
     top_n_sigma n   keep logits within n standard deviations of the largest, over the tokens left
 
-Each step reads the law that the previous step leaves. All are computed in float64; a sampler in float32 can differ on
+Each step reads the distribution that the previous step leaves. All are computed in float64; a sampler in float32 can differ on
 tokens within rounding of a threshold.
 
 Shapes: V tokens, N rows, T temperatures.
@@ -81,7 +81,7 @@ def _is_step(x: Any) -> bool:
 
 
 def decoded_log(logits: ArrayLike, decoding: float | int | Steps) -> Array:
-    """Log-probabilities of the law that a decoding samples from; -inf for tokens that it drops.
+    """Log-probabilities of the distribution that a decoding samples from; -inf for tokens that it drops.
 
     Args:
       logits: logits or log-probabilities, (..., V); -inf is a token off the support. Each row needs a finite entry.
@@ -105,7 +105,7 @@ def tempered_log(logits: ArrayLike, temperature: ArrayLike) -> Array:
 
 
 def tempered(q: ArrayLike, temperature: ArrayLike) -> Array:
-    r"""The tempered law :math:`Q^t(x) = Q(x)^{1/t} / \sum_{i \in V} Q(x_i)^{1/t}` (section 2.2 of the paper).
+    r"""The tempered distribution :math:`Q^t(x) = Q(x)^{1/t} / \sum_{i \in V} Q(x_i)^{1/t}` (section 2.2 of the paper).
 
     ``q`` is (..., V), t in [0, inf] has any shape (T...), the result is (T..., ..., V). t = inf is uniform on Supp(Q), t = 0
     on the most probable tokens.
