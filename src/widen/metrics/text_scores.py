@@ -258,11 +258,7 @@ def notes_on(
 ) -> tuple[str, ...]:
     """Ways in which these numbers are known to mislead, most serious first.
 
-    Args:
-      truncated: number of texts cut by the embedder.
-      empty: number of generated texts without content, if no reference text is empty.
-      few_for_bleu: self-BLEU was asked for, but fewer than two texts have words.
-      features: whether features were compared. Only these metrics have intervals.
+    ``truncated`` and ``empty`` count texts; ``empty`` is 0 if a reference text is empty too. Without ``features`` no score has an interval.
     """
     n, m, known = len(reference), len(generated), set(reference)
     repeated, copied = m - len(set(generated)), sum(text in known for text in generated)

@@ -95,7 +95,17 @@ def decoded_log(logits: ArrayLike, decoding: float | int | Steps) -> Array:
     z = as_floats(logits, "logits")
     top = z.max(axis=-1, keepdims=True)
     check(np.isfinite(top).all(), "logits", logits, "below inf, with a finite entry in each row")
-    lead = decoded_leads(z - top, as_steps(decoding))
+    lead = z - top  # 0 at the top of each row, here and after every step
+    for name, value in as_steps(decoding):
+        if name != "temperature":
+            lead = np.where(_kept(lead, name, value), lead, -np.inf)
+        elif value == 0:
+            lead = np.where(lead == 0, 0.0, -np.inf)
+        elif value == math.inf:
+            lead = np.where(lead > -np.inf, 0.0, -np.inf)
+        else:
+            with np.errstate(over="ignore"):  # a lead over a tiny t is -inf: probability 0
+                lead = lead / value
     return np.asarray(lead - np.log(np.exp(lead).sum(axis=-1, keepdims=True)))
 
 
@@ -121,25 +131,8 @@ def tempered(q: ArrayLike, temperature: ArrayLike) -> Array:
         return np.exp(tempered_log(np.log(mass), temperature))
 
 
-def decoded_leads(lead: Array, steps: Steps) -> Array:
-    """Logits after the steps, minus their largest: 0 at the top of each row, -inf where a token is dropped.
-
-    ``lead`` holds logits minus the largest of each row, (..., V), and is not changed; ``steps`` come from :func:`as_steps`.
-    """
-    for name, value in steps:
-        if name != "temperature":
-            lead = np.where(_kept(lead, name, value), lead, -np.inf)
-        elif value == 0:
-            lead = np.where(lead == 0, 0.0, -np.inf)
-        elif value == math.inf:
-            lead = np.where(lead > -np.inf, 0.0, -np.inf)
-        else:
-            with np.errstate(over="ignore"):  # a lead over a tiny t is -inf: probability 0
-                lead = lead / value
-    return lead
-
-
 def _kept(lead: Array, name: str, value: float) -> NDArray[np.bool_]:
+    """Which tokens a filter keeps, given logits minus the largest of each row."""
     if name == "top_k":
         k = min(int(value), lead.shape[-1])
         return np.asarray(lead >= -np.partition(-lead, k - 1, axis=-1)[..., k - 1 : k])
