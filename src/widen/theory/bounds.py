@@ -102,8 +102,7 @@ def sequence_precision_bound(precisions: ArrayLike) -> float:
     """
     token_L = as_non_negative(precisions, "precisions")
     check((token_L <= 1 + 1e-9).all(), "precisions", precisions, "in [0, 1]")
-    with np.errstate(divide="ignore"):
-        return float(np.exp(np.log(token_L).sum()))
+    return float(np.prod(token_L))
 
 
 def cdiv_scale(p: ArrayLike, *, alpha: float) -> float:
