@@ -226,11 +226,13 @@ class Settings:
     decoding: Decoding
     max_tokens: int = 256  # the end token included
     seed: int = 0
-    stop: tuple[str, ...] = ()  # a sample ends before the first of these strings
+    stop: str | tuple[str, ...] = ()  # a sample ends before the first of these strings
     chat: bool = False  # prompts go through the model's chat template
     system: str = ""  # the system message of every prompt
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
         if not all(self.stop):
             raise ValueError(f"stop={self.stop!r}: a stop string must not be empty")
         if self.system and not self.chat:

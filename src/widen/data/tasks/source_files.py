@@ -105,6 +105,8 @@ def _csv(path: Path, delimiter: str) -> Iterator[SourceRecord]:
     header = next(rows, None)
     if not header:
         raise ValueError(f"{path}, line 1: no header with the names of the columns")
+    if twice := [name for name in header if header.count(name) > 1]:
+        raise ValueError(f"{path}, line 1: the header names {twice[0]!r} twice")
     while True:
         where = f"{path}, line {rows.line_num + 1}"
         try:
