@@ -72,7 +72,7 @@ def test_torchtitan_validates_with_nll_and_refuses_what_it_cannot_know():
         theirs = CrossEntropyLoss.Config().build()(logits, labels, torch.tensor(10))[0]
     torch.testing.assert_close(ours, theirs)
     for loss in ("lambda_pr:lam=0.5,gamma=0.1", "trunc:drop=0.1", "nll:steps=5 then cdiv:alpha=1.4", "asft:kl=0.1"):
-        with pytest.raises(ValueError, match="torchtitan"):
+        with pytest.raises(ValueError, match=f"torchtitan cannot train with loss='{parse(loss)}'.*legal"):
             WeightedLoss.Config(loss=loss).build()
     with pytest.raises(ValueError, match="global_valid_tokens"):
         WeightedLoss.Config(loss=LOSS).build()(logits, labels)
@@ -119,7 +119,7 @@ def test_the_trainer_of_verl_gets_the_loss_and_refuses_what_its_engine_cannot_gi
     from widen.hosts.verl import trainer_with, weighted_loss
 
     for loss in ("gem:beta=0.7", "eaft", "trunc:drop=0.1", "nll:steps=5 then cdiv:alpha=1.4", "anchor:kl=0.2"):
-        with pytest.raises(ValueError, match="verl"):
+        with pytest.raises(ValueError, match=f"verl cannot train with loss='{parse(loss)}'.*legal"):
             trainer_with(loss)
 
     class Worker:
@@ -136,7 +136,11 @@ def test_the_trainer_of_verl_gets_the_loss_and_refuses_what_its_engine_cannot_gi
     assert trainer.training_client.loss_fn.func is weighted_loss
     assert trainer.training_client.loss_fn.args == (parse(LOSS),)
     trainer.engine_config.strategy = "megatron"
-    with pytest.raises(ValueError, match="engine=megatron"):
+    with pytest.raises(ValueError, match=f"verl cannot train with loss='{parse(LOSS)}' and engine=megatron.*legal"):
+        trainer._build_engine()
+    trainer = object.__new__(trainer_with("lambda_pr:lam=0.5,gamma=0.1"))
+    trainer.engine_config = SimpleNamespace(strategy="fsdp", ulysses_sequence_parallel_size=2)
+    with pytest.raises(ValueError, match=r"loss='lambda_pr.* and ulysses_sequence_parallel_size=2.*legal"):
         trainer._build_engine()
 
 
@@ -198,7 +202,7 @@ def test_axolotl_takes_the_gradient_of_the_definition_accumulated_and_packed(los
 
 
 @needs("axolotl")
-def test_the_configuration_of_axolotl_takes_the_loss_and_refuses_preferences():
+def test_the_configuration_of_axolotl_takes_the_loss_and_refuses_other_objectives_and_split_sequences():
     import yaml
     from axolotl.integrations.base import PluginManager
     from axolotl.utils.dict import DictDefault
@@ -213,10 +217,18 @@ def test_the_configuration_of_axolotl_takes_the_loss_and_refuses_preferences():
     parse(WidenArgs(**{k: v for k, v in example.items() if k.startswith("widen_")}).widen_loss)
     assert manager.get_trainer_cls(DictDefault(example)).__mro__[1].__name__ == "WeightedLoss"
     assert WidenPlugin().get_trainer_cls(DictDefault({})) is None
-    with pytest.raises(ValueError, match="rl: dpo with widen_loss: supervised losses only"):
-        WidenPlugin().get_trainer_cls(DictDefault(widen_loss=LOSS, rl="dpo"))
-    with pytest.raises(ValueError, match="context_parallel_size: 2"):
-        WidenPlugin().get_trainer_cls(DictDefault(widen_loss=LOSS, context_parallel_size=2))
+    refused = {
+        "rl": "dpo",
+        "reward_model": True,
+        "use_eaft": True,
+        "context_parallel_size": 2,
+        "tensor_parallel_size": 2,
+    }
+    for name, value in refused.items():
+        with pytest.raises(
+            ValueError, match=f"axolotl cannot train with widen_loss: {LOSS} and {name}: {value}.*legal"
+        ):
+            WidenPlugin().get_trainer_cls(DictDefault({"widen_loss": LOSS, name: value}))
 
 
 # ---- ms-swift

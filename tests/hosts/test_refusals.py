@@ -343,18 +343,16 @@ def test_a_batch_of_embeddings_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("loss", "offered", "sentence"),
+    ("loss", "offered", "reason"),
     [
-        ("trunc:drop=0.1", {"state": False}, "keeps a state between optimizer steps.*which it neither shares"),
-        ("asft:kl=0.1", {}, "reads the column ref_logq of the data, which it does not hand to a loss"),
-        (
-            "lambda_pr:lam=0.5,gamma=0.1",
-            {"positions": False},
-            "it does not tell a loss where the sequences of a packed row",
-        ),
+        ("trunc:drop=0.1", {"state": False}, "it keeps a state between optimizer steps"),
+        ("nll:steps=5 then gem:beta=0.5", {"state": False}, "it keeps a state between optimizer steps"),
+        ("asft:kl=0.3", {}, "it reads the column ref_logq of the data"),
+        ("lambda_pr:lam=0.5,gamma=0.1", {"positions": False}, "it counts positions or looks at whole sequences"),
     ],
 )
-def test_a_loss_that_needs_more_than_a_plug_in_offers(loss, offered, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        refuse_loss(parse(loss), host="it", **offered)
-    refuse_loss(parse(LOSS), host="it", state=False, positions=False)
+def test_a_plug_in_that_refuses_a_loss_names_itself_the_loss_and_legal_ones(loss, offered, reason):
+    with pytest.raises(ValueError, match=f"theirs cannot train with loss='{loss}': {reason}.*theirs.*; legal: losses"):
+        refuse_loss(parse(loss), host="theirs", **offered)
+    for legal in ("cdiv:alpha=1.4", "gold", "dft", "tailr:gamma=0.1", "focal:gamma=2"):  # those that the message names
+        refuse_loss(parse(legal), host="theirs", state=False, positions=False)

@@ -1,10 +1,10 @@
-"""axolotl with a loss of this package, as a plug-in. Two entries of the YAML file:
+"""A plug-in that trains with a loss of this package in axolotl. Add two entries to the YAML file:
 
     plugins: [widen.hosts.axolotl.WidenPlugin]
     widen_loss: cdiv:alpha=1.4
 
-axolotl's own trainer gets the mixin of `weighted_loss.py`: the fused head, exact accumulation and ranks, packing, state in the checkpoints.
-Supervised fine-tuning only.
+axolotl's own trainer gets the mixin of `weighted_loss.py`. So the fused head, exact gradient accumulation over ranks, packing and the
+loss's state in the checkpoints work as there. The plug-in is for supervised fine-tuning only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from widen.losses import parse
 
 from .weighted_loss import WeightedLoss
 
-_OTHER_OBJECTIVES = ("rl", "reward_model", "process_reward_model", "orpo_alpha")
+_OTHER_OBJECTIVES = ("rl", "reward_model", "process_reward_model", "orpo_alpha", "use_eaft")
 _SPLIT = ("context_parallel_size", "sequence_parallel_degree", "tensor_parallel_size")
 
 
@@ -48,13 +48,14 @@ class WidenPlugin(BasePlugin):
         for name in _OTHER_OBJECTIVES:
             if cfg[name]:
                 raise ValueError(
-                    f"{name}: {cfg[name]} with widen_loss: supervised losses only. The losses here weigh the tokens of given answers; a "
-                    "trainer on preferences or rewards computes another objective"
+                    f"axolotl cannot train with widen_loss: {cfg.widen_loss} and {name}: {cfg[name]}, because these are two objectives; "
+                    f"legal: supervised fine-tuning without {name}"
                 )
         for name in _SPLIT:
             if (cfg[name] or 1) > 1:
                 raise ValueError(
-                    f"{name}: {cfg[name]} with widen_loss splits a sequence or the head over ranks; not supported. Use FSDP2 or DDP"
+                    f"axolotl cannot train with widen_loss: {cfg.widen_loss} and {name}: {cfg[name]}, because it splits a sequence or the "
+                    f"head over ranks; legal: {name}: 1 with FSDP2 or DDP"
                 )
         return trainer_with(cfg.widen_loss, weight_scale=cfg.widen_weight_scale or "raw")
 
@@ -76,7 +77,7 @@ def trainer_with(loss: str, *, weight_scale: str = "raw") -> type:
 
 
 def _without_first_targets(collator: Callable[..., Any]) -> Callable[..., Any]:
-    """The collator; in packed rows the first token of each sequence is no target, since another sequence would predict it."""
+    """Wrap a collator so that the first token of each packed sequence is no target: another sequence would predict it."""
 
     def collate(*args: Any, **kwargs: Any) -> Any:
         batch = collator(*args, **kwargs)

@@ -59,20 +59,24 @@ class WeightedLoss(BaseLoss):
     def _refuse(self) -> None:
         args, weight, template = self.args, self.objective.asked, self.trainer.template
         if self.is_megatron:
-            raise ValueError("Megatron: its engine keeps the logits to itself; use `swift sft`, not `megatron sft`")
+            raise ValueError(
+                f"Megatron cannot train with loss={str(weight)!r}, because its engine does not pass the logits to a loss; legal: `swift "
+                "sft` instead of `megatron sft`"
+            )
         refuse_unsupervised(type(self.trainer), supervised="Seq2SeqTrainer")
         if template.sequence_parallel_size > 1:
             raise ValueError(
-                f"sequence_parallel_size={template.sequence_parallel_size}: a sequence lies on several ranks, and ms-swift replaces the "
-                "logits by its own loss there; leave it at 1"
+                f"ms-swift cannot train with loss={str(weight)!r} and sequence_parallel_size={template.sequence_parallel_size}, because it "
+                "splits a sequence over ranks and computes its own loss there; legal: sequence_parallel_size=1"
             )
-        if getattr(args, "enable_dft_loss", False) or getattr(args, "label_smoothing_factor", 0):
-            raise ValueError(
-                f"enable_dft_loss, label_smoothing_factor and the loss {weight} are two losses; give one of them ('dft' and 'smooth' are "
-                "losses of widen too)"
-            )
-        host = "ms-swift with packing or padding_free" if template.padding_free else "ms-swift"
-        refuse_loss(weight, host=host, positions=not template.padding_free)
+        for name in ("enable_dft_loss", "label_smoothing_factor"):
+            if value := getattr(args, name, None):
+                raise ValueError(
+                    f"ms-swift cannot train with loss={str(weight)!r} and {name}={value}, because these are two losses; legal: one of them "
+                    "('dft' and 'smooth' are losses of widen too)"
+                )
+        refuse_loss(weight, host="ms-swift")
+        refuse_loss(weight, host="ms-swift with --packing or --padding_free", positions=not template.padding_free)
 
     def __call__(
         self,

@@ -15,6 +15,9 @@ from .fused_head import causal_lm
 _SUPERVISED = ("SFTTrainer", "BaseTrainer", "_BaseTrainer")
 """TRL's trainer for supervised fine-tuning and what it is built on."""
 
+_ONE_TOKEN = "cdiv, gold, dft, tailr, focal"
+"""Losses that every host can train with."""
+
 _PARALLELISM = {
     "sp_enabled": (
         "sequence parallelism (Ulysses): the trainer takes the model's own loss there and never calls compute_loss's, and a sequence's "
@@ -58,23 +61,24 @@ def _supervised_only(trainer: type) -> str:
 
 
 def refuse_loss(weight: Weight, *, host: str, state: bool = True, positions: bool = True) -> None:
-    """Refuse a loss that needs what a host does not offer: columns of the data, and a ``state`` or ``positions`` if these are False."""
+    """Refuse a loss that needs more than a host offers: columns of the data, or ``state`` or ``positions`` where these are False."""
     needs = needs_of(weight)
     if not state and state_tensors(weight.init()):
         raise ValueError(
-            f"{weight} keeps a state between optimizer steps (a window of scores, a count of warm-up steps), which {host} neither shares "
-            "between ranks nor saves. Take a loss without state, and do a warm-up as a run of its own: train with nll, then start from its "
-            "checkpoint"
+            f"{host} cannot train with loss={str(weight)!r}: it keeps a state between optimizer steps (a window of scores, or a count of "
+            f"warm-up steps), which {host} neither shares between ranks nor saves; legal: losses without state, such as {_ONE_TOKEN}. "
+            "For a warm-up, train with nll first and start from its checkpoint"
         )
     if columns := needs.difference(COLUMNS):
         raise ValueError(
-            f"{weight} reads the column {', '.join(sorted(columns))} of the data, which {host} does not hand to a loss; use the "
-            "trainers of widen.hosts.transformers or widen.hosts.trl"
+            f"{host} cannot train with loss={str(weight)!r}: it reads the column {', '.join(sorted(columns))} of the data, which {host} "
+            f"does not pass to a loss; legal: losses that read no column, such as {_ONE_TOKEN}. For this loss, use the trainer of "
+            "widen.hosts.transformers or widen.hosts.trl"
         )
     if not positions and (not weight.token_local or needs & COUNTED):
         raise ValueError(
-            f"{weight} counts positions or looks at whole sequences, and {host} does not tell a loss where the sequences of a packed row "
-            "begin; legal: losses that look at one token, such as cdiv, gold, dft, tailr, focal"
+            f"{host} cannot train with loss={str(weight)!r}: it counts positions or looks at whole sequences, and {host} does not tell a "
+            f"loss where the sequences of a packed row begin; legal: losses that look at one token, such as {_ONE_TOKEN}"
         )
 
 

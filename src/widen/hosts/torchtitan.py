@@ -50,12 +50,13 @@ class WeightedLoss(BaseLoss):
         """Sum over the targets of this (part of a) micro-batch, divided by ``global_valid_tokens``."""
         if isinstance(pred, DTensor) or spmd_mesh_size("tp") > 1:
             raise ValueError(
-                "the logits are sharded (tensor parallelism, or spmd_backend='full_dtensor'): not supported with a loss of widen; use "
-                "FSDP, and context parallelism if you need it"
+                f"torchtitan cannot train with loss={str(self.training.weight)!r} on sharded logits (tensor parallelism, or "
+                "spmd_backend='full_dtensor'), because each rank has only a part of the softmax; legal: FSDP and context parallelism"
             )
         if global_valid_tokens is None and torch.is_grad_enabled():
             raise ValueError(
-                "global_valid_tokens is None: micro-batches would weigh by their own number of targets; torchtitan's trainer passes it"
+                "global_valid_tokens=None, so each micro-batch would be divided by its own number of targets; legal: the number of targets "
+                "of the whole step, which torchtitan's trainer passes"
             )
         objective = self.training if torch.is_grad_enabled() else self.validation
         checked = spmd.is_type_checking()

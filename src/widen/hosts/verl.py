@@ -52,22 +52,26 @@ def trainer_with(loss: str | Weight) -> type:
     refuse_loss(weight, host="verl", state=False)
     if not only_weighs(weight) or weight.needs & {"entropy", "top1"}:
         raise ValueError(
-            f"{weight} needs the whole softmax of each token, and verl's SFT engine gives the target's log-probability alone; legal: "
-            "losses that weigh the token by its log-probability, position and length, such as cdiv, gold, dft, tailr, lambda_pr, focal"
+            f"verl cannot train with loss={str(weight)!r}: it needs the whole softmax of each token, and verl passes only the "
+            "log-probability of the target; legal: losses that weigh a token by its log-probability, position and length, such as cdiv, "
+            "gold, dft, tailr, lambda_pr, focal"
         )
 
     class WidenSFTTrainer(SFTTrainer):
         """verl's trainer with a loss of widen."""
 
         def _build_engine(self) -> None:
-            super()._build_engine()
             if self.engine_config.strategy == "megatron":
-                raise ValueError("engine=megatron is not tested with a loss of widen; use engine=fsdp")
-            if getattr(self.engine_config, "ulysses_sequence_parallel_size", 1) > 1 and weight.needs - {"logq"}:
                 raise ValueError(
-                    f"ulysses_sequence_parallel_size={self.engine_config.ulysses_sequence_parallel_size} with {weight}, which counts "
-                    "positions: this was not tested; leave it at 1"
+                    f"verl cannot train with loss={str(weight)!r} and engine=megatron, because this was not tested; legal: engine=fsdp"
                 )
+            ranks = getattr(self.engine_config, "ulysses_sequence_parallel_size", 1)
+            if ranks > 1 and weight.needs - {"logq"}:
+                raise ValueError(
+                    f"verl cannot train with loss={str(weight)!r} and ulysses_sequence_parallel_size={ranks}, because the loss counts "
+                    "positions and this was not tested; legal: ulysses_sequence_parallel_size=1"
+                )
+            super()._build_engine()
             self.loss_fn = partial(weighted_loss, weight, config=None)
             self.training_client.set_loss_fn(loss_fn=self.loss_fn)
 
