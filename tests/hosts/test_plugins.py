@@ -334,8 +334,17 @@ def test_ms_swift_resumes_a_loss_with_state_from_its_checkpoint(swift_folder):
 @pytest.mark.parametrize(
     ("loss", "options", "sentence"),
     [
-        (LOSS, {"enable_dft_loss": "true"}, "two losses"),
-        ("asft:kl=0.1", {}, "ref_logq"),
+        (
+            LOSS,
+            {"enable_dft_loss": "true"},
+            f"ms-swift cannot train with loss='{LOSS}.* and enable_dft_loss=True.*legal",
+        ),
+        (
+            LOSS,
+            {"label_smoothing_factor": 0.1},
+            f"ms-swift cannot train with loss='{LOSS}.* and label_smoothing_factor=0.1",
+        ),
+        ("asft:kl=0.3", {}, "ms-swift cannot train with loss='asft:kl=0.3': it reads the column ref_logq.*legal"),
     ],
 )
 def test_ms_swift_refuses_what_it_cannot_train(loss, options, sentence, swift_folder):
@@ -353,11 +362,27 @@ def test_ms_swift_refuses_packed_positions_split_sequences_and_preferences():
         return WeightedLoss(SimpleNamespace(), trainer, loss=loss)
 
     made("Seq2SeqTrainer", LOSS, padding_free=True)  # looks at one token: packing does not matter
-    with pytest.raises(ValueError, match="where the sequences of a packed row begin"):
-        made("Seq2SeqTrainer", "lambda_pr:lam=0.5,gamma=0.1", padding_free=True)
-    with pytest.raises(ValueError, match="sequence_parallel_size=2"):
-        made("Seq2SeqTrainer", LOSS, sequence_parallel_size=2)
-    with pytest.raises(ValueError, match="use `swift sft`"):
+    counts = "lambda_pr:lam=0.5,gamma=0.1"
+    for refused, loss, template in (
+        (
+            f"ms-swift with --packing or --padding_free cannot train with loss='{counts}'",
+            counts,
+            {"padding_free": True},
+        ),
+        (
+            "ms-swift cannot train with loss='anchor:kl=0.2': it reads the column",
+            "anchor:kl=0.2",
+            {"padding_free": True},
+        ),
+        (
+            f"ms-swift cannot train with loss='{LOSS}.* and sequence_parallel_size=2",
+            LOSS,
+            {"sequence_parallel_size": 2},
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"{refused}.*legal"):
+            made("Seq2SeqTrainer", loss, **template)
+    with pytest.raises(ValueError, match=f"Megatron cannot train with loss='{LOSS}.*legal: `swift sft`"):
         made("BaseMegatronTrainer", LOSS)
     with pytest.raises(ValueError, match="DPOTrainer: supervised losses only"):
         made("DPOTrainer", LOSS)

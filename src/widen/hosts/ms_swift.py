@@ -1,14 +1,14 @@
-"""ms-swift's ``swift sft`` with a loss of this package, through its registry of losses.
+"""Train with a loss of this package in ms-swift's ``swift sft``, through its registry of losses.
 
-A file ``plugin.py`` with two lines, and two options:
+Write a file ``plugin.py`` with two lines and add two options:
 
     from widen.hosts.ms_swift import register
     register("cdiv:alpha=1.4")
 
     swift sft --external_plugins plugin.py --loss_type widen ...
 
-ms-swift computes the logits and hands them over with the labels and the number of targets of the whole step. The loss's state goes into
-its checkpoints. Supervised fine-tuning only.
+ms-swift computes the logits and passes them to the loss, with the labels and the number of targets of the whole step. Its checkpoints hold
+the loss's state. The plug-in is for supervised fine-tuning only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def register(loss: str | Weight, *, name: str = "widen", weight_scale: str = "ra
 
 
 class WeightedLoss(BaseLoss):
-    """A loss of this package in the form of ms-swift's ``BaseLoss``. In evaluation it is NLL, whatever the loss."""
+    """A loss of this package in the form of ms-swift's ``BaseLoss``. Evaluation is always NLL."""
 
     def __init__(self, args: Any, trainer: Any, *, loss: str | Weight, weight_scale: str = "raw") -> None:
         super().__init__(args, trainer)
@@ -90,12 +90,13 @@ class WeightedLoss(BaseLoss):
         """Sum of the weighted losses of the targets, divided by the targets of the whole step."""
         if outputs.logits is None:
             raise ValueError(
-                "the model returned no logits (a fused cross entropy or unsloth): the loss would be another one"
+                "ms-swift passes no logits (outputs.logits is None), so it would train on the model's own loss; legal: a run without "
+                "Liger's fused cross entropy and without unsloth"
             )
         logits_BCV = outputs.logits
         target_BC = shifted_targets({"labels": labels}).to(logits_BCV.device)
         columns = {}
-        if loss_scale is not None:  # already moved to the place before each token
+        if loss_scale is not None:  # ms-swift has shifted it already
             columns[LOSS_WEIGHTS] = loss_scale.view_as(target_BC).to(logits_BCV.device).float()
         sequences = Sequences(target_BC, columns=columns)
         if not self.trainer.model.training:
@@ -103,8 +104,8 @@ class WeightedLoss(BaseLoss):
             return Objective(NLL()).through_logits(logits_BCV.flatten(0, 1), sequences, num_tokens=count).loss
         if num_items_in_batch is None:
             raise ValueError(
-                "ms-swift did not count the targets of the step (num_items_in_batch is None): micro-batches of unequal length would "
-                "weigh alike"
+                "num_items_in_batch=None, so micro-batches of unequal length would count alike; legal: the number of targets of the whole "
+                "step, which ms-swift's trainer passes"
             )
         self._follow()
         divided_by = float(num_items_in_batch) * self.objective.divisor
@@ -113,7 +114,7 @@ class WeightedLoss(BaseLoss):
         return out.loss
 
     def _follow(self) -> None:
-        """At the first loss of a run: the trainer is complete now, and takes our callback."""
+        """Add our callback at the first loss of a run: the trainer is complete only then."""
         if not self._follows:
             self._follows = True
             follow = _Follow(self)
@@ -128,7 +129,7 @@ class _Follow(TrainerCallback):
         self.objective, self.trainer = loss.objective, loss.trainer
 
     def begin(self, args: Any, state: Any) -> None:
-        """Fit the loss to the run, or go on from the checkpoint."""
+        """Fit the loss to the number of steps, or load its state from the checkpoint."""
         objective = self.objective
         refuse_late_start(objective.asked, steps=state.max_steps)
         batch_size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -140,12 +141,12 @@ class _Follow(TrainerCallback):
             print(warning)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """All gradients of the step are in."""
+        """Update the loss's state and log its figures when all gradients of the step are there."""
         seen = self.objective.finish(step=state.global_step + 1)
         for name, value in self.objective.logged(seen).items():
             self.trainer.custom_metrics["train"][name].update(value)
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Beside the host's files."""
+        """Save the loss's state beside the host's files."""
         if args.should_save:
             save_state(f"{args.output_dir}/checkpoint-{state.global_step}", self.objective, step=state.global_step)

@@ -1,10 +1,10 @@
-"""torchtitan with a loss of this package, as a loss component. In the function that returns the ``Trainer.Config``:
+"""A loss component that trains with a loss of this package in torchtitan. In the function that returns the ``Trainer.Config``:
 
     from widen.hosts.torchtitan import WeightedLoss
     config.loss = ChunkedLossWrapper.Config(loss_fn=WeightedLoss.Config(loss="cdiv:alpha=1.4"))     # or WeightedLoss.Config(...) alone
 
-torchtitan hands a loss logits, labels that are shifted already, and the targets of the whole step. It does not say where the sequences of a
-packed row begin, and a chunk holds a part of each: the losses that look at one token work, the others are refused.
+torchtitan passes logits, shifted labels and the number of targets of the whole step. It does not say where the sequences of a packed row
+begin, and a chunk holds only a part of each. So losses that look at one token work, and the others are refused.
 
 Shapes: B rows, C columns, V vocabulary.
 """
@@ -29,7 +29,7 @@ from .refuse import refuse_loss
 
 
 class WeightedLoss(BaseLoss):
-    """The weighted loss of the targets; NLL in validation, where no gradient is taken."""
+    """The weighted loss of the targets. Validation, where no gradient is taken, is always NLL."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseLoss.Config):

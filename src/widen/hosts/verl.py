@@ -1,9 +1,9 @@
-"""verl's SFT trainer with a loss of this package. Replace the module in the command that starts it:
+"""Train with a loss of this package in verl's SFT trainer. Replace the module in the command that starts it:
 
     torchrun ... -m widen.hosts.verl '+widen.loss="cdiv:alpha=1.4"' model.path=... data.train_files=...
 
-verl's engine gives the log-probability of each token, and the targets of the whole step on all ranks. So the losses that weigh tokens work;
-those that need the whole softmax do not. Supervised fine-tuning only: verl's PPO and GRPO trainers do not take these losses.
+verl's engine passes the log-probability of each token, and the number of targets of the whole step on all ranks. So losses that weigh
+tokens work, and losses that need the whole softmax do not. verl's PPO and GRPO trainers do not take these losses.
 
 Shapes: B sequences, C tokens of the longest.
 """
@@ -25,9 +25,9 @@ from .refuse import refuse_loss
 def weighted_loss(
     weight: Weight, config: Any, model_output: Any, data: Any, dp_group: Any = None
 ) -> tuple[Tensor, dict[str, Any]]:
-    """In the place of verl's ``sft_loss``: the weighted sum over the targets, divided by the targets of the whole step.
+    """Replace verl's ``sft_loss`` by the weighted sum over the targets, divided by the number of targets of the whole step.
 
-    In evaluation, where verl takes no gradient, it is NLL whatever the loss.
+    Evaluation, where verl takes no gradient, is always NLL.
     """
     logq_BC, mask_BC = _padded(model_output["log_probs"], data)
     used = weight if torch.is_grad_enabled() else NLL()
@@ -36,11 +36,11 @@ def weighted_loss(
 
 
 def _padded(log_probs: Tensor, data: Any) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and targets, one sequence a row. Entry c of verl's log-probabilities is about token c + 1."""
+    """Log-probabilities and targets, one sequence per row. Entry c of verl's log-probabilities belongs to token c + 1."""
     if not log_probs.is_nested:
         return log_probs, data["response_mask"].bool()
     mask_BC = data["loss_mask"].to_padded_tensor(0).bool()
-    # verl shifts the mask of all sequences at once, so that a first token that is a target would be predicted by another sequence.
+    # Shift each sequence by itself: verl shifts all at once, so the end of one sequence would predict the start of the next.
     return log_probs.to_padded_tensor(0.0), torch.nn.functional.pad(mask_BC[:, 1:], (0, 1), value=False)
 
 
@@ -79,7 +79,7 @@ def trainer_with(loss: str | Weight) -> type:
 
 
 def main() -> None:
-    """verl's ``sft_trainer`` with its own configuration, plus ``+widen.loss=SPEC``."""
+    """Run verl's ``sft_trainer`` with its own configuration, plus ``+widen.loss=SPEC``."""
     import hydra
     from verl.trainer import sft_trainer
     from verl.utils.device import auto_set_device
