@@ -67,6 +67,17 @@ def test_a_host_whose_compute_loss_reads_the_model_sees_its_attributes(tmp_path)
     assert set(seen) == {(True, model.config.vocab_size)}
 
 
+def test_a_batch_may_be_any_mapping_such_as_the_one_that_a_tokenizer_returns(tmp_path):
+    transformers_trainer = type("Mine", (WeightedLoss, transformers.Trainer), {})
+    transformers_trainer(
+        model=tiny_model(),
+        args=arguments(tmp_path, max_steps=1),
+        train_dataset=rows(),
+        data_collator=lambda features: transformers.BatchEncoding(pad(features)),
+        loss="nll",
+    ).train()
+
+
 @pytest.mark.parametrize("theirs", [trl.DPOTrainer, trl.KTOTrainer, trl.GRPOTrainer, trl.RewardTrainer])
 def test_a_trainer_on_preferences_or_rewards_is_refused(theirs):
     class Mine(WeightedLoss, theirs):

@@ -16,6 +16,7 @@ import torch
 from plugin_steps import by_definition, flat, through_our_head, verl_batch
 from trainer_runs import apart, arguments, pad, rows, tiny_model
 
+from widen.hosts.collate import WithColumns
 from widen.losses import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
@@ -25,6 +26,16 @@ LOSS = "cdiv:alpha=1.4"
 def needs(package):
     found = importlib.util.find_spec(package) is not None
     return pytest.mark.skipif(not found, reason=f"{package} is not installed: run this test where it is")
+
+
+def word_tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<pad>", "<bos>", "<eos>", *(f"w{i}" for i in range(45))]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", bos_token="<bos>")
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # other people's packages warn at import
@@ -158,47 +169,39 @@ def noting(seen):
     return Note()
 
 
-def packed(examples):
-    """One row as axolotl's collator for sample packing makes it with ``sample_packing_drop_attention_mask``: positions start anew."""
-    batch = {name: [] for name in ("input_ids", "labels", "position_ids")}
-    for row in examples:
-        length = len(row["input_ids"])
-        batch["input_ids"] += row["input_ids"]
-        batch["labels"] += row["labels"]
-        batch["position_ids"] += range(length)
-    return {name: torch.tensor([values]) for name, values in batch.items()}
-
-
 @needs("axolotl")
-@pytest.mark.parametrize("loss", [LOSS, "lambda_pr:lam=0.5,gamma=0.1"])
-def test_axolotl_takes_the_gradient_of_the_definition_accumulated_and_packed(loss, tmp_path):
+@pytest.mark.parametrize("loss", [LOSS, "lambda_pr:lam=0.5,gamma=0.1", "asft:kl=0.3"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_axolotl_takes_the_gradient_of_the_definition_accumulated_and_packed(loss, packed, tmp_path):
     from axolotl.core.training_args import AxolotlTrainingArguments
+    from axolotl.monkeypatch.data.batch_dataset_fetcher import apply_multipack_dataloader_patch
+    from axolotl.utils.collators import DataCollatorForSeq2Seq, V2BatchSamplerDataCollatorForSeq2Seq
     from axolotl.utils.dict import DictDefault
     from datasets import Dataset
 
     from widen.hosts.axolotl import WidenPlugin
 
-    examples = [{"input_ids": row["input_ids"], "labels": row["input_ids"]} for row in rows()[:4]]  # first tokens too
-    for collator in (pad, packed):
-        kind, seen, model = WidenPlugin().get_trainer_cls(DictDefault(widen_loss=loss)), [], tiny_model()
-        trainer = kind(
-            model=model,
-            args=arguments(
-                tmp_path / collator.__name__,
-                kind=AxolotlTrainingArguments,
-                per_device_train_batch_size=2,
-                gradient_accumulation_steps=2,
-                max_steps=1,
-            ),
-            train_dataset=Dataset.from_list(examples),
-            data_collator=collator,
-            eval_data_collator=collator,
-            callbacks=[noting(seen)],
-        )
-        start = copy.deepcopy(model)
-        trainer.train()
-        whole = pad([row | {"labels": [-100, *row["labels"][1:]]} for row in examples])
-        assert apart(seen, [by_definition(start, [whole], loss)]) < 1e-5, collator.__name__
+    examples, seen, model = [], [], tiny_model()
+    for ids in (row["input_ids"] for row in rows()[:4]):  # every token is a target, the first ones too
+        columns = {"position_ids": list(range(len(ids))), "loss_weights": [0.5 + token % 2 for token in ids]}
+        examples.append({"input_ids": ids, "labels": ids, "ref_logq": [-token / 48 for token in ids]} | columns)
+    if packed:
+        apply_multipack_dataloader_patch()  # as axolotl does before it loads the model
+    collator = (V2BatchSamplerDataCollatorForSeq2Seq if packed else DataCollatorForSeq2Seq)(word_tokenizer())
+    start = copy.deepcopy(model)
+    WidenPlugin().get_trainer_cls(DictDefault(widen_loss=loss))(
+        model=model,
+        args=arguments(
+            tmp_path, kind=AxolotlTrainingArguments, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=1,
+            sample_packing=packed, max_seq_length=max(len(row["labels"]) for row in examples),
+        ),
+        train_dataset=Dataset.from_list(examples),
+        data_collator=collator,
+        eval_data_collator=collator,
+        callbacks=[noting(seen)],
+    ).train()  # fmt: skip
+    whole = WithColumns(pad, ["ref_logq", "loss_weights"])(examples)
+    assert apart(seen, [through_our_head(start, [whole], loss)]) < 1e-5
 
 
 @needs("axolotl")
@@ -237,15 +240,7 @@ def test_the_configuration_of_axolotl_takes_the_loss_and_refuses_other_objective
 @pytest.fixture
 def swift_folder(tmp_path):
     """A tiny model with a tokenizer, and chats of unequal length."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = ["<pad>", "<bos>", "<eos>", *(f"w{i}" for i in range(45))]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<pad>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", bos_token="<bos>"
-    ).save_pretrained(tmp_path)
+    word_tokenizer().save_pretrained(tmp_path)
     tiny_model().save_pretrained(tmp_path)
     with open(tmp_path / "data.jsonl", "w") as out:
         for i in range(8):

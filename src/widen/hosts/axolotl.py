@@ -9,15 +9,17 @@ loss's state in the checkpoints work as there. The plug-in is for supervised fin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from axolotl.integrations.base import BasePlugin
 from pydantic import BaseModel
 
-from widen.data.targets import IGNORE
+from widen.data.rows import COLUMNS, needs_of
+from widen.data.targets import IGNORE, LOSS_WEIGHTS
 from widen.losses import parse
 
+from .collate import WithColumns
 from .weighted_loss import WeightedLoss
 
 _OTHER_OBJECTIVES = ("rl", "reward_model", "process_reward_model", "orpo_alpha", "use_eaft")
@@ -64,23 +66,30 @@ def trainer_with(loss: str, *, weight_scale: str = "raw") -> type:
     """A subclass of axolotl's trainer for supervised fine-tuning that trains with ``loss``."""
     from axolotl.core.trainers.base import AxolotlTrainer
 
+    columns = (LOSS_WEIGHTS, *needs_of(parse(loss)).difference(COLUMNS))
+
     class WidenTrainer(WeightedLoss, AxolotlTrainer):
         """axolotl's trainer with a loss of widen."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             for name in ("data_collator", "eval_data_collator"):
                 if kwargs.get(name) is not None:
-                    kwargs[name] = _without_first_targets(kwargs[name])
+                    kwargs[name] = _adapted(kwargs[name], columns)
             super().__init__(*args, loss=loss, weight_scale=weight_scale, **kwargs)
 
     return WidenTrainer
 
 
-def _without_first_targets(collator: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a collator so that the first token of each packed sequence is no target: another sequence would predict it."""
+def _adapted(collator: Callable[..., Any], columns: Sequence[str]) -> Callable[..., Any]:
+    """Wrap a collator so that it keeps ``columns``, and the first token of a packed sequence is no target.
 
-    def collate(*args: Any, **kwargs: Any) -> Any:
-        batch = collator(*args, **kwargs)
+    Another sequence would predict that token.
+    """
+    keeping = WithColumns(collator, columns)
+
+    def collate(features: Any, *args: Any, **kwargs: Any) -> Any:
+        packed = isinstance(features[0], list)  # then axolotl concatenates every column itself
+        batch = (collator if packed else keeping)(features, *args, **kwargs)
         position_ids, labels = batch.get("position_ids"), batch.get("labels")
         if position_ids is not None and labels is not None and position_ids.shape == labels.shape:
             batch["labels"] = labels.masked_fill(position_ids == 0, IGNORE)

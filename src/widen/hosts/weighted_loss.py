@@ -9,7 +9,7 @@ Shapes: B rows, C columns, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,7 +118,7 @@ class WeightedLoss(_Host):
         return super()._get_num_items_in_batch(batch_samples, device)
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
+        self, model: Any, inputs: Mapping[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
     ) -> Any:  # fmt: skip
         """Compute our loss in training and NLL in evaluation."""
         columns = self._columns
@@ -140,7 +140,7 @@ class WeightedLoss(_Host):
             )
         return loss
 
-    def _refuse_batch(self, inputs: dict[str, Any], num_items: Tensor | int | None) -> None:
+    def _refuse_batch(self, inputs: Mapping[str, Any], num_items: Tensor | int | None) -> None:
         if num_items is None:
             raise ValueError(
                 "the trainer did not count the targets of the step (num_items_in_batch is None): without it micro-batches of unequal "
@@ -153,7 +153,7 @@ class WeightedLoss(_Host):
                 "data_collator=widen.hosts.collate.WithColumns(collator), or remove the column"
             )
 
-    def _answer(self, model: Any, inputs: dict[str, Any], num_items: Any, kwargs: dict[str, Any]) -> Any:
+    def _answer(self, model: Any, inputs: Mapping[str, Any], num_items: Any, kwargs: dict[str, Any]) -> Any:
         """Answer the host's call of the model: with a loss if it asks for one, otherwise as the model does.
 
         Evaluation notes the NLL of each row. The fused head computes it, unless the host wants the logits.
