@@ -18,7 +18,7 @@ from widen.run.finetune import Source
 from widen.run.score_settings import ProgramScore
 
 from .paper_texts import LLAMA_8B_INSTRUCT, LLAMA_70B_INSTRUCT, temperatures
-from .tiny_texts import shrink
+from .tiny_texts import first_seeds
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
 """Ten "between 0.2 (smaller dots) and 2 (larger dots)"."""
@@ -68,6 +68,4 @@ def codecontests() -> list[Experiment]:
     ]
 
 
-def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """Small form: two problems, samples and temperatures on the tiny model."""
-    return [shrink(one) for one in recipe]
+tiny = first_seeds

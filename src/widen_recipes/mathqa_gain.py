@@ -12,14 +12,14 @@ machines: they are part of the run folders' names.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 from widen.run.experiment import Experiment, Published
 from widen.run.finetune import FineTune, Source
 from widen.run.score_settings import ProgramScore
 
-from .tiny_texts import shrink
+from .study.methods import path_of
+from .tiny_texts import first_seeds
 
 SEEDS = range(3)
 ALPHA = 1.4
@@ -50,7 +50,7 @@ NOT_IN_PAPER = {
 
 def gain() -> list[Experiment]:
     """Three losses from one NLL model, three seeds, matched temperatures; pass@1, 10, 100 of 128 problems."""
-    return experiments(_path("WIDEN_SMOLLM2"), _path("WIDEN_MATHQA_GAIN"))
+    return experiments(path_of("WIDEN_SMOLLM2"), path_of("WIDEN_MATHQA_GAIN"))
 
 
 def experiments(model: str, data: str) -> list[Experiment]:
@@ -87,11 +87,4 @@ def experiments(model: str, data: str) -> list[Experiment]:
     ]
 
 
-def _path(variable: str) -> str:
-    """The path in an environment variable, or its name with a dollar sign, which `widen run` refuses."""
-    return os.environ.get(variable, f"${variable}").rstrip("/")
-
-
-def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """Small form: one seed on the tiny model."""
-    return [shrink(one) for one in recipe if one.seed == 0]
+tiny = first_seeds

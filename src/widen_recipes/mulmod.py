@@ -181,20 +181,23 @@ def _small(run: Experiment) -> Configuration:
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """Small form: a small modulus and model, a few steps, two seeds."""
-    small = []
-    for run in recipe:
-        full = _small(run)
-        if full.seed > 1:
-            continue
-        model = replace(
-            full,
-            data=replace(full.data, modulus=7, low=40, high=59, num_samples=256),
-            model=LlamaShape(layers=1, dim=16, heads=2, hidden=16, init_std=0.08),
-            loss=run.loss.replace("steps=3000", "steps=4"),
-            train=replace(full.train, steps=8, batch_size=16, schedule=Schedule(warmup_steps=2)),
-        )
-        decoding = temperatures((0.5, 1.0, 2.0))
-        if any("min_p" in spec for spec in run.decoding):
-            decoding += ("t=2,min_p=0.1,order=temperature_last", "t=2,min_p=0.1")
-        small.append(replace(run, model=model, decoding=decoding, score=ExactScore(num_samples=500)))
-    return small
+    heats, cut = temperatures((0.5, 1.0, 2.0)), ("t=2,min_p=0.1,order=temperature_last", "t=2,min_p=0.1")
+    data = {"modulus": 7, "low": 40, "high": 59, "num_samples": 256}
+    return [
+        shrunk(run, decoding=heats + cut if "min_p" in str(run.decoding) else heats, data=data, num_samples=500)
+        for run in recipe
+        if run.model_seed <= 1
+    ]
+
+
+def shrunk(run: Experiment, *, decoding: tuple[str, ...], data: dict[str, int], num_samples: int) -> Experiment:
+    """The same experiment with a tiny model, a few steps, and these changes of its data."""
+    full = _small(run)
+    model = replace(
+        full,
+        data=replace(full.data, **data),
+        model=LlamaShape(vocab=full.data.vocab, layers=1, dim=16, heads=2, hidden=16, init_std=0.08),
+        loss=run.loss.replace("steps=3000", "steps=4"),
+        train=replace(full.train, steps=8, batch_size=16, schedule=Schedule(warmup_steps=2)),
+    )
+    return replace(run, model=model, decoding=decoding, score=ExactScore(num_samples=num_samples))

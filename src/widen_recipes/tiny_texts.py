@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -133,6 +134,11 @@ def _make_model(path: Path) -> None:
         torch.manual_seed(0)
         LlamaForCausalLM(config).save_pretrained(path)
     tokenizer.save_pretrained(path)
+
+
+def first_seeds(recipe: Iterable[Experiment], names: Collection[str] = ()) -> list[Experiment]:
+    """The small form of a recipe: its experiments of seed 0, or those among them with one of these names."""
+    return [shrink(one) for one in recipe if one.seed == 0 and (not names or one.name in names)]
 
 
 def shrink(experiment: Experiment) -> Experiment:
