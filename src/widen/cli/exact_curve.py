@@ -120,7 +120,8 @@ def _write(path: Path, curves: dict[str, PRCurve]) -> None:
 
 def _page(title: str, notes: list[str], curves: dict[str, PRCurve]) -> Page:
     from widen.report import pr_curve_plots as draw
-    from widen.report.page import Figure, Page, Section, Table
+    from widen.report.page import Page
+    from widen.report.parts import Figure, Section, Table
 
     headers = ["curve", *(f"precision at lambda {lam:g}" for lam in LAMBDAS), "recall at lambda 1", "area"]
     rows: list[list[str | float | int | None]] = [

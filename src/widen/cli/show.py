@@ -77,7 +77,7 @@ def trained_models(names: Sequence[str]) -> list[str]:
 
 def names_of_files(files: Sequence[Path]) -> list[tuple[str, str]]:
     """Model and way of asking of each samples file, so that no two rows of a table read alike; the second is often empty."""
-    from widen.report.asked import names_of
+    from widen.report.load import names_of
     from widen.run.asking import in_words
     from widen.sample import read_samples
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from widen.run.against_nll import Mean, mean_of, training_key
+from widen.run.asking import in_words
 from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
@@ -129,12 +130,12 @@ def _kind_key(record: Record) -> tuple[str, str]:
 
 def _kind_labels(records: Iterable[Record]) -> dict[tuple[str, str], str]:
     """A name for each kind of score, with the settings that differ if one score has several."""
-    keys = list(dict.fromkeys(map(_kind_key, records)))
     labels = {}
-    for kind, settings in keys:
-        mine, rivals = json.loads(settings), [json.loads(other) for same, other in keys if same == kind]
-        differs = [key for key in mine if any(other.get(key) != mine[key] for other in rivals)]
-        labels[kind, settings] = f"{kind} ({', '.join(f'{key}={mine[key]}' for key in differs)})" if differs else kind
+    keys = list(dict.fromkeys(map(_kind_key, records)))
+    for kind in dict.fromkeys(kind for kind, _ in keys):
+        same = [key for key in keys if key[0] == kind]
+        words = in_words([json.loads(settings) for _, settings in same])
+        labels |= {key: f"{kind} ({said})" if said else kind for key, said in zip(same, words, strict=True)}
     return labels
 
 
@@ -178,15 +179,16 @@ def _point(kind: str, decoding: Decoding, seeds: Mapping[int, Mapping[str, Recor
 
 def _difference(run: RunData, rivals: Sequence[RunData]) -> str:
     """The model's keys in which the runs differ, with this run's values; another start is named by its loss."""
-    mine, *flat = (_flat(_seedless(one.experiment.get("model", {}))) for one in (run, *rivals))
-    keys = sorted(key for key in mine if any(other.get(key) != mine[key] for other in flat))
+    mine, *others = (flat(_seedless(one.experiment.get("model", {}))) for one in (run, *rivals))
+    keys = sorted(key for key in mine if any(other.get(key) != mine[key] for other in others))
     own = [f"{key.rpartition('.')[2]}={mine[key]}" for key in keys if key.partition(".")[0] != "after"]
     if len({json.dumps(other.experiment.get("model", {}).get("after"), sort_keys=True) for other in rivals}) > 1:
         own.insert(0, f"after {mine['after.loss']}" if "after.loss" in mine else "from the start")
     return ", ".join(own[:3]) or "another setting"
 
 
-def _flat(value: Any, where: str = "") -> dict[str, Any]:
+def flat(value: Any, where: str = "") -> dict[str, Any]:
+    """The values of nested mappings under dotted names."""
     if not isinstance(value, Mapping):
         return {where: value}
-    return {k: v for key, item in value.items() for k, v in _flat(item, f"{where}.{key}".lstrip(".")).items()}
+    return {k: v for key, item in value.items() for k, v in flat(item, f"{where}.{key}".lstrip(".")).items()}

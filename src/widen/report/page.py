@@ -21,14 +21,12 @@ from typing import Any
 
 from widen.disk.atomic import write_bytes
 
-from .parts import Cell, Figure, FigureChoice, Fold, Panel, Part, Section, Table, Warnings
+from .parts import Figure, Panel, Section, Table
 
 MANY = 400
 """Tables with more rows are laid out only when they come on screen."""
 LONG = 28
 """Cells with longer text may wrap."""
-
-__all__ = ["Cell", "Figure", "FigureChoice", "Fold", "Page", "Panel", "Part", "Section", "Table", "Warnings"]
 
 
 @dataclass(frozen=True, kw_only=True)

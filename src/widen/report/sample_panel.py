@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from .lines import ModelLine
 from .page import packed
-from .parts import Panel
+from .parts import Panel, Section
 from .run_data import RunData, SampleCell, SampleText
 
 BUDGET = 7_500_000
@@ -27,18 +27,11 @@ TOGETHER = 5
 """Samples of one prompt taken before those of the next: variety shows at one prompt."""
 
 
-class Packed(NamedTuple):
-    """The samples panel, and a sentence on what was kept."""
-
-    panel: Panel
-    said: str
-
-
-def pack(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Packed | None:
-    """The panel with the samples of all runs; None if there are none."""
+def samples(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Section:
+    """The section with the samples of all runs."""
     runs = [(line, run) for line in lines for run in line.runs if run.samples]
     if not runs:
-        return None
+        return Section(title="Samples", text=["No run has samples: `widen sample RUN` draws some."])
     cells = [cell for _, run in runs for cell in run.samples]
     # Prompts by first appearance over all runs, so that every cell keeps the same ones.
     order = {
@@ -57,7 +50,9 @@ def pack(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Packed | None:
     if longest > clip:
         said += f" Texts of more than {clip:,} characters are cut, and say so."
     data = {"prompts": prompts, "runs": [_run(n, *runs[n], kept[n]) for n in range(len(runs))], **_opened(runs)}
-    return Packed(Panel(name="samples", data=data, scripts=["samples.js"], blobs=blobs), said)
+    text = ["What the models write, side by side. Choose a prompt, models and decodings; or search.", said]
+    panel = Panel(name="samples", data=data, scripts=["samples.js"], blobs=blobs)
+    return Section(title="Samples", text=text, parts=[panel])
 
 
 def chosen(cell: SampleCell, order: Mapping[str, int], keep: int) -> list[SampleText]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from widen.run.against_nll import Mean
 
-from .frontier_plot import Window, envelope, temperature_line, whole, zoom
+from .frontier_plot import Window, envelope, temperature_line, zoom
 from .lines import LinePoint, ModelLine, kinds_of
 from .paper_figures.look import (
     FORMATS,
@@ -47,10 +47,11 @@ def write(lines: Sequence[ModelLine], folder: str | Path, *, formats: Sequence[s
 
 def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
     models = [line.of_kind(kind) for line in lines]
-    near, full = zoom(models), whole(models)
+    every = [point for points in models for point in points]
+    near, full = zoom(every), Window.around(every)
     windows = [near, full] if near else [full]
     figure, axes = panels(len(windows), width=6.4 if near is None else 5.0, height=4.2)
-    methods = any(not point.decoding.temperature_alone for points in models for point in points)
+    methods = any(not point.decoding.temperature_alone for point in every)
     for ax, window in zip(axes, windows, strict=True):
         for index, (line, points) in enumerate(zip(lines, models, strict=True)):
             best = envelope(points) if methods else temperature_line(points)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from widen.losses import LambdaPR, Product
 from widen.run.against_nll import last_loss
@@ -40,28 +39,16 @@ def without_duplicates(runs: Sequence[RunData]) -> tuple[list[RunData], list[str
     return list(kept.values()), said
 
 
-class Found(NamedTuple):
-    """Warnings by the section of the page that they concern; none twice."""
-
-    scores: Sequence[str]
-    training: Sequence[str]
-    samples: Sequence[str]
-    runs: Sequence[str]
-
-
-def warnings(lines: Sequence[ModelLine], duplicates: Sequence[str] = ()) -> Found:
-    """All warnings; each names what it concerns. ``duplicates`` are those of `without_duplicates`."""
+def warnings(lines: Sequence[ModelLine], duplicates: Sequence[str] = ()) -> dict[str, list[str]]:
+    """The warnings by the title of the section that they concern, none twice. ``duplicates`` are those of `without_duplicates`."""
     notes = (f"{line.name}: {note}." for line in lines for run in line.runs for note in run.notes)
-    return Found(
-        scores=_once([*_single(lines), *_counts(lines), *(said for line in lines for said in _ceiling(line))]),
-        training=_once(said for line in lines for said in (*_tiny_delta(line), *_training(line))),
-        samples=_once(said for line in lines for said in _samples(line)),
-        runs=_once([*duplicates, *_versions(lines), *notes]),
-    )
-
-
-def _once(sentences: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(sentences))
+    found: dict[str, Iterable[str]] = {
+        "The trade-off": [*_single(lines), *_counts(lines), *(said for line in lines for said in _ceiling(line))],
+        "Training": (said for line in lines for said in (*_tiny_delta(line), *_training(line))),
+        "Samples": (said for line in lines for said in _samples(line)),
+        "What was run": [*duplicates, *_versions(lines), *notes],
+    }
+    return {title: list(dict.fromkeys(said)) for title, said in found.items()}
 
 
 def _single(lines: Sequence[ModelLine]) -> Iterator[str]:
