@@ -252,7 +252,6 @@ def test_the_command_trains_the_recommended_model(tmp_path, monkeypatch):
     from pathlib import Path
 
     from widen.cli import train
-    from widen.cli.train_model import make_config
 
     advice = World(monkeypatch).advise(tmp_path)
     parser = __import__("argparse").ArgumentParser()
@@ -260,7 +259,7 @@ def test_the_command_trains_the_recommended_model(tmp_path, monkeypatch):
     words = shlex.split(advice.train)
     assert words[:2] == ["widen", "train"]
     options = parser.parse_args(words[2:])
-    assert options.out / make_config(options).folder_name == Path(advice.folder)
+    assert options.out / train.make_config(options).folder_name == Path(advice.folder)
 
 
 def test_finalists_are_tested_with_their_best_decoding_their_best_temperature_and_t_1():

@@ -106,7 +106,7 @@ def test_pass_at_k_of_known_programs_is_precision_and_recall(place, tmp_path):
     """Of four samples of each problem, at t = 0.5 two are right, at t = 1 one of the first problem and none of the second; of three
     contest problems, in marks, one of four; of one with assertions, all."""
     one = experiment(place, num_samples=4, score=ProgramScore(ks=(1, 4)))
-    first = json.loads((place / "mathqa_python.jsonl").open().readline())["program"]
+    first = json.loads((place / "mathqa_python.jsonl").read_text().splitlines()[0])["program"]
 
     def text(example, index, temperature):
         right = index < 2 if temperature == 0.5 else index == 0 and example.completion == first

@@ -22,14 +22,13 @@ If the command is killed, the same command continues: nothing is drawn, judged o
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .show import bars, table_of
-from .train_model import pairs
+from .train import changes
 
 if TYPE_CHECKING:
     from widen.run.grow import Growth, Round
@@ -106,9 +105,8 @@ def make_growth(options: argparse.Namespace) -> Growth:
     from widen.run.value import set_key
 
     training: dict[str, Any] = {"save_dtype": "auto", "seed": options.seed}
-    flags = {"epochs": options.epochs, "lr": options.lr, "batch_size": options.batch_size, "loss": options.loss}
-    given = {key: json.dumps(value) for key, value in flags.items() if value is not None}
-    for key, text in (given | pairs(options.set, example="precision=fp32")).items():
+    flags = {name: name for name in ("epochs", "lr", "batch_size", "loss")}
+    for key, text in changes(options, flags, example="precision=fp32").items():
         set_key(training, key, text)
     size = training.get("batch_size", 8)
     if "micro_batch" not in training and isinstance(size, int) and size >= 1:

@@ -18,9 +18,10 @@ from widen.disk.atomic import write_json
 from .show import bars, names_of_files, table_of
 
 if TYPE_CHECKING:
-    from widen.metrics.passes import PassScores
     from widen.run.folder import StageProgress
-    from widen.run.scoring.score_files import Measured
+    from widen.run.scoring.checked import CheckedSamples, Checker
+    from widen.run.scoring.harness import HarnessTask
+    from widen.run.scoring.programs import Judged
     from widen.sample import Decoding
 
 
@@ -54,15 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Scored(NamedTuple):
-    """One samples file: its scores, notes for the user, how to write them into the run, and what goes into a JSON file instead."""
+    """One samples file: its scores, a note for the user, how to write them into the run, and what goes into a JSON file instead."""
 
     file: Path
     decoding: Decoding
-    passes: PassScores
-    measured: dict[str, Measured]
-    statuses: dict[str, int]
-    cut: int
-    notes: list[str]
+    found: Judged | CheckedSamples
+    note: str
     keep: Callable[[], Path | None]
     content: dict[str, Any]
 
@@ -77,25 +75,26 @@ def main(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--json names one file, and {len(files)} samples files are scored: leave it out")
     with bars() as progress:
         found = list((_checked if options.task is None else _programs)(options, files, progress))
-    metrics = [name for name in found[0].measured if name.startswith("pass@") or name == "coverage"]
+    measured = [one.found.measured() for one in found]
+    metrics = [name for name in measured[0] if name.startswith("pass@") or name == "coverage"]
     rows = []
-    for one, (name, asked) in zip(found, names_of_files([one.file for one in found]), strict=True):
-        low, high = one.passes.samples
+    for one, values, (name, asked) in zip(found, measured, names_of_files([one.file for one in found]), strict=True):
+        passes, (low, high) = one.found.passes, one.found.passes.samples
         samples, how = f"{low}" if low == high else f"{low}–{high}", "\n".join(filter(None, (one.decoding.spec, asked)))
-        values = (f"{v.value:.3f}\n{v.low:.3f}–{v.high:.3f}" for v in (one.measured[metric] for metric in metrics))
-        statuses = "\n".join(f"{number:,} {status}" for status, number in one.statuses.items())
-        rows.append([name, how, f"{one.passes.problems:,}", samples, f"{one.cut:,}", *values, statuses])
+        shown = (f"{v.value:.3f}\n{v.low:.3f}–{v.high:.3f}" for v in (values[metric] for metric in metrics))
+        statuses = "\n".join(f"{number:,} {status}" for status, number in one.found.statuses.items())
+        rows.append([name, how, f"{passes.problems:,}", samples, f"{one.found.cut:,}", *shown, statuses])
     headers = ["model", "decoding", "problems", "samples", "cut", *metrics, "answers"]
     title = f"{options.task or options.checker or options.lm_eval}: {len(files)} samples file{'s' * (len(files) > 1)}"
     caption = "interval: 95% over problems; cut: answers that max-tokens ended"
     console.print(table_of(title, headers, rows, left=(0, 1, len(headers) - 1), caption=caption))
     for one in found:
-        for note in one.notes:
-            console.print(note, soft_wrap=True, markup=False)
+        if one.note:
+            console.print(one.note, soft_wrap=True, markup=False)
         kept = one.keep() if options.json is None else None
         if kept is None:
             kept = options.json or one.file.with_name(f"{one.file.name}.scores.json")
-            write_json(kept, one.passes.to_json() | {"decoding": one.decoding.spec, **one.content})
+            write_json(kept, one.found.passes.to_json() | {"decoding": one.decoding.spec, **one.content})
         console.print(f"scores: {kept}", soft_wrap=True)
     return 0
 
@@ -115,24 +114,22 @@ def _programs(options: argparse.Namespace, files: list[Path], progress: StagePro
         for file in files:
             one, decoding = judge_samples(file, questions, score, judges=judges, task=options.task, progress=progress)
             some = f"note: {file.name} has samples of {one.passes.problems} of the {len(questions)} problems"
-            notes = [some] if one.passes.problems < len(questions) else []
+            note = some if one.passes.problems < len(questions) else ""
             keep = partial(keep_programs, file, one, options.task, score, decoding)
-            content = one.detail["precision"]
-            yield Scored(file, decoding, one.passes, one.measured(), one.statuses, one.cut, notes, keep, content)
+            yield Scored(file, decoding, one, note, keep, one.detail["precision"])
 
 
 def _checked(options: argparse.Namespace, files: list[Path], progress: StageProgress) -> Iterator[Scored]:
     from widen.judge import Limits, Sandbox
     from widen.run.sample_files import keep_checked, run_of
-    from widen.run.scoring.checked import CheckedSamples, Checker, check_samples
+    from widen.run.scoring.checked import Checker, check_samples
     from widen.run.scoring.harness import HarnessTask
 
     def scored(one: CheckedSamples, by: Checker | HarnessTask) -> Scored:
         why = f"{one.path.name}: {len(one.failures)} answers could not be checked and count as wrong; the first:"
-        notes = [f"{why} {one.failures[0]}"] if one.failures else []
+        note = f"{why} {one.failures[0]}" if one.failures else ""
         content = {"coverage": one.coverage._asdict(), **one.detail()["precision"]}
-        keep, values = partial(keep_checked, one, by), one.measured()
-        return Scored(one.path, one.decoding, one.passes, values, one.statuses, one.cut, notes, keep, content)
+        return Scored(one.path, one.decoding, one, note, partial(keep_checked, one, by), content)
 
     if options.fenced:
         raise ValueError("--fenced is for programs: a checker gets the whole answer")

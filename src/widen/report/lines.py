@@ -130,7 +130,7 @@ def _kind_key(record: Record) -> tuple[str, str]:
 
 def _kind_labels(records: Iterable[Record]) -> dict[tuple[str, str], str]:
     """A name for each kind of score, with the settings that differ if one score has several."""
-    labels = {}
+    labels: dict[tuple[str, str], str] = {}
     keys = list(dict.fromkeys(map(_kind_key, records)))
     for kind in dict.fromkeys(kind for kind, _ in keys):
         same = [key for key in keys if key[0] == kind]

@@ -90,7 +90,8 @@ def _scores(lines: Sequence[ModelLine]) -> Section:
     rows: list[list[Cell]] = []
     for line in lines:
         for p in line.points:
-            scores = [p.precision.value, p.precision.bar, p.recall.value, p.recall.bar, p.auc and p.auc.value]
+            area = p.auc.value if p.auc else None
+            scores = [p.precision.value, p.precision.bar, p.recall.value, p.recall.bar, area]
             rows.append([line.name, p.decoding.spec, p.temperature, *scores, p.precision.count, p.kind, line.loss])
     if rows:
         headers = ["model", "decoding", "t", "precision", "± ", "recall", "±", "area", "seeds", "score", "loss"]

@@ -100,7 +100,7 @@ def caption(figure: Figure, text: str) -> None:
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.set(rect=(0, room / (height + room), 1, height / (height + room)))  # type: ignore[call-arg]
-    style = {"va": "top", "fontsize": 8, "color": "#44444c", "linespacing": 1.35}
+    style: dict[str, Any] = {"va": "top", "fontsize": 8, "color": "#44444c", "linespacing": 1.35}
     figure.text(0.012, (room - 0.08) / (height + room), "\n".join(lines), **style)
 
 
