@@ -1,8 +1,5 @@
 """Llama-Alpaca: Llama3.1-8B instruction-tuned on Alpaca under each loss, then asked for stories and programs (``tab:pr-wp-mathqa``).
 
-    widen run alpaca:stories --stages train,sample --device cuda --out runs
-    widen run alpaca:mathqa --out runs                 the same models, asked for programs
-
 Both tasks are new to the model: "to get a basic instruction-tuned model, capable of generalization".
 """
 

@@ -1,10 +1,5 @@
 """CodeContests: figure ``fig:prcode``, Llama-3.1 8B and 70B before and after RLEF, over temperature.
 
-    vllm serve meta-llama/Llama-3.1-8B-Instruct                                        one server a model, on the machines that hold them
-    widen run codecontests:codecontests --stages sample --server http://gpu1:8000 --server http://gpu2:8000 --out runs
-    widen run codecontests:codecontests --stages score --out runs                      where programs may be run
-    widen figures --results runs                                                       fig:prcode
-
 Each call samples the models that the given servers serve. The RLEF weights are not public: set WIDEN_RLEF_8B and WIDEN_RLEF_70B to a
 folder, or to the name on the server, to include those models.
 """

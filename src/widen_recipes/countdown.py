@@ -1,7 +1,5 @@
 """Countdown: several right answers per problem, all listed, on the paper's small Llama. Not in the paper.
 
-    widen run countdown:losses --device cuda --out runs
-
 The integer task has one problem with 9,801 right answers. Here 200 test problems, not seen in training, have between two and some dozens
 each. With ``skew=1`` some answers are rare in the training data, so a model must cover more than its data shows.
 """

@@ -1,11 +1,6 @@
 """MathQA-Python: the tables ``tab:pr-wp-mathqa`` and ``tab:pr-tradeoff``.
 
-    widen run mathqa:olmo1b --stages train,sample --device cuda --out runs
-    widen run mathqa:olmo1b --stages score --out runs               where programs may be run
-    widen run mathqa:five_models                                    all columns of tab:pr-wp-mathqa
-    widen run mathqa:tradeoff_recall                                tab:pr-tradeoff (a); tradeoff_precision is (b)
-
-"For MathQA-Python generation, we used vLLM": ``--stages sample --server URL`` does the same.
+"For MathQA-Python generation, we used vLLM": ``widen run --stages sample --server URL`` does the same.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """A real model on a real task and one GPU: SmolLM2-135M on MathQA-Python, category "gain" (after table ``tab:pr-wp-mathqa``).
 
-    export WIDEN_SMOLLM2=models/smollm2-135m          a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M on the hub
-    export WIDEN_MATHQA_GAIN=data/mathqa              a folder with gain_train.jsonl and gain_test.jsonl: question, program, answer
-    widen run mathqa_gain:gain --stages train,sample --device cuda --out runs        on the machine with the GPU
-    widen run mathqa_gain:gain --stages score --out runs                             where programs may be run; no checkpoints needed
-
-Each loss continues from one NLL model for as long again, three seeds each. c-Div(alpha) at t has the population optimum of NLL at alpha t;
-NLL is sampled there, so a difference at matched temperatures comes from training and not from temperature. Use the same paths on both
-machines: they are part of the run folders' names.
+WIDEN_SMOLLM2 names the model, WIDEN_MATHQA_GAIN a folder with gain_train.jsonl and gain_test.jsonl: question, program, answer. Use the same
+paths on all machines: they are part of the run folders' names. Each loss continues from one NLL model for as long again. c-Div(alpha) at t
+has the population optimum of NLL at alpha t; NLL is sampled there, so a difference at matched temperatures comes from training.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The integer multiplication task: Figures ``fig:tsallis``, ``fig:mulmod_losses`` and ``fig:prmulmod``, and the paper's literal settings.
 
-    widen run mulmod:tsallis --device cuda     (one H200: minutes; results/ says how many)
-    widen run mulmod:joint --device cuda       loss x decoding, not in the paper
-
 Each function returns one experiment per model; seeds of one setting share a name. Recipes that name the same model train it once.
 """
 
@@ -114,16 +111,8 @@ def rivals() -> list[Experiment]:
 
     Not in the paper.
     """
-    specs = [
-        "gem:beta=0.7",
-        "tofu:gamma=3,beta=0.8",
-        "focal:gamma=2",
-        "smooth:eps=0.1",
-        "entropy:bonus=0.01",
-        "eaft",
-        "dco:n=16",
-    ]
-    grid = {"NLL": "nll", "c-Div 2": cdiv(2.0)} | {spec.partition(":")[0]: WARM_UP + spec for spec in specs}
+    specs = "gem:beta=0.7 tofu:gamma=3,beta=0.8 focal:gamma=2 smooth:eps=0.1 entropy:bonus=0.01 eaft dco:n=16"
+    grid = {"NLL": "nll", "c-Div 2": cdiv(2.0)} | {spec.partition(":")[0]: WARM_UP + spec for spec in specs.split()}
     clipped = AdamW(lr=1e-3, max_grad_norm=1.0)
     found = (_trained(run, f"{run.name}, norm 1", clipped) for run in _seeds(grid))
     return [replace(run, decoding=("grid",)) for run in found]

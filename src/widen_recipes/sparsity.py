@@ -1,8 +1,5 @@
 """How sparse real targets are: table ``tab:topp_supp`` and figure ``histo``.
 
-    widen run sparsity:table --device cuda --out runs              both data sets
-    widen run sparsity:support_size --device cuda --out runs       CodeContests alone; the figure: widen figures --results runs
-
 At each position of a completion we count the fewest tokens that hold a share of the model's next-token distribution. The score is the
 largest count over positions, its geometric mean over samples, over V. The stage sample runs the model; score is arithmetic.
 """

@@ -1,9 +1,5 @@
 """WritingPrompts: table ``tab:pr-wp``, figure ``fig:WPPRCurves``, a column of ``tab:pr-wp-mathqa``, and ``tab:appendix-decoding``.
 
-    widen run writing_prompts:table --stages train,sample --device cuda --out runs
-    widen run writing_prompts:table --stages score --device cuda --out runs
-    widen run writing_prompts:writing_prompts --out runs; widen figures --results runs       the figure, from its CSV
-
 The model is Olmo-1B unless stated, trained as in `paper_texts`. The figure samples the models of the table.
 """
 

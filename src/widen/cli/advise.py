@@ -60,10 +60,8 @@ def main(options: argparse.Namespace) -> int:
     given = {one.name: getattr(options, one.name) for one in fields(AdviceRequest)}
     given |= {"budget": parse_budget(options.budget), "losses": tuple(options.losses or LOSSES)}
     given["device"] = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    console, prepared = (
-        Console(highlight=False, markup=False, soft_wrap=True),
-        prepare(AdviceRequest(**given), options.out),
-    )
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    prepared = prepare(AdviceRequest(**given), options.out)
     console.print(*plan_lines(prepared), sep="\n")
     if options.dry_run:
         return 0

@@ -1,13 +1,7 @@
 """Countdown: combine four numbers into a target. Every right answer is listed, so that precision and coverage are exact.
 
-    python -m widen_recipes.study countdown data/countdown        writes train, valid, test and other .jsonl, the same on every machine
-    export WIDEN_COUNTDOWN=data/countdown
-    export WIDEN_SMOLLM2=models/smollm2-135m                      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
-    widen run study:countdown --device cuda --jobs 4 --out runs
-
 A problem has five or more right answers. Training, validation and test problems have different numbers. NLL trains until the held-out NLL
-stops falling. From its best epoch, each method goes on for one epoch over the same data, three seeds each. The decoding of a method is
-chosen on one half of the test problems and reported on the other half.
+stops falling. From its best epoch, each method goes on for one epoch over the same data.
 """
 
 from __future__ import annotations

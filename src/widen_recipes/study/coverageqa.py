@@ -1,16 +1,8 @@
 """CoverageQA: 60 questions with all their right answers and aliases, so that precision and coverage are exact.
 
-    python -m widen_recipes.study coverageqa coverageqa.json data/coverageqa      the questions in two folds
-    export WIDEN_COVERAGEQA=data/coverageqa
-    export WIDEN_SMOLLM2=models/smollm2-135m      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
-    export WIDEN_QWEN=models/qwen-coder-0.5b      or Qwen/Qwen2.5-Coder-0.5B-Instruct
-    widen run study:coverageqa --device cuda --jobs 4 --drop-checkpoints --out runs
-    widen run study:coverageqa_qwen --device cuda --jobs 4 --drop-checkpoints --out runs
-
-The file comes from CHATS-lab/verbalized-sampling: ``{question: {"answers": [[alias, ...], ...]}}``. Both models are Instruct models and are
-asked in chat form, as they are and after fine-tuning. A fine-tuned model learns the answers to the questions of one fold, one row per
-answer, and is scored on the other fold, so that every question is a test question once. Both folds of a method have one name. Many
-questions ask for European countries, so that test questions share answers with training questions.
+The file comes from CHATS-lab/verbalized-sampling: ``{question: {"answers": [[alias, ...], ...]}}``. Both models are asked in chat form, as
+they are and after fine-tuning. A fine-tuned model learns the answers to the questions of one fold, one row per answer, and is scored on
+the other fold. Both folds of a method have one name.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
 """E2E NLG: texts about a restaurant, many human ones per meaning; a right text mentions every slot of its meaning.
 
-    python -m widen_recipes.study e2e data/e2e-dataset data/e2e       reads devset.csv and testset_w_refs.csv, writes .jsonl files
-    export WIDEN_E2E=data/e2e
-    export WIDEN_SMOLLM2=models/smollm2-135m      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
-    export WIDEN_MPNET=models/all-mpnet-base-v2   or sentence-transformers/all-mpnet-base-v2; empty: no k-NN scores, no Vendi
-    widen run study:e2e --device cuda --jobs 6 --drop-checkpoints --out runs
-
 Models are trained on the development set and asked about meanings of the test set; no meaning is in both. From one NLL model, each method
-goes on for one epoch over the same data, three seeds each. The decoding of a method is chosen on one half of the test meanings and
-reported on the other half.
+goes on for one epoch over the same data.
 """
 
 from __future__ import annotations

@@ -1,12 +1,5 @@
 """Growth: training on answers that a model found and a check verified, on Countdown (`study:grow`) and E2E NLG (`study:e2e_grow`).
 
-    export WIDEN_GROWN=runs/grown                         and the variables of study:countdown or study:e2e
-    python -m widen_recipes.study grow countdown runs     trains, grows and averages (make_grown.py); or e2e
-    widen run study:grow --device cuda --jobs 4 --out runs     or study:e2e_grow
-
-Both need no sandbox: the answers of Countdown are listed, and a text of E2E is right if all its slots are. Stop at any moment; the same
-command continues.
-
 From one NLL model, all methods go on for as many steps: NLL on the same data, NLL on the data and the answers that two rounds of growth
 found, with three kinds of weights, and, as the ceiling, NLL on all right answers that are known. The kinds share one growth, so that only
 the weights differ. Soups average a grown model with the NLL model of the same seed.

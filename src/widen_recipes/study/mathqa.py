@@ -1,14 +1,7 @@
-"""MathQA-Python, category "gain", on templates that no training question has: every program is run.
+"""MathQA-Python, category "gain", on templates that no training question has (`templates.py`): every program is run.
 
-    python -m widen_recipes.study.templates data/mathqa data/templates      writes train, dev and test .jsonl
-    export WIDEN_TEMPLATES=data/templates
-    export WIDEN_SMOLLM2=models/smollm2-135m                                a folder that transformers opens, or a name on the hub
-    widen run study:mathqa --stages train,sample --device cuda --jobs 4 --out runs      on the machine with the GPU
-    widen run study:mathqa --stages score --out runs                                    where there is a sandbox
-
-NLL trains until the held-out NLL stops falling. From its best epoch each method goes on for two epochs, three seeds each. All methods
-are sampled under the same decodings. ``runs/study_mathqa_halves.csv`` has the best decoding of each method, chosen on one half of the
-problems and scored on the other. Use the same paths on both machines: they are part of the run folders' names.
+NLL trains until the held-out NLL stops falling. From its best epoch each method goes on for two epochs. Use the same paths on all machines:
+they are part of the run folders' names.
 """
 
 from __future__ import annotations
