@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from widen.run.experiment import Experiment, Published
-from widen.run.finetune import FineTune, Source
+from widen.run.finetune import Source
 from widen.run.score_settings import ProgramScore
 
-from .study.methods import path_of
+from .study.methods import nll_model, path_of
 from .tiny_texts import first_seeds
 
 SEEDS = range(3)
@@ -50,19 +50,8 @@ def gain() -> list[Experiment]:
 
 def experiments(model: str, data: str) -> list[Experiment]:
     """The same with a model (folder or hub name) and a data folder (``gain_train.jsonl``, ``gain_test.jsonl``) of your choice."""
-    start = FineTune(
-        model=model,
-        train=Source(task="mathqa_python", path=f"{data}/gain_train.jsonl"),
-        loss="nll",
-        precision="bf16",
-        max_length=512,
-        epochs=2,
-        batch_size=64,
-        micro_batch=64,
-        lr=1e-4,
-        schedule="cosine_with_min_lr",
-        warmup_steps=10,
-    )
+    train = Source(task="mathqa_python", path=f"{data}/gain_train.jsonl")
+    start = nll_model(model, train, batch_size=64, max_length=512, epochs=2, lr=1e-4)
     return [
         Experiment(
             name=name,

@@ -210,6 +210,11 @@ def test_a_model_and_the_start_that_it_grew_from_are_told_apart_by_the_start():
     assert names == ["nll (from the start)", "nll (after nll)"]
 
 
+def test_nll_comes_first_so_that_its_colour_is_the_same_on_every_page_and_static_figure():
+    lines = group([plain_run("c-Div", loss="cdiv:alpha=2.0"), plain_run()])
+    assert [(line.name, line.style) for line in lines] == [("NLL", 0), ("c-Div", 1)]
+
+
 def test_the_papers_points_stand_beside_ours(lines):
     (published,) = lines["c-Div 1.4"].published
     assert (published.precision, published.recall) == (0.542, 0.619)
@@ -254,7 +259,7 @@ def test_between_scored_temperatures_nll_is_interpolated_in_log_t_and_beyond_the
         (0.7, 0.5)
     )  # 2 lies half way from 1 to 4 in log t
     assert (inside.source, at, beyond) == ("interpolated", 6.0, None)
-    (section,) = matched.matched_temperatures([nll, cdiv], ["mulmod, exact"], {"NLL": 0, "c-Div": 1})
+    (section,) = matched.matched_temperatures([nll, cdiv])
     assert [(row[2], row[-1]) for row in section.parts[1].rows] == [(2.0, "interpolated"), (6.0, "not scored")]
 
 
@@ -346,7 +351,8 @@ def test_thinning_a_log_keeps_every_spike():
 
 
 def test_every_logged_number_has_a_figure_with_one_line_a_run(lines):
-    (choice,) = training(list(lines.values()), {name: i for i, name in enumerate(lines)}).parts
+    (section,) = training(list(lines.values()))
+    (choice,) = section.parts
     assert list(choice.figures)[:3] == ["loss", "nll", "grad_norm"]
     assert {"weight_mean", "weight_max", "weight_ess", "weight_zero_share"} <= set(choice.figures)
     assert len(choice.figures["nll"].figure["data"]) == 10
@@ -377,7 +383,7 @@ def test_the_panel_opens_on_a_decoding_of_every_model_that_it_shows():
 
 
 def test_packed_samples_come_back_as_they_were(lines):
-    packed = samples.samples(list(lines.values()))
+    (packed,) = samples.samples(list(lines.values()))
     run = opened(packed)[[r["label"] for r in packed.parts[0].data["runs"]].index("NLL, seed 0")]
     texts = {text for _, text, *_ in run[0]}
     assert set(STRANGE) <= texts
@@ -407,7 +413,7 @@ def test_at_least_fifty_a_cell_stay_within_any_budget_and_the_rest_is_said():
     noise = ["".join(map(chr, rng.integers(33, 126, 3000))) for _ in range(90)]
     held = [Sample("p", text) for text in noise]
     cells = [SampleCell(label="t=1", temperature=1.0, drawn=2000, distinct=2000, samples=held)]
-    packed = samples.samples(group([plain_run(cells=cells)]), budget=40_000)
+    (packed,) = samples.samples(group([plain_run(cells=cells)]), budget=40_000)
     (run,) = opened(packed)
     assert len(run[0]) == samples.FEWEST
     assert sum(map(len, packed.parts[0].blobs.values())) <= 40_000

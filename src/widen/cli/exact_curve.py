@@ -27,22 +27,21 @@ if TYPE_CHECKING:
     from widen.theory import PRCurve
 
 LAMBDAS = (0.1, 0.5, 1.0, 2.0, np.inf)
-CASE = {"vocab": 100, "support": 20, "rho": 0.5, "a": 0.725, "epsilon": 0.15}
-"""The artificial case of the paper's main figure; rho is not printed there."""
-HELP = {
-    "vocab": "size of the vocabulary",
-    "support": "acceptable tokens",
-    "rho": "share of the acceptable tokens that are over-represented",
-    "a": "mass on the over-represented tokens",
-    "epsilon": "mass on unacceptable tokens",
+CASE = {
+    "vocab": (100, "size of the vocabulary"),
+    "support": (20, "acceptable tokens"),
+    "rho": (0.5, "share of the acceptable tokens that are over-represented"),
+    "a": (0.725, "mass on the over-represented tokens"),
+    "epsilon": (0.15, "mass on unacceptable tokens"),
 }
+"""The artificial case of the paper's main figure; rho is not printed there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     case = parser.add_argument_group("the artificial case (defaults: the paper's main figure, rho assumed 1/2)")
-    for name, default in CASE.items():
-        case.add_argument(f"--{name}", type=type(default), default=default, help=f"{HELP[name]} (default {default:g})")
+    for name, (default, text) in CASE.items():
+        case.add_argument(f"--{name}", type=type(default), default=default, help=f"{text} (default {default:g})")
     case.add_argument("--temperatures", type=float, nargs="+", default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0], metavar="T")
     two = parser.add_argument_group("two distributions, as JSON lists of probabilities of the same outcomes")
     two.add_argument("--p", type=Path, metavar="FILE", help="probabilities of the reference")
@@ -59,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
         raise ValueError("--p and --q go together: the reference and the model")
     console, values = Console(), {name: getattr(options, name) for name in CASE}
     if options.p is not None:
-        if given := [name for name, default in CASE.items() if values[name] != default]:
+        if given := [name for name, (default, _) in CASE.items() if values[name] != default]:
             raise ValueError(f"--{given[0]} is of the artificial case; --p and --q are two distributions of your own")
         p, q = _read(options.p), _read(options.q)
         curves, notes = {"Q on P": pr_curve(p, q)}, []

@@ -126,8 +126,8 @@ def make_growth(options: argparse.Namespace) -> Growth:
 
 def _table(rounds: list[Round], config: Growth) -> object:
     """One row per round: what the samples held, and how the model that came out of it does on held-out problems."""
-    passes = sorted({r.metric for one in rounds for r in one.records if r.metric.startswith("pass@")}, key=_tries)
-    held = [*passes, "coverage"] if config.held_out else []
+    passes = {r.metric for one in rounds for r in one.records if r.metric.startswith("pass@")}
+    held = [*sorted(passes, key=lambda name: int(name.removeprefix("pass@"))), "coverage"] if config.held_out else []
     headers = ["round", "new", "rows", "several", "precision", "coverage", *(f"held out\n{name}" for name in held)]
     rows = []
     for one in rounds:
@@ -137,7 +137,3 @@ def _table(rounds: list[Round], config: Growth) -> object:
         rows.append([str(one.round), *counts, *("" if v is None else f"{v:.3f}" for v in numbers)])
     caption = "new, several, precision and coverage: samples of the model before the training of that round"
     return table_of(f"weights {config.weights}, {config.decoding}", headers, rows, caption=caption)
-
-
-def _tries(metric: str) -> int:
-    return int(metric.removeprefix("pass@"))

@@ -5,10 +5,10 @@ Temperature alone is one line under that frontier. The page draws both (``web/fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from .lines import LinePoint, ModelLine
+from .lines import LinePoint, ModelLine, kinds_of
 from .parts import Panel, Part, Section
 from .style import look_json
 
@@ -73,9 +73,10 @@ def zoom(points: Sequence[LinePoint]) -> Window | None:
     return near if near.area < 0.7 * Window.around(points).area else None
 
 
-def frontiers(lines: Sequence[ModelLine], kinds: Sequence[str], styles: Mapping[str, int]) -> Section:
+def frontiers(lines: Sequence[ModelLine]) -> list[Section]:
     """The section of the frontiers."""
     parts: list[Part] = []
+    kinds = kinds_of(lines)
     text = (
         "No run has a score with precision and recall yet. `widen score RUN` makes one for a small model, "
         "`widen score --checker FILE.py:check RUN` or `widen score REFERENCE RUN` for the samples of another."
@@ -85,27 +86,27 @@ def frontiers(lines: Sequence[ModelLine], kinds: Sequence[str], styles: Mapping[
             "Precision against recall, one frontier per model: the decodings that no other decoding of the model beats in both. "
             "Up and to the right is better. Point at a mark to see its decoding."
         )
-        data = {"kinds": [_kind(lines, kind, styles) for kind in kinds]}
+        data = {"kinds": [_kind(lines, kind) for kind in kinds]}
         parts.append(Panel(name="frontier", data=data, scripts=["frontier.js"]))
-    return Section(title="The trade-off", short="Trade-off", text=[text], parts=parts)
+    return [Section(title="The trade-off", short="Trade-off", text=[text], parts=parts)]
 
 
-def _kind(lines: Sequence[ModelLine], kind: str, styles: Mapping[str, int]) -> dict[str, Any]:
+def _kind(lines: Sequence[ModelLine], kind: str) -> dict[str, Any]:
     """The panel's data for one kind of score."""
-    mine = {line.name: (line, points) for line in lines if (points := line.of_kind(kind))}
-    every = [point for _, points in mine.values() for point in points]
+    mine = [(line, points) for line in lines if (points := line.of_kind(kind))]
+    every = [point for _, points in mine for point in points]
     window = zoom(every)
     # The paper's points are shown with the first score of a run.
-    published = {star.name: star for line, _ in mine.values() if line.points[0].kind == kind for star in line.published}
+    published = {star.name: star for line, _ in mine if line.points[0].kind == kind for star in line.published}
     claims = dict.fromkeys(
         f"The paper ({given['where']}): “{given['claim']}”."
-        for line, _ in mine.values()
+        for line, _ in mine
         for given in line.experiment.get("published") or ()
         if given.get("claim")
     )
     return {
         "kind": kind,
-        "caption": " ".join([meaning(every[0]), _bars([line for line, _ in mine.values()]), *claims]),
+        "caption": " ".join([meaning(every[0]), _bars([line for line, _ in mine]), *claims]),
         "ceiling": every[0].ceiling,
         "stars": [star._asdict() for star in published.values()],
         "zoom": window._asdict() if window else None,
@@ -113,17 +114,18 @@ def _kind(lines: Sequence[ModelLine], kind: str, styles: Mapping[str, int]) -> d
         "methods": any(not point.decoding.temperature_alone for point in every),
         "lines": [
             {
-                "name": name,
-                **look_json(styles[name]),
-                "frontier": _columns(envelope(points)),
-                "temperature": _columns(temperature_line(points)),
+                "name": line.name,
+                **look_json(line.style),
+                "frontier": columns(envelope(points)),
+                "temperature": columns(temperature_line(points)),
             }
-            for name, (_, points) in mine.items()
+            for line, points in mine
         ],
     }
 
 
-def _columns(points: Sequence[LinePoint]) -> dict[str, Any]:
+def columns(points: Sequence[LinePoint]) -> dict[str, Any]:
+    """The points as one list per number, for figures."""
     return {
         "decoding": [point.decoding.spec for point in points],
         "t": [point.temperature for point in points],

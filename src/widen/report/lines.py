@@ -53,12 +53,13 @@ class LinePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLine:
-    """One setting: its runs, which differ in seeds alone, and its points."""
+    """One setting: its runs, which differ in seeds alone, and its points. ``style`` is the number of its colour, dash and symbol."""
 
     name: str
     loss: str
     runs: Sequence[RunData]
     points: Sequence[LinePoint]
+    style: int = 0
 
     @property
     def experiment(self) -> Mapping[str, Any]:
@@ -106,7 +107,7 @@ def _seedless(value: Any) -> Any:
 
 
 def group(runs: Sequence[RunData]) -> list[ModelLine]:
-    """One line per setting, in the order of the runs. No two lines share a name."""
+    """One line per setting, NLL first, then in the order of the runs. No two lines share a name."""
     labels = _kind_labels(record for run in runs for record in run.records)
     groups: dict[tuple[str, str], list[RunData]] = {}
     for run in runs:
@@ -120,7 +121,8 @@ def group(runs: Sequence[RunData]) -> list[ModelLine]:
         taken[shown] = taken.get(shown, 0) + 1
         unique = shown if taken[shown] == 1 else f"{shown} [{taken[shown]}]"
         lines.append(ModelLine(name=unique, loss=members[0].loss, runs=members, points=_points(members, labels)))
-    return lines
+    lines.sort(key=lambda line: line.loss != "nll")
+    return [replace(line, style=number) for number, line in enumerate(lines)]
 
 
 def _kind_key(record: Record) -> tuple[str, str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from widen.run.against_nll import Mean, cdiv_order
 
-from .frontier_plot import temperature_line
-from .lines import LinePoint, ModelLine, baseline
+from .frontier_plot import columns, temperature_line
+from .lines import LinePoint, ModelLine, baseline, kinds_of
 from .parts import Cell, Figure, FigureChoice, Part, Section, Table
 from .style import layout, line_style, trace
 
@@ -66,11 +66,11 @@ def _at(points: Sequence[LinePoint], t: float) -> Match | None:
     return Match(between([p.precision for p in points]), between([p.recall for p in points]), "interpolated")
 
 
-def matched_temperatures(lines: Sequence[ModelLine], kinds: Sequence[str], styles: Mapping[str, int]) -> list[Section]:
+def matched_temperatures(lines: Sequence[ModelLine]) -> list[Section]:
     """Figures and a table of every c-Div line against NLL; no section if no run is c-Div."""
     figures: dict[str, Figure] = {}
     rows: list[list[Cell]] = []
-    without = []
+    without, kinds = [], kinds_of(lines)
     for line in lines:
         if cdiv_order(line.loss) in (None, 0.0, 1.0):
             continue
@@ -81,7 +81,7 @@ def matched_temperatures(lines: Sequence[ModelLine], kinds: Sequence[str], style
         for kind in kinds:
             if found := matches(line, nll, kind=kind):
                 name = line.name if len(kinds) == 1 else f"{line.name} ({kind})"
-                figures[name] = _figure(line, nll, kind, found, styles)
+                figures[name] = _figure(line, nll, kind, found)
                 rows += [_row(line, *pair) for pair in found]
     if not figures and not without:
         return []
@@ -106,24 +106,16 @@ def _row(line: ModelLine, point: LinePoint, matched: float, nll: Match | None) -
     return [*row, nll.source]
 
 
-def _figure(line: ModelLine, nll: ModelLine, kind: str, found: Sequence[Pair], styles: Mapping[str, int]) -> Figure:
+def _figure(line: ModelLine, nll: ModelLine, kind: str, found: Sequence[Pair]) -> Figure:
     pairs = [(point, match) for point, _, match in found if match is not None]
     x = [x for point, match in pairs for x in (point.recall.value, match.recall.value, None)]
     y = [y for point, match in pairs for y in (point.precision.value, match.precision.value, None)]
     data = [trace("t joined with α·t", x, y, ("#7F7F7F", "dot"), width=1.2)]
+    hover = "t = %{customdata}<br>recall %{x:.3f}<br>precision %{y:.3f}"
     for one in (nll, line):
-        points = temperature_line(one.of_kind(kind))
-        data.append(
-            trace(
-                one.name,
-                [point.recall.value for point in points],
-                [point.precision.value for point in points],
-                line_style(styles[one.name]),
-                hover="t = %{customdata}<br>recall %{x:.3f}<br>precision %{y:.3f}",
-                customdata=[point.temperature for point in points],
-                meta={"column": "temperature"},
-            )
-        )
+        points, style = columns(temperature_line(one.of_kind(kind))), line_style(one.style)
+        more = {"customdata": points["t"], "meta": {"column": "temperature"}}
+        data.append(trace(one.name, points["recall"], points["precision"], style, hover=hover, **more))
     caption = "A dotted line joins c-Div at t with NLL at α·t. Where it is short, temperature explains the difference."
     drawn = layout(f"{line.name} at t, {nll.name} at α·t", "recall", "precision")
     return Figure(figure={"data": data, "layout": drawn}, caption=caption)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from . import load, static, warn
 from .best_settings import best_settings, verdict
-from .frontier_plot import frontiers, meaning
-from .lines import ModelLine, group, kinds_of
+from .frontier_plot import frontiers
+from .lines import ModelLine, group
 from .matched import matched_temperatures
 from .page import Page
 from .parts import Cell, Fold, Part, Section, Table
@@ -46,21 +46,7 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
     if not runs:
         raise ValueError("no runs to report on: give at least one run folder")
     unique, duplicates = warn.without_duplicates(runs)
-    lines = sorted(group(unique), key=lambda line: line.loss != "nll")  # the baseline comes first
-    styles = {line.name: index for index, line in enumerate(lines)}
-    kinds = kinds_of(lines)
-    sections = [
-        _verdict(lines, kinds),
-        frontiers(lines, kinds, styles),
-        *best_settings(lines, kinds),
-        *separation_section(lines),
-        *curve_section(lines, styles),
-        *matched_temperatures(lines, kinds, styles),
-        training(lines, styles),
-        _scores(lines),
-        samples(lines),
-        _what_was_run(lines),
-    ]
+    lines = group(unique)
     said = warn.warnings(lines, duplicates)
     count = sum(map(len, said.values()))
     warned = f" {_many(count, 'warning')}: see the section{'s' * (count > 1)} below." if count else ""
@@ -69,7 +55,7 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
     return Page(
         title=title or f"Precision and recall: {', '.join(shown)}",
         lead=f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and how to decode for it.{warned}",
-        sections=[replace(section, warnings=said.get(section.title, ())) for section in sections],
+        sections=[replace(one, warnings=said.get(one.title, ())) for make in SECTIONS for one in make(lines)],
         made_by="Made by `widen report`; it loads nothing from outside.",
     )
 
@@ -78,14 +64,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _verdict(lines: Sequence[ModelLine], kinds: Sequence[str]) -> Section:
-    text = verdict(lines, kinds)
-    if kinds:
-        text.append(meaning(next(point for line in lines for point in line.points if point.kind == kinds[0])))
-    return Section(title="Verdict", text=text)
-
-
-def _scores(lines: Sequence[ModelLine]) -> Section:
+def _scores(lines: Sequence[ModelLine]) -> list[Section]:
     parts: list[Part] = []
     rows: list[list[Cell]] = []
     for line in lines:
@@ -111,10 +90,10 @@ def _scores(lines: Sequence[ModelLine]) -> Section:
         caption += "." if len(every) <= MOST_RECORDS else f": the first {MOST_RECORDS:,} of {len(every):,}."
         parts.append(Table(headers=headers, rows=every[:MOST_RECORDS], caption=caption))
     text = ["Press a column's name to sort."] if parts else ["No run has a score."]
-    return Section(title="Scores", text=text, parts=parts)
+    return [Section(title="Scores", text=text, parts=parts)]
 
 
-def _what_was_run(lines: Sequence[ModelLine]) -> Section:
+def _what_was_run(lines: Sequence[ModelLine]) -> list[Section]:
     parts: list[Part] = []
     for line in lines:
         seeds = ", ".join(str(run.seed) for run in line.runs)
@@ -127,4 +106,11 @@ def _what_was_run(lines: Sequence[ModelLine]) -> Section:
         json.dumps(run.env, indent=2, sort_keys=True, default=str) for line in lines for run in line.runs
     )
     parts += [Fold(summary=f"Environment of {_many(count, 'run')}", code=env) for env, count in machines.items()]
-    return Section(title="What was run", text=["Settings, seeds and machines."], parts=parts)
+    return [Section(title="What was run", text=["Settings, seeds and machines."], parts=parts)]
+
+
+SECTIONS: tuple[Callable[[Sequence[ModelLine]], list[Section]], ...] = (
+    *(verdict, frontiers, best_settings, separation_section, curve_section, matched_temperatures),
+    *(training, _scores, samples, _what_was_run),
+)
+"""Each makes its sections of the page; a function returns none if the runs have nothing to show."""

@@ -27,11 +27,11 @@ TOGETHER = 5
 """Samples of one prompt taken before those of the next: variety shows at one prompt."""
 
 
-def samples(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Section:
+def samples(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> list[Section]:
     """The section with the samples of all runs."""
     runs = [(line, run) for line in lines for run in line.runs if run.samples]
     if not runs:
-        return Section(title="Samples", text=["No run has samples: `widen sample RUN` draws some."])
+        return [Section(title="Samples", text=["No run has samples: `widen sample RUN` draws some."])]
     cells = [cell for _, run in runs for cell in run.samples]
     # Prompts by first appearance over all runs, so that every cell keeps the same ones.
     order = {
@@ -52,7 +52,7 @@ def samples(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Section:
     data = {"prompts": prompts, "runs": [_run(n, *runs[n], kept[n]) for n in range(len(runs))], **_opened(runs)}
     text = ["What the models write, side by side. Choose a prompt, models and decodings; or search.", said]
     panel = Panel(name="samples", data=data, scripts=["samples.js"], blobs=blobs)
-    return Section(title="Samples", text=text, parts=[panel])
+    return [Section(title="Samples", text=text, parts=[panel])]
 
 
 def chosen(cell: SampleCell, order: Mapping[str, int], keep: int) -> list[SampleText]:

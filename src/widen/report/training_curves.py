@@ -27,7 +27,7 @@ MEANING = {
 }
 
 
-def training(lines: Sequence[ModelLine], styles: Mapping[str, int]) -> Section:
+def training(lines: Sequence[ModelLine]) -> list[Section]:
     """The section on training: one figure per logged number, picked from a list."""
     rows = {
         id(run): [{key: x for key, value in flat(row).items() if (x := number(value)) is not None} for row in run.log]
@@ -37,12 +37,12 @@ def training(lines: Sequence[ModelLine], styles: Mapping[str, int]) -> Section:
     names = dict.fromkeys(name for flat in rows.values() for row in flat for name in row if name != "step")
     ordered = [*(name for name in FIRST if name in names), *(name for name in names if name not in FIRST)]
     if not ordered:
-        return Section(title="Training", text=["No run has a training log."])
+        return [Section(title="Training", text=["No run has a training log."])]
     share = max(40, POINTS // len(rows))
     thin = {key: _thinned(flat, share) for key, flat in rows.items()}
-    figures = {name: _figure(name, lines, thin, styles) for name in ordered}
+    figures = {name: _figure(name, lines, thin) for name in ordered}
     choice = FigureChoice(label="logged number", figures=figures)
-    return Section(title="Training", text=["What was logged while training."], parts=[choice])
+    return [Section(title="Training", text=["What was logged while training."], parts=[choice])]
 
 
 def _thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, float]]:
@@ -58,15 +58,13 @@ def _thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, floa
     return kept
 
 
-def _figure(
-    name: str, lines: Sequence[ModelLine], rows: Mapping[int, list[dict[str, float]]], styles: Mapping[str, int]
-) -> Figure:
+def _figure(name: str, lines: Sequence[ModelLine], rows: Mapping[int, list[dict[str, float]]]) -> Figure:
     data = [
         trace(
             line.name,
             [row["step"] for row in kept],
             [row[name] for row in kept],
-            line_style(styles[line.name])[:2],
+            line_style(line.style)[:2],
             width=1.5,
             hover=f"step %{{x}}<br>%{{y:.4g}}, seed {run.seed}",
             showlegend=run is line.runs[0],

@@ -50,7 +50,7 @@ def _fine_tuned(variable: str) -> list[Experiment]:
     found = []
     for fold in FOLDS:
         train = Source(path=f"{path_of('WIDEN_COVERAGEQA')}/train-{fold}.jsonl")
-        start = nll_model(variable, train, batch_size=32, max_length=256, epochs=3, lr=1e-4, warmup_steps=5)
+        start = nll_model(path_of(variable), train, batch_size=32, max_length=256, epochs=3, lr=1e-4, warmup_steps=5)
         found += every_method(start, partial(_experiment, fold=fold), epochs=1)
     return found
 

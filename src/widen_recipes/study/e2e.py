@@ -34,7 +34,7 @@ NOT_IN_PAPER = {
 
 def e2e() -> list[Experiment]:
     """Every method from one NLL model, on E2E NLG, under the same decodings."""
-    start = nll_model("WIDEN_SMOLLM2", source_of("train"), batch_size=64, max_length=192, epochs=2, lr=2e-4)
+    start = nll_model(path_of("WIDEN_SMOLLM2"), source_of("train"), batch_size=64, max_length=192, epochs=2, lr=2e-4)
     return every_method(start, partial(experiment_of, not_in_paper=NOT_IN_PAPER), epochs=1, lr=1e-4)
 
 

@@ -124,7 +124,7 @@ def e2e_growth() -> GrowthStudy:
     """Growth on E2E NLG."""
     one, valid = source_of("one"), source_of("valid")
     more = {"evaluate": valid, "patience": 2, "max_length": 192, "epochs": 8, "lr": 2e-4}
-    start = nll_model("WIDEN_SMOLLM2", one, batch_size=32, **more)
+    start = nll_model(path_of("WIDEN_SMOLLM2"), one, batch_size=32, **more)
     return GrowthStudy(
         start=start,
         all_answers=source_of("all"),

@@ -34,10 +34,10 @@ METHODS = {
 """Two settings of every family; the second of NLL is twice as long."""
 
 
-def nll_model(variable: str, train: Source, *, batch_size: int, **more: Any) -> FineTune:
-    """The model that an environment variable names, trained with NLL; the rate falls to a tenth along a cosine."""
+def nll_model(model: str, train: Source, *, batch_size: int, **more: Any) -> FineTune:
+    """A model trained with NLL; the rate falls to a tenth along a cosine."""
     steps = {"batch_size": batch_size, "micro_batch": batch_size, "schedule": "cosine_with_min_lr"}
-    return FineTune(model=path_of(variable), train=train, loss="nll", **{"warmup_steps": 10, **steps, **more})
+    return FineTune(model=model, train=train, loss="nll", **{"warmup_steps": 10, **steps, **more})
 
 
 def every_method(
