@@ -374,11 +374,8 @@ def test_the_panel_opens_on_a_decoding_of_every_model_that_it_shows():
         ]
         return plain_run(name, loss=loss, cells=cells, folder=name)
 
-    data = (
-        samples.samples(group([drawn("NLL", "nll", 0.56, 0.98), drawn("c-Div", "cdiv:alpha=1.4", 0.4, 0.7)]))
-        .parts[0]
-        .data
-    )
+    lines = group([drawn("NLL", "nll", 0.56, 0.98), drawn("c-Div", "cdiv:alpha=1.4", 0.4, 0.7)])
+    data = samples.samples(lines)[0].parts[0].data
     assert [data["labels"][i] for i in data["chosen_labels"]] == ["t=0.7", "t=0.98"]
 
 
