@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from widen.run.best_setting import BestSetting, MethodBest
-from widen.run.folder import StageProgress
+if TYPE_CHECKING:
+    from widen.run.best_setting import BestSetting, MethodBest
+    from widen.run.folder import StageProgress
 
 
 @contextmanager
