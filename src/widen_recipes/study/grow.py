@@ -105,7 +105,7 @@ def countdown_growth() -> GrowthStudy:
     test = Source(task="answers", path=f"{data}/test.jsonl")
     return GrowthStudy(
         start=start,
-        all_answers=Source(path=f"{data}/all.jsonl"),
+        all_answers=Source(path=f"{data}/all.jsonl", limit=300 * start.batch_size),  # each row once; there are more
         growth=Growth(
             model=start.model,
             prompts=problems,
