@@ -26,7 +26,8 @@ from ..experiment import Experiment
 from ..finetune.config import FineTune
 from ..folder import StageProgress, folder_of, silent
 from ..record import by_decoding
-from ..runner import found_records, run
+from ..runner import run
+from ..scoring.score_files import found_records
 from ..value import from_json, to_json
 from .advice import Advice, Finalist, advise_from, to_test
 from .engines import how_to_decode

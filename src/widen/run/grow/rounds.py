@@ -30,6 +30,7 @@ from ..questions import Question, distinct_questions
 from ..record import Record, write_records
 from ..sampling import Models, missing, sample
 from ..scoring.score_files import Measured, records_of
+from ..scoring.tools import ScoreTools
 from ..value import from_json, to_json
 from .config import Growth
 from .training_rows import Judgement, data_rows, read_rows, rows_to_train, write_lines
@@ -88,7 +89,8 @@ def grow(
         if both := {one.example.prompt for one in questions} & {one.example.prompt for one in held_out}:
             such = f"such as {min(both)[:60]!r}"
             raise ValueError(f"{len(both)} held-out problems are also in --prompts, {such}: remove them")
-        with Verifier(config, [*questions, *held_out], out, ray=ray) as verifier:
+        with ScoreTools(out, progress=progress, ray=ray) as tools:
+            verifier = Verifier(config, [*questions, *held_out], tools)
             rounds, models = _begun(config, out), Models(device=device, servers=servers)
             stages = Stages(config, out, questions, held_out, verifier, models, progress, say)
             next_round = len(rounds) if held_out else len(rounds) + 1  # only held-out problems have a round 0
@@ -199,7 +201,6 @@ class Stages:
             num=one.num_samples,
             verifier=self.verifier,
             what=f"judge, {what}",
-            progress=self.progress,
         )
 
     def _records(

@@ -8,8 +8,8 @@ Precision is the mass on right answers, recall the expected share of them seen i
 the area under the PR curve and the curve itself. The model runs once per problem, and once over a prompt that all answers share; every
 decoding re-normalises the same logits.
 
-One record has no decoding: ``separation``, measured on the model's own law. Its value is the probability that a right next token has a
-larger ratio q / max q than a wrong one. Its detail holds
+One record has no decoding: ``separation``, measured on the model's own distribution. Its value is the probability that a right next
+token has a larger ratio q / max q than a wrong one. Its detail holds
 
     threshold           the min-p value that keeps most right mass while it drops most wrong tokens
     valid_below_noise   share of right mass that does not exceed the most probable wrong token of its context
@@ -32,7 +32,7 @@ from torch import Tensor
 from widen.data.batch import pad
 from widen.data.tasks import IGNORED, Example, encode, spellings
 from widen.metrics import separation
-from widen.metrics.exact_points import VERSION, ExactPoint, exact_points
+from widen.metrics.exact_points import ExactPoint, exact_points
 from widen.models.convert import load_pretrained
 from widen.models.likelihood import log_likelihood_from_logits, next_logits
 from widen.sample.decoding import Decoding
@@ -40,13 +40,13 @@ from widen.theory import valid_continuations
 from widen.train.settings import Configuration
 
 from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress, silent
-from ..questions import Question, prompts_for, prompts_path
-from ..record import Record
+from ..folder import RunFolder
+from ..questions import Question, prompts_for
+from ..record import Record, write_records
 from ..sampling import weights_of
 from ..score_settings import ExactScore
-from ..value import content_hash
-from .score_files import Measured, records_for
+from .score_files import Measured, records_for, score_name
+from .tools import ScoreTools
 
 CONTEXT_LOGITS = 1 << 25
 """The separation uses the contexts of the first problems, up to this many logits (256 MB)."""
@@ -54,19 +54,8 @@ MAX_LENGTH = 4096
 """Most tokens of a prompt with an answer."""
 
 
-def score_name(experiment: Experiment) -> str:
-    """The name of the score file: a hash of everything that defines its numbers."""
-    asked = () if experiment.prompts is None else (prompts_path(experiment, "").stem, experiment.dtype)
-    return f"exact-{content_hash(experiment.score, experiment.decoding, VERSION, separation.VERSION, *asked)}"
-
-
 def score_exactly(
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question] = (),
-    *,
-    device: str,
-    progress: StageProgress = silent,
+    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], tools: ScoreTools
 ) -> list[Record]:
     """Records at every decoding, and one of the separation.
 
@@ -74,27 +63,28 @@ def score_exactly(
       questions: of a real model, each with its list of right answers. A small model is scored on the problems of its task.
     """
     assert isinstance(experiment.score, ExactScore)
+    small = isinstance(experiment.model, Configuration)
     logits, problems = (
-        _small(folder, experiment, device)
-        if isinstance(experiment.model, Configuration)
-        else _real(folder, experiment, questions, device)
+        _small(folder, experiment, tools.device) if small else _real(folder, experiment, questions, tools.device)
     )
     decodings = [setting.decoding for setting in experiment.settings]
     points, contexts, room = [], [], CONTEXT_LOGITS
-    for done, answers in enumerate(problems):
+    for done, answers in enumerate(problems, start=1):
         logits_SLV = logits(answers)
         points.append(_points(logits_SLV, answers, decodings, experiment.score))
         if room > 0:
             contexts.append(_contexts(logits_SLV, answers))
             room -= contexts[-1][1].size
         if len(problems) > 1:
-            progress(f"score {experiment.name}, seed {experiment.model_seed}", done + 1, len(problems))
+            tools.progress(f"score {experiment.name}, seed {experiment.model_seed}", done, len(problems))
     records = [
         record
         for decoding, of_problems in zip(decodings, zip(*points, strict=True), strict=True)
         for record in _records(experiment, decoding, of_problems)
     ]
-    return [*records, *_separation(experiment, contexts)]
+    records += _separation(experiment, contexts)
+    write_records(folder, score_name(experiment), records)
+    return records
 
 
 class Listed(NamedTuple):
@@ -215,7 +205,7 @@ def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.floa
         "histogram": {"edges": list(bins.edges), "valid": list(bins.right), "invalid": list(bins.wrong)},
     }
     values = {"separation": Measured(found.auc, n=found.contexts)}
-    return records_for(experiment, None, values, score=_asked(experiment), detail={"separation": detail})
+    return records_for(experiment, None, values, {"separation": detail})
 
 
 def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
@@ -249,9 +239,4 @@ def _records(experiment: Experiment, decoding: Decoding, points: Sequence[ExactP
     if problems > 1:
         for name in ("precision", "recall"):
             detail[name]["by_problem"] = [round(getattr(one, name), 6) for one in points]
-    return records_for(experiment, decoding, values, score=_asked(experiment), detail=detail)
-
-
-def _asked(experiment: Experiment) -> dict[str, str]:
-    """Which prompts a real model was scored on: scores on other prompts do not compare."""
-    return {} if experiment.prompts is None else {"prompts": prompts_path(experiment, "").stem}
+    return records_for(experiment, decoding, values, detail)
