@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from widen.disk.atomic import write_text
 from widen.judge import SandboxUnavailable
 from widen.train.settings import Configuration
 
-from .best_on_halves import best_on_halves, halves_csv
-from .best_setting import MethodBest, best_csv, best_of_methods
+from . import best_on_halves, best_setting
+from .best_setting import MethodBest
 from .environment import environment
 from .experiment import Experiment
 from .finetune.config import FineTune
@@ -258,16 +259,17 @@ def _tabulate(name: str, scored: Scored, root: Path, command: str) -> list[Row]:
         if (path := folder.path / "env.json").exists():
             env = {key: value for key, value in folder.read(path).items() if key != "schema"}
             made[content_hash(env)] = env
-    env = environment()
-    write_text(table_path(root, name), to_csv(cells, command=command, env=env, models=list(made.values())))
-    if best := _best(scored):
-        write_text(table_path(root, name, "best"), best_csv(best, recipe=name, command=command, env=env))
+    write = partial(to_csv, command=command, env=environment())
+    write_text(table_path(root, name), write(cells, models=made.values()))
+    if best := [{"recipe": name, **cells} for row in _best(scored) for cells in row.cells()]:
+        write_text(table_path(root, name, "best"), write(best, notes=best_setting.NOTES))
     tasks: dict[str, tuple[Experiment, dict[str, list[Record]]]] = {}
     for one, records in scored:
         tasks.setdefault(one.task, (one, {}))[1].setdefault(one.name, []).extend(records)
     goals = [(methods, goal) for one, methods in tasks.values() for goal in goals_of(one.score)]
-    if halves := [row for methods, goal in goals for row in best_on_halves(methods, goal=goal)]:
-        write_text(table_path(root, name, "halves"), halves_csv(halves, recipe=name, command=command, env=env))
+    found = (row for methods, goal in goals for row in best_on_halves.best_on_halves(methods, goal=goal))
+    if halves := [{"recipe": name, **row} for row in found]:
+        write_text(table_path(root, name, "halves"), write(halves, notes=best_on_halves.NOTES))
     return rows
 
 
@@ -283,7 +285,7 @@ def _best(scored: Scored) -> list[MethodBest]:
             known.append(one.setting)
         number = known.index(one.setting)
         methods.setdefault(one.name + (f" ({number + 1})" if number else ""), []).extend(records)
-    return best_of_methods(methods)
+    return best_setting.best_of_methods(methods)
 
 
 def best_settings(
