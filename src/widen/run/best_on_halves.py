@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widen.metrics.interval import student
-from widen.metrics.passes import pass_at_k
 from widen.sample.decoding import Decoding
 
-from .against_nll import Mean, Point, welch
+from .against_nll import Array, Mean, Point, values_by_problem, welch
 from .record import Record
 from .table import mean_cells
 
@@ -28,7 +27,6 @@ NOTES = (
     "# decoding chosen on the other; gain: over the first method; half_width: 95 % interval over seeds; low, high: 95 % Student\n"
     "# interval over problems, paired for the gain; no values: no decoding has the required precision\n"
 )
-Array = NDArray[np.float64]
 Half = NDArray[np.bool_]
 Values = dict[Decoding, list[Array]]
 """Precision and goal of every problem, [2, P], for each seed."""
@@ -108,25 +106,6 @@ def _both(point: Point, goal: str) -> Array | None:
         return None
     precision, value = values_by_problem(point, "precision"), values_by_problem(point, goal)
     return None if precision is None or value is None or len(precision) != len(value) else np.stack([precision, value])
-
-
-def values_by_problem(point: Point, metric: str) -> Array | None:
-    """The metric of each problem, or None if it is only known for all problems together.
-
-    Counts of right programs are taken in the order of the problems' ids.
-    """
-    if "by_problem" in point[metric].detail:
-        return np.asarray(point[metric].detail["by_problem"], np.float64)
-    counts = point["precision"].detail.get("counts") if "precision" in point else None
-    if not counts:
-        return None
-    n, c = (np.array([counts[problem][i] for problem in sorted(counts)]) for i in (0, 1))
-    ks = sorted(int(name[5:]) for name in point if name.startswith("pass@"))
-    passes = {k: np.asarray(pass_at_k(n, c, k), np.float64) for k in ks}
-    if metric == "recall":
-        return passes[ks[-1]] - passes[ks[0]]
-    k = 1 if metric == "precision" else int(metric[5:]) if metric.startswith("pass@") else None
-    return passes.get(k) if k is not None else None
 
 
 def _mean(seeds: Sequence[Array], which: int, half: Half) -> float:
