@@ -21,7 +21,6 @@ Shapes: T decodings, A answers of a problem, S their spellings, L target positio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -208,33 +207,25 @@ def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.floa
     return records_for(experiment, None, values, {"separation": detail})
 
 
-def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
-    if len(points) == 1:
-        return points[0]
-    rows = [asdict(point) for point in points]
-    means: dict[str, Any] = {
-        name: tuple(np.mean([row[name] for row in rows], axis=0).tolist())
-        if isinstance(value, tuple)
-        else float(np.mean([row[name] for row in rows]))
-        for name, value in rows[0].items()
-        if name not in ("temperature", "lams", "num_samples")
-    }
-    return ExactPoint(**{**rows[0], **means})
-
-
 def _records(experiment: Experiment, decoding: Decoding, points: Sequence[ExactPoint]) -> list[Record]:
-    """Records of one decoding; with several problems, precision and recall of each are kept for paired comparisons."""
-    point, problems = _mean(points), len(points)
+    """Records of one decoding, as means over problems. Precision and recall of each of several problems are kept for paired comparisons."""
+
+    def mean(name: str) -> Any:
+        return np.mean([getattr(point, name) for point in points], axis=0).tolist()
+
+    first, problems = points[0], len(points)
     values = {
-        "precision": Measured(point.precision, n=problems),
-        "recall": Measured(point.recall, n=point.num_samples),
-        "auc": Measured(point.auc, n=problems),
-        **{f"recall@lam={lam:g}": Measured(r, n=problems) for lam, r in zip(point.lams, point.recall_at, strict=True)},
+        "precision": Measured(mean("precision"), n=problems),
+        "recall": Measured(mean("recall"), n=first.num_samples),
+        "auc": Measured(mean("auc"), n=problems),
+        **{
+            f"recall@lam={lam:g}": Measured(r, n=problems) for lam, r in zip(first.lams, mean("recall_at"), strict=True)
+        },
     }
     detail: dict[str, dict[str, Any]] = {
         "precision": {},
-        "recall": {"ceiling": point.recall_ceiling},
-        "auc": {"curve_precision": list(point.curve_precision), "curve_recall": list(point.curve_recall)},
+        "recall": {"ceiling": mean("recall_ceiling")},
+        "auc": {"curve_precision": mean("curve_precision"), "curve_recall": mean("curve_recall")},
     }
     if problems > 1:
         for name in ("precision", "recall"):
