@@ -103,7 +103,7 @@ def _runs(options: argparse.Namespace, console: Console) -> int:
     from widen.run.folder import RunFolder
     from widen.run.runner import score_one
     from widen.run.scoring.score_files import score_name
-    from widen.run.scoring.tools import ScoreTools
+    from widen.run.scoring.tools import ScoreJob, ScoreTools
 
     folders = [RunFolder(path) for path in options.paths]
     tuned = [one for one in folders if not one.config.exists() or is_finetune(one.read(one.config))]
@@ -122,7 +122,7 @@ def _runs(options: argparse.Namespace, console: Console) -> int:
         for done, (folder, experiment) in enumerate(small):
             progress("score", done, len(small))
             tools = ScoreTools(folder.path.parent, device=options.device)
-            records = score_one(folder, experiment, (), tools)
+            records = score_one(ScoreJob(folder, experiment, (), tools))
             found.append((f"{experiment.name}, seed {experiment.model_seed}", records))
         progress("score", len(small), len(small))
     _print(found, console)

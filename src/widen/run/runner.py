@@ -40,14 +40,14 @@ from .scoring.programs import score_programs
 from .scoring.score_files import found_records
 from .scoring.slots import score_slots
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
-from .scoring.tools import ScoreTools
+from .scoring.tools import ScoreJob, ScoreTools
 from .side_by_side import make_side_by_side, starts_of
 from .table import Row, summarise, to_csv
 from .train_small import train_small
 from .value import content_hash, to_json
 
 STAGES = ("train", "sample", "score")
-SCORERS: dict[type, Callable[[RunFolder, Experiment, Sequence[Question], ScoreTools], list[Record]]] = {
+SCORERS: dict[type, Callable[[ScoreJob], list[Record]]] = {
     ExactScore: score_exactly,
     KnnScore: score_neighbours,
     ProgramScore: score_programs,
@@ -231,7 +231,7 @@ def _score(
             lacks = "no trained model is" if exact else "not all samples are"
             notice(f"{one.name}, seed {one.model_seed}: {lacks} in {folder.path}; not in the table")
             continue
-        scored.append((one, score_one(folder, one, asked, tools)))
+        scored.append((one, score_one(ScoreJob(folder, one, asked, tools))))
         if exact:
             tools.progress("score", done, len(experiments))
     if not scored:
@@ -239,12 +239,10 @@ def _score(
     return scored
 
 
-def score_one(
-    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], tools: ScoreTools
-) -> list[Record]:
+def score_one(job: ScoreJob) -> list[Record]:
     """The records of one experiment, from disk if they are there."""
-    found = found_records(folder, experiment)
-    return SCORERS[type(experiment.score)](folder, experiment, questions, tools) if found is None else found
+    found = found_records(job.folder, job.experiment)
+    return SCORERS[type(job.experiment.score)](job) if found is None else found
 
 
 def _tabulate(name: str, scored: Scored, root: Path, command: str) -> list[Row]:

@@ -7,18 +7,6 @@ from typing import Any
 
 from .value import NEWER
 
-__all__ = [
-    "SCORES",
-    "CheckerScore",
-    "ExactScore",
-    "KnnScore",
-    "ProgramScore",
-    "Score",
-    "SlotScore",
-    "SupportScore",
-    "goals_of",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExactScore:

@@ -19,7 +19,7 @@ from .finetune.stage import fine_tune
 from .folder import folder_of
 from .questions import questions_of
 from .score_settings import ExactScore, SlotScore
-from .scoring.tools import ScoreTools
+from .scoring.tools import ScoreJob, ScoreTools
 
 
 def make_side_by_side(
@@ -95,6 +95,6 @@ def _one_model(
     questions = {id(one): questions_of(one, root, skip_bad=skip_bad) for one in experiments}
     for one in experiments:
         if "score" in stages and isinstance(one.score, (ExactScore, SlotScore)):
-            score_one(folder_of(root, one), one, questions[id(one)], ScoreTools(root, device=device))
+            score_one(ScoreJob(folder_of(root, one), one, questions[id(one)], ScoreTools(root, device=device)))
     if drop:
         drop_finished(experiments, questions, root)

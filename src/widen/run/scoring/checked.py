@@ -12,14 +12,11 @@ from widen.metrics.interval import count_interval
 from widen.sample import Sample
 from widen.sample.decoding import Settings
 
-from ..experiment import Experiment
-from ..folder import RunFolder
-from ..questions import Question
 from ..record import Record
 from ..score_settings import CheckerScore
 from .answers import JudgedAnswer, score_answers
 from .score_files import Detail, Measured, Values, score_samples
-from .tools import ScoreTools, limits_of
+from .tools import ScoreJob, limits_of
 
 RIGHT = 0.5
 """An answer with at least this score is right."""
@@ -85,13 +82,11 @@ def answer_coverage(distinct: dict[str, int], most: int) -> tuple[list[int], Mea
     return values, Measured(sum(values) / len(values), *count_interval(values, most), len(values))
 
 
-def score_checked(
-    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], tools: ScoreTools
-) -> list[Record]:
+def score_checked(job: ScoreJob) -> list[Record]:
     """Records at every decoding of one experiment."""
-    score = experiment.score
+    score, tools = job.experiment.score, job.tools
     assert isinstance(score, CheckerScore)
-    checker, prompts = Checker.parse(score.checker), {one.id: one.example.prompt for one in questions}
+    checker, prompts = Checker.parse(score.checker), {one.id: one.example.prompt for one in job.questions}
     if file_digest(checker.file) != score.digest:
         raise ValueError(f"{checker.file} has changed since this score was defined: restore it, or take another --out")
 
@@ -99,7 +94,7 @@ def score_checked(
         pairs = [(prompts[one.prompt], one.text) for one in drawn]
         sandbox = tools.sandbox(limits_of(score))
         judged = checker.check(pairs, sandbox=sandbox, verdicts=tools.verdicts(checker.file.stem))
-        found = score_answers(folder.samples(setting.name), drawn, judged, score.ks, answer_coverage)
+        found = score_answers(job.folder.samples(setting.name), drawn, judged, score.ks, answer_coverage)
         return found.measured, found.detail
 
-    return score_samples(folder, experiment, questions, measure, progress=tools.progress)
+    return score_samples(job, measure)

@@ -19,8 +19,6 @@ from ..questions import Question, named
 from .answers import JudgedAnswer
 from .checked import judged_by
 
-__all__ = ["HarnessTask"]
-
 
 class HarnessTask(NamedTuple):
     """A generation task of the harness, with one of its filters.

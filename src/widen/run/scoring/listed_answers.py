@@ -45,7 +45,7 @@ from ..record import Record, write_records
 from ..sampling import weights_of
 from ..score_settings import ExactScore
 from .score_files import Measured, records_for, score_name
-from .tools import ScoreTools
+from .tools import ScoreJob
 
 CONTEXT_LOGITS = 1 << 25
 """The separation uses the contexts of the first problems, up to this many logits (256 MB)."""
@@ -53,14 +53,9 @@ MAX_LENGTH = 4096
 """Most tokens of a prompt with an answer."""
 
 
-def score_exactly(
-    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], tools: ScoreTools
-) -> list[Record]:
-    """Records at every decoding, and one of the separation.
-
-    Args:
-      questions: of a real model, each with its list of right answers. A small model is scored on the problems of its task.
-    """
+def score_exactly(job: ScoreJob) -> list[Record]:
+    """Records at every decoding, and one of the separation."""
+    folder, experiment, questions, tools = job
     assert isinstance(experiment.score, ExactScore)
     small = isinstance(experiment.model, Configuration)
     logits, problems = (

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from widen.metrics.text_scores import PAPER, Metric, TextScores, score_texts
 from widen.sample import Sample
 from widen.sample.decoding import Settings
 
-from ..experiment import Experiment
-from ..folder import RunFolder
-from ..questions import Question
 from ..record import Record
 from ..score_settings import KnnScore
 from .score_files import Detail, Measured, Values, score_samples
-from .tools import ScoreTools
+from .tools import ScoreJob
 
 
-def score_neighbours(
-    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], tools: ScoreTools
-) -> list[Record]:
+def score_neighbours(job: ScoreJob) -> list[Record]:
     """Records for every decoding. Features are cached in ``root/features``, so a text is embedded once for all models."""
-    score = experiment.score
+    score, tools = job.experiment.score, job.tools
     assert isinstance(score, KnnScore)
-    reference = [one.example.completion for one in questions]
+    reference = [one.example.completion for one in job.questions]
     if not all(text.strip() for text in reference):
-        raise ValueError(f"{experiment.name}: every example of the prompts needs a completion to compare with")
+        raise ValueError(f"{job.experiment.name}: every example of the prompts needs a completion to compare with")
     metrics: tuple[Metric, ...] = ("knn", "mauve") if score.mauve else ("knn",)
     settings = replace(PAPER, metrics=metrics, model=score.embedder, samples=score.samples, k=score.k)
 
@@ -36,7 +30,7 @@ def score_neighbours(
         cut = sum(one.finish == "length" for one in drawn)
         return measured(found), {"precision": {"notes": list(found.notes), "cut": cut}}
 
-    return score_samples(folder, experiment, questions, measure, progress=tools.progress)
+    return score_samples(job, measure)
 
 
 def measured(found: TextScores) -> dict[str, Measured]:

@@ -18,15 +18,13 @@ from widen.metrics.interval import mean_interval
 from widen.sample import Sample
 from widen.sample.decoding import Settings
 
-from ..experiment import Experiment
-from ..folder import RunFolder
 from ..questions import Question
 from ..record import Record
 from ..score_settings import ProgramScore
 from .answers import AnswerScores, JudgedAnswer, score_answers
 from .same_program import program_form
 from .score_files import Detail, Measured, Values, score_samples
-from .tools import ScoreTools, limits_of
+from .tools import ScoreJob, limits_of
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
@@ -115,13 +113,11 @@ def program_scores(
     return score_answers(path, samples, judged, score.ks, coverage if score.distinct else None, problems=problems)
 
 
-def score_programs(
-    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], tools: ScoreTools
-) -> list[Record]:
+def score_programs(job: ScoreJob) -> list[Record]:
     """pass@k at every decoding of one experiment, with the counts of each problem for paired comparisons."""
-    score = experiment.score
+    folder, experiment, questions, tools = job
+    score, by_id = experiment.score, {one.id: one for one in questions}
     assert isinstance(score, ProgramScore)
-    by_id = {one.id: one for one in questions}
 
     def measure(setting: Settings, drawn: list[Sample]) -> tuple[Values, Detail]:
         found = run_programs(
@@ -136,4 +132,4 @@ def score_programs(
         scores = program_scores(folder.samples(setting.name), drawn, found, score)
         return scores.measured, scores.detail
 
-    return score_samples(folder, experiment, questions, measure)
+    return score_samples(job, measure, quiet=True)

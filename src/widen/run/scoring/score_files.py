@@ -5,7 +5,7 @@ A score of samples has one file per decoding, so that a stopped run repeats noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from widen.metrics import exact_points, separation, text_scores
@@ -13,12 +13,13 @@ from widen.sample import Sample
 from widen.sample.decoding import Decoding, Settings
 
 from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress, silent
-from ..questions import Question, prompts_path
+from ..folder import RunFolder
+from ..questions import prompts_path
 from ..record import Record, read_records, write_records
 from ..sampling import samples_of
 from ..score_settings import ExactScore, KnnScore, SupportScore
 from ..value import content_hash, to_json
+from .tools import ScoreJob
 
 VERSION = 3
 """Version of the measurements; raising it measures everything again."""
@@ -78,19 +79,20 @@ def found_records(folder: RunFolder, experiment: Experiment) -> list[Record] | N
 
 
 def score_samples(
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question],
-    measure: Callable[[Settings, list[Sample]], tuple[Values, Detail]],
-    *,
-    progress: StageProgress = silent,
+    job: ScoreJob, measure: Callable[[Settings, list[Sample]], tuple[Values, Detail]], *, quiet: bool = False
 ) -> list[Record]:
-    """Measure the samples of every decoding, and write the records of each as soon as they are known."""
+    """Measure the samples of every decoding, and write the records of each as soon as they are known.
+
+    Args:
+      quiet: ``measure`` reports its own progress.
+    """
+    folder, experiment, questions, tools = job
     records, settings = list[Record](), experiment.settings
     for done, setting in enumerate(settings, start=1):
         values, detail = measure(setting, samples_of(folder, setting, experiment, questions))
         made = records_for(experiment, setting.decoding, values, detail)
         write_records(folder, score_name(experiment, setting), made)
         records += made
-        progress(f"score {experiment.name}, seed {experiment.seed}", done, len(settings))
+        if not quiet:
+            tools.progress(f"score {experiment.name}, seed {experiment.seed}", done, len(settings))
     return records

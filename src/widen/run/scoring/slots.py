@@ -28,28 +28,24 @@ from widen.metrics.vendi import vendi_score
 from widen.sample import Sample
 from widen.sample.decoding import Settings
 
-from ..experiment import Experiment
-from ..folder import RunFolder
 from ..questions import Question
 from ..record import Record
 from ..score_settings import SlotScore
 from .score_files import Detail, Measured, Values, score_samples
-from .tools import ScoreTools
+from .tools import ScoreJob
 
 
-def score_slots(
-    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], tools: ScoreTools
-) -> list[Record]:
+def score_slots(job: ScoreJob) -> list[Record]:
     """Records at every decoding of one experiment."""
-    score, num, device = experiment.score, experiment.num_samples, tools.device
+    score, num, device = job.experiment.score, job.experiment.num_samples, job.tools.device
     assert isinstance(score, SlotScore)
-    human = [list(one.example.facts["references"][: score.references]) for one in questions]
+    human = [list(one.example.facts["references"][: score.references]) for one in job.questions]
     embed = _embedder(score.embedder, device) if score.embedder else None
     reference = _rows(embed, [text for own in human for text in own], device) if embed else None
 
     def measure(_: Settings, drawn: list[Sample]) -> tuple[Values, Detail]:
         of_meaning = [drawn[i : i + num] for i in range(0, len(drawn), num)]
-        found = {**_checked(questions, of_meaning), "self_bleu": _self_bleu(of_meaning)}
+        found = {**_checked(job.questions, of_meaning), "self_bleu": _self_bleu(of_meaning)}
         if embed is not None and reference is not None:
             features = _rows(embed, [one.text for one in drawn], device)
             found |= _neighbours(reference, features, [len(own) for own in human], num, score.k)
@@ -57,7 +53,7 @@ def score_slots(
         values = {name: _measured(by_problem) for name, by_problem in found.items() if by_problem}
         return values, {name: {"by_problem": [round(x, 6) for x in each]} for name, each in found.items()}
 
-    return score_samples(folder, experiment, questions, measure, progress=tools.progress)
+    return score_samples(job, measure)
 
 
 @lru_cache(maxsize=1)

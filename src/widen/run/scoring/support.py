@@ -23,7 +23,7 @@ from ..sampling import Models
 from ..score_settings import SupportScore
 from ..value import content_hash
 from .score_files import Measured, records_for, score_name
-from .tools import ScoreTools
+from .tools import ScoreJob
 
 
 def sizes_path(folder: RunFolder, experiment: Experiment) -> Path:
@@ -71,10 +71,9 @@ def measure_support(
     folder.write(path, {"vocabulary": found.vocabulary, "masses": score.masses, "left_out": left_out, "sizes": sizes})
 
 
-def score_support(
-    folder: RunFolder, experiment: Experiment, questions: Sequence[Question], tools: ScoreTools
-) -> list[Record]:
+def score_support(job: ScoreJob) -> list[Record]:
     """Share of the vocabulary for each mass: the maximum over positions, the geometric mean over examples."""
+    folder, experiment = job.folder, job.experiment
     content = folder.read(sizes_path(folder, experiment))
     sizes = [np.asarray(of_sample, np.int64) for of_sample in content["sizes"]]
     found = summarise(sizes, tuple(content["masses"]), int(content["vocabulary"]), level=0.95, seed=0)

@@ -1,15 +1,19 @@
-"""What the scores of one call share."""
+"""What a scorer gets: the experiment with its folder and questions, and what all scores of one call share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from os import sched_getaffinity
 from pathlib import Path
+from typing import NamedTuple
 
 from widen.judge import Limits, Sandbox
 from widen.judge.ray_sandbox import RaySandbox
 
-from ..folder import StageProgress, silent
+from ..experiment import Experiment
+from ..folder import RunFolder, StageProgress, silent
+from ..questions import Question
 from ..score_settings import CheckerScore, ProgramScore
 
 
@@ -48,6 +52,15 @@ class ScoreTools:
         path = self.root / "verdicts" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+
+class ScoreJob(NamedTuple):
+    """One experiment to score; without questions for a small model, which is scored on its own task."""
+
+    folder: RunFolder
+    experiment: Experiment
+    questions: Sequence[Question]
+    tools: ScoreTools
 
 
 def limits_of(score: ProgramScore | CheckerScore) -> Limits:
