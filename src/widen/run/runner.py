@@ -29,7 +29,7 @@ from .finetune.config import FineTune
 from .finetune.stage import fine_tune
 from .finetune.token_data import same_data
 from .folder import RunFolder, StageProgress, folder_of, silent
-from .questions import Question, questions_of
+from .questions import questions_of
 from .record import Record
 from .sampling import Models, missing, sample
 from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SlotScore, SupportScore, goals_of
@@ -56,8 +56,6 @@ SCORERS: dict[type, Callable[[ScoreJob], list[Record]]] = {
     SupportScore: score_support,
 }
 """How each kind of score makes and writes the records of one experiment."""
-Questions = dict[int, list[Question]]
-"""The questions of each experiment on texts, by the experiment's ``id``."""
 Scored = Sequence[tuple[Experiment, list[Record]]]
 
 
@@ -97,23 +95,23 @@ def run(
     """
     if unknown := [stage for stage in stages if stage not in STAGES] or (["none"] if not stages else []):
         raise ValueError(f"stages: {', '.join(unknown)}; legal: one or more of {', '.join(STAGES)}")
-    root, chosen = Path(root), first_seeds(name, experiments, seeds)
-    check_variables(chosen)
-    on_texts = [one for one in chosen if not isinstance(one.model, Configuration)]
-    questions = {id(one): questions_of(one, root, skip_bad=skip_bad) for one in on_texts}
-    cache: dict[Any, Any] = {}
-    by_model: dict[str, list[Experiment]] = {}
-    for one in on_texts:
-        by_model.setdefault(one.folder_name, []).append(one)
+    root, experiments = Path(root), first_seeds(name, experiments, seeds)
+    check_variables(experiments)
+    tools, cache = ScoreTools(root, device=device, progress=progress), dict[Any, Any]()
+    chosen = [job_of(one, tools, skip_bad=skip_bad) for one in experiments]
+    by_model: dict[str, list[ScoreJob]] = {}
+    for job in chosen:
+        if not isinstance(job.experiment.model, Configuration):
+            by_model.setdefault(job.folder.path.name, []).append(job)
     for mine in by_model.values():
-        if isinstance(mine[0].model, FineTune):
-            same_data(mine[0].model, root, cache)
+        if isinstance(mine[0].experiment.model, FineTune):
+            same_data(mine[0].experiment.model, root, cache)
     if "train" in stages:
-        small = [one for one in chosen if isinstance(one.model, Configuration)]
+        small = [one for one in experiments if isinstance(one.model, Configuration)]
         train_small(small, root, device=device, progress=progress)
     if jobs > 1:
         make_side_by_side(
-            [one for one in on_texts if _is_left(folder_of(root, one), one, questions[id(one)])],
+            [job.experiment for mine in by_model.values() for job in mine if _is_left(job)],
             root,
             jobs=jobs,
             device=device,
@@ -123,38 +121,40 @@ def run(
             skip_bad=skip_bad,
             notice=notice,
         )
-    models, starts = Models(device=device, servers=servers, rows=rows), starts_of(on_texts)
-    for key, mine in by_model.items():
-        folder, model = folder_of(root, mine[0]), mine[0].model
-        waiting = [one for one in mine if not is_sampled(folder, one, questions[id(one)])]
-        if waiting and "train" in stages and isinstance(model, FineTune):
+    models, starts = Models(device=device, servers=servers, rows=rows), starts_of(experiments)
+    for mine in by_model.values():
+        folder, first = mine[0].folder, mine[0].experiment
+        waiting = [job for job in mine if not is_sampled(job)]
+        if waiting and "train" in stages and isinstance(first.model, FineTune):
             models.close()
-            at = _prefixed(progress, model.seed)
-            fine_tune(model, root, device=device, skip_bad=skip_bad, progress=at)
-        if waiting and ("sample" in stages or ("train" in stages and isinstance(model, str))):
-            _claim(folder, mine[0])
+            at = _prefixed(progress, first.model.seed)
+            fine_tune(first.model, root, device=device, skip_bad=skip_bad, progress=at)
+        if waiting and ("sample" in stages or ("train" in stages and isinstance(first.model, str))):
+            _claim(folder, first)
         if waiting and "sample" in stages:
-            for one in waiting:
+            for _, one, questions, _ in waiting:
                 if isinstance(one.score, SupportScore):
-                    measure_support(models, folder, one, questions[id(one)], progress=progress)
+                    measure_support(models, folder, one, questions, progress=progress)
                 elif not isinstance(one.score, ExactScore):
-                    sample(models, folder, one, questions[id(one)], progress=progress, notice=notice)
+                    sample(models, folder, one, questions, progress=progress, notice=notice)
             models.close()
-            if drop_checkpoints and key not in starts:
-                drop_finished(mine, questions, root)
+            if drop_checkpoints and folder.path.name not in starts:
+                drop_finished(mine)
     if "score" not in stages:
         return []
     try:
-        with ScoreTools(root, device=device, progress=progress) as tools:
-            scored = _score(chosen, questions, tools, notice)
+        with tools:
+            scored = _score(chosen, notice)
     except SandboxUnavailable as error:
         raise ValueError(
             f"programs are judged in a sandbox only, and this machine has none: {error}. The samples are in {root}: copy the folder to a "
             "machine with a sandbox, without its checkpoints if you like, and run the same command with --stages score there"
         ) from None
+    if not scored:
+        raise FileNotFoundError(f"nothing to score in {root}: run the stages `train` and `sample` first")
     for key, mine in by_model.items():
         if drop_checkpoints and key not in starts:
-            drop_finished(mine, questions, root)
+            drop_finished(mine)
     return _tabulate(name, scored, root, command or f"run({name!r}, ...)")
 
 
@@ -186,14 +186,22 @@ def _prefixed(progress: StageProgress, seed: int) -> StageProgress:
     return lambda what, done, total: progress(f"train {what}, seed {seed}", done, total)
 
 
-def _is_left(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
+def job_of(experiment: Experiment, tools: ScoreTools, *, skip_bad: bool = False) -> ScoreJob:
+    """An experiment with its folder and, unless its model is small, its questions."""
+    small = isinstance(experiment.model, Configuration)
+    questions = [] if small else questions_of(experiment, tools.root, skip_bad=skip_bad)
+    return ScoreJob(folder_of(tools.root, experiment), experiment, questions, tools)
+
+
+def _is_left(job: ScoreJob) -> bool:
     """Whether there is something to make side by side: samples, or scores that are made there."""
-    to_score = isinstance(experiment.score, SlotScore) and found_records(folder, experiment) is None
-    return to_score or not is_sampled(folder, experiment, questions)
+    to_score = isinstance(job.experiment.score, SlotScore) and found_records(job.folder, job.experiment) is None
+    return to_score or not is_sampled(job)
 
 
-def is_sampled(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
+def is_sampled(job: ScoreJob) -> bool:
     """Whether everything that is made from an experiment's model is on disk."""
+    folder, experiment, questions, _ = job
     if isinstance(experiment.score, SupportScore):
         return sizes_path(folder, experiment).exists()
     if isinstance(experiment.score, ExactScore):  # nothing is drawn; the model is needed until it is scored
@@ -210,32 +218,27 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run the stage `train` first")
 
 
-def drop_finished(experiments: Sequence[Experiment], questions: Questions, root: str | Path) -> None:
-    """Remove the weights of a fine-tuned model if nothing more is made from them by ``experiments``, which are all of its own."""
-    folder = folder_of(root, experiments[0])
-    finished = all(is_sampled(folder, one, questions[id(one)]) for one in experiments)
-    if finished and isinstance(experiments[0].model, FineTune):
-        shutil.rmtree(folder.checkpoint, ignore_errors=True)
+def drop_finished(jobs: Sequence[ScoreJob]) -> None:
+    """Remove the weights of a fine-tuned model if nothing more is made from them. ``jobs`` are all of this model."""
+    if isinstance(jobs[0].experiment.model, FineTune) and all(map(is_sampled, jobs)):
+        shutil.rmtree(jobs[0].folder.checkpoint, ignore_errors=True)
 
 
-def _score(
-    experiments: Sequence[Experiment], questions: Questions, tools: ScoreTools, notice: Callable[[str], None]
-) -> Scored:
+def _score(jobs: Sequence[ScoreJob], notice: Callable[[str], None]) -> Scored:
     """Score every experiment that has its model or samples; name the others."""
     scored = []
-    for done, one in enumerate(experiments, start=1):
-        folder, asked = folder_of(tools.root, one), questions.get(id(one), [])
-        exact = isinstance(one.score, ExactScore)
-        ready = folder.is_trained or isinstance(one.model, str) if exact else is_sampled(folder, one, asked)
-        if not ready and found_records(folder, one) is None:
-            lacks = "no trained model is" if exact else "not all samples are"
-            notice(f"{one.name}, seed {one.model_seed}: {lacks} in {folder.path}; not in the table")
-            continue
-        scored.append((one, score_one(ScoreJob(folder, one, asked, tools))))
+    for done, job in enumerate(jobs, start=1):
+        folder, one, _, tools = job
+        exact, records = isinstance(one.score, ExactScore), found_records(folder, one)
+        if records is None:
+            if not (folder.is_trained or isinstance(one.model, str) if exact else is_sampled(job)):
+                lacks = "no trained model is" if exact else "not all samples are"
+                notice(f"{one.name}, seed {one.model_seed}: {lacks} in {folder.path}; not in the table")
+                continue
+            records = score_one(job)
+        scored.append((one, records))
         if exact:
-            tools.progress("score", done, len(experiments))
-    if not scored:
-        raise FileNotFoundError(f"nothing to score in {tools.root}: run the stages `train` and `sample` first")
+            tools.progress("score", done, len(jobs))
     return scored
 
 

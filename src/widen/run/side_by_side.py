@@ -16,10 +16,8 @@ from widen.train.settings import Configuration
 from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
-from .folder import folder_of
-from .questions import questions_of
 from .score_settings import ExactScore, SlotScore
-from .scoring.tools import ScoreJob, ScoreTools
+from .scoring.tools import ScoreTools
 
 
 def make_side_by_side(
@@ -88,13 +86,13 @@ def _one_model(
     drop: bool,
 ) -> None:
     """All stages of one model, in this process; ``drop`` removes its weights at the end."""
-    from .runner import drop_finished, run, score_one
+    from .runner import drop_finished, job_of, run, score_one
 
     if made := tuple(stage for stage in stages if stage != "score"):
         run(experiments[0].name, experiments, root, device=device, stages=made, rows=rows, skip_bad=skip_bad)
-    questions = {id(one): questions_of(one, root, skip_bad=skip_bad) for one in experiments}
-    for one in experiments:
-        if "score" in stages and isinstance(one.score, (ExactScore, SlotScore)):
-            score_one(ScoreJob(folder_of(root, one), one, questions[id(one)], ScoreTools(root, device=device)))
+    jobs = [job_of(one, ScoreTools(root, device=device), skip_bad=skip_bad) for one in experiments]
+    for job in jobs:
+        if "score" in stages and isinstance(job.experiment.score, (ExactScore, SlotScore)):
+            score_one(job)
     if drop:
-        drop_finished(experiments, questions, root)
+        drop_finished(jobs)
