@@ -117,7 +117,7 @@ def order(ax: Axes) -> None:
 
 
 def converge(figure: Figure) -> None:
-    """What training ends at: losses for precision sharpen the data's law, losses for recall flatten it."""
+    """What training ends at: losses for precision sharpen the distribution of the data, losses for recall flatten it."""
     p = np.arange(1, 9.0) ** -1.0
     p /= p.sum()
     x = np.arange(1, 9)
@@ -144,7 +144,7 @@ def converge(figure: Figure) -> None:
 
 
 def matched(ax: Axes) -> None:
-    """c-Div 2 at t = 1 and NLL at its matched temperature t = 2 give one law."""
+    """c-Div 2 at t = 1 and NLL at its matched temperature t = 2 give the same distribution."""
     p = np.arange(1, 9.0) ** -1.0
     p /= p.sum()
     x = np.arange(1, 9)

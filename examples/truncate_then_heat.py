@@ -1,4 +1,4 @@
-"""Truncate at the model's own law, then heat: `generate` of Transformers with the order that its own arguments do not offer."""
+"""Cut off unlikely tokens, then raise the temperature: `generate` of Transformers in an order that its own arguments do not offer."""
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

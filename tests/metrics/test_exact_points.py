@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from widen.data import MulMod
-from widen.metrics.exact_points import curve_lams, exact_points
+from widen.metrics.exact_points import exact_points
 from widen.models import LlamaShape, TinyLlama, log_likelihood
 from widen.sample.decoding import Decoding, Settings
 from widen.sample.engines.small import UNPROMPTED, MulModEngine
 from widen.theory import tempered
+from widen.theory.curve import slopes
 
 TASK = MulMod(modulus=3, low=1, high=3, under_representation=None)  # 9 sequences of 5 target tokens: a x b = c
 SHAPE = LlamaShape(layers=1, dim=8, heads=2, hidden=8, init_std=0.6)
@@ -84,11 +85,13 @@ def test_the_reference_itself_scores_its_ceiling():
     assert point.auc == pytest.approx(1)
 
 
-def test_curve_lams_run_from_0_to_inf():
-    lam = curve_lams()
+def test_a_curve_is_kept_at_slopes_from_0_to_inf():
+    (point,) = exact_points(TASK.log_p(), TASK.log_p()[None] - 1.0, temperatures=[1.0])
+    lam = slopes(65)
     assert (lam[0], lam[-1]) == (0.0, np.inf)
     assert lam[32] == pytest.approx(1.0)
     assert (np.diff(lam[:-1]) > 0).all()
+    assert point.curve_precision == pytest.approx(np.minimum(lam, np.exp(-1.0)))
 
 
 def test_shapes_that_do_not_fit_are_refused():

@@ -164,8 +164,13 @@ def test_the_histogram_holds_the_distributions_that_the_scores_compare():
     """Two contexts by hand: right mass and wrong tokens by bin, contexts by weight; ratios below the first edge are in the first bin."""
     p = np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     q = np.array([[0.5, 0.3, 0.2, 1e-12], [0.2, 0.7, 0.1, 1e-3]])
-    found = ratio_histogram(p, np.log(q), weights=[3, 1], edges=[1e-3, 0.1, 0.5, 1.0])
-    assert found.right == pytest.approx((0.0, 0.25, 0.75))  # .2/.7 has weight 1/4; 1 and .6 have 3/8 each
-    assert found.wrong == pytest.approx((3 / 8 + 1 / 12, 3 / 8 + 1 / 12, 1 / 12))
-    with pytest.raises(ValueError, match="end with 1"):
-        ratio_histogram(p, np.log(q), edges=[0.1, 0.5])
+    found = ratio_histogram(p, np.log(q), weights=[3, 1])
+    assert (len(found.edges), found.edges[0], found.edges[-1]) == (41, 1e-8, 1.0)
+    for side, held in (
+        (found.right, [(1.0, 3 / 8), (0.6, 3 / 8), (2 / 7, 1 / 4)]),
+        (found.wrong, [(0.4, 3 / 8), (0.0, 3 / 8), (1.0, 1 / 12), (1 / 7, 1 / 12), (1 / 700, 1 / 12)]),
+    ):
+        expected = np.zeros(40)
+        for ratio, share in held:
+            expected[min(max(np.searchsorted(found.edges, ratio, side="right") - 1, 0), 39)] += share
+        np.testing.assert_allclose(side, expected, atol=1e-12)

@@ -308,6 +308,8 @@ def test_edges_of_the_parameters():
     assert not clean.loses_recall_at_every_high_temperature
     tiny = ArtificialCase(vocab=1000, support=10, rho=0.5, a=0.8, epsilon=1e-16)
     assert tiny.t_0 == pytest.approx(4.86, abs=0.01)
+    even = ArtificialCase(vocab=100, support=10, rho=0.5, a=0.5, epsilon=0.1)  # h is constant: no inf - inf at small t
+    assert even.h_prime([1e-5, 1.0]).tolist() == [0.0, 0.0]
 
 
 def test_shapes_broadcast_and_scalars_are_floats():

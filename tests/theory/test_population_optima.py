@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.theory import lambda_pr_is_unique, lambda_pr_threshold, optima, tempered
+from widen.theory import optima, tempered
+from widen.theory.optima import lambda_pr_is_unique, lambda_pr_threshold
 
 SOME = settings(max_examples=15, deadline=None, derandomize=True)
 CLOSE = dict(rtol=1e-10, atol=1e-14)
@@ -173,6 +174,13 @@ def test_lambda_pr_satisfies_its_optimality_conditions(p, gamma, room):
         assert (slope[capped] >= level * (1 - 1e-7)).all()
         assert (slope[out] <= level * (1 + 1e-7)).all()
     assert (q <= threshold + 1e-12).all()
+
+
+def test_a_token_of_nearly_no_mass_does_not_change_lambda_pr():
+    without = optima.lambda_pr([0.75, 0.2, 0.05], threshold=0.5, gamma=0.1)
+    for tiny in (1e-15, 1e-20, 1e-50, 1e-300):
+        q = optima.lambda_pr([0.75, 0.2, 0.05, tiny], threshold=0.5, gamma=0.1)
+        np.testing.assert_allclose(q, [*without, 0.0], rtol=1e-12)
 
 
 def test_lambda_pr_at_the_least_threshold_is_uniform():

@@ -12,28 +12,24 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .features import Array, Features, as_array, fit_pca, unit_rows
+from .features import Array, Features, as_tensor, fit_pca, unit_rows
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """The best of the starts: labels (N,), centres (C, D), the sum of squared distances to the centres, and its Lloyd steps."""
+    """The best of the starts: labels (N,), centres (C, D), and the sum of squared distances to the centres."""
 
     labels: NDArray[np.int64]
     centres: Array
     inertia: float
-    iterations: int
 
 
-def kmeans(rows: Array, clusters: int, *, restarts: int = 5, iterations: int = 300, seed: int = 0) -> Clustering:
+def kmeans(rows: Array, clusters: int, *, restarts: int = 5, seed: int = 0) -> Clustering:
     """Cluster points by Lloyd's iteration from k-means++ seeds; the same numbers and seed give the same clusters.
 
-    Args:
-      rows: (N, D), N at least ``clusters``.
-      restarts: number of starts; the one with the least inertia is kept.
-      iterations: most Lloyd steps of one start; a start ends when no label changes.
+    Of ``restarts`` starts, the one with the least inertia is kept.
 
     Examples:
       >>> sorted(np.bincount(kmeans(np.array([[0.0], [0.1], [5.0], [5.1], [5.2]]), 2).labels).tolist())
@@ -41,14 +37,14 @@ def kmeans(rows: Array, clusters: int, *, restarts: int = 5, iterations: int = 3
     """
     if not 1 <= clusters <= len(rows):
         raise ValueError(f"clusters must lie between 1 and the {len(rows)} points, got {clusters}")
-    if restarts < 1 or iterations < 1:
-        raise ValueError(f"restarts and iterations must be at least 1, got {restarts} and {iterations}")
+    if restarts < 1:
+        raise ValueError(f"restarts must be at least 1, got {restarts}")
     mean = rows.mean(0)
     centred = np.ascontiguousarray(rows - mean, dtype=np.float64)
     streams = np.random.default_rng(seed).spawn(restarts)
-    found = [lloyd(centred, plus_plus(centred, clusters, stream), iterations) for stream in streams]
+    found = [lloyd(centred, plus_plus(centred, clusters, stream)) for stream in streams]
     best = min(found, key=lambda one: one.inertia)
-    return Clustering(best.labels, best.centres + mean, best.inertia, best.iterations)
+    return Clustering(best.labels, best.centres + mean, best.inertia)
 
 
 def plus_plus(rows: Array, clusters: int, rng: np.random.Generator) -> Array:
@@ -68,13 +64,11 @@ def plus_plus(rows: Array, clusters: int, rng: np.random.Generator) -> Array:
     return chosen
 
 
-def lloyd(rows: Array, centres: Array, iterations: int) -> Clustering:
-    """Alternate nearest centre and mean until no label changes."""
+def lloyd(rows: Array, centres: Array, steps: int = 300) -> Clustering:
+    """Alternate nearest centre and mean until no label changes, at most ``steps`` times."""
     labels = np.full(len(rows), -1)
     norms = np.einsum("nd,nd->n", rows, rows)
-    taken = 0
-    while taken < iterations:
-        taken += 1
+    for _ in range(steps):
         squared = np.einsum("cd,cd->c", centres, centres) - 2 * (rows @ centres.T)
         nearest = squared.argmin(1)
         distance = np.maximum(squared[np.arange(len(rows)), nearest] + norms, 0.0)
@@ -90,7 +84,7 @@ def lloyd(rows: Array, centres: Array, iterations: int) -> Clustering:
         # An empty cluster takes the point that is farthest from its centre.
         for empty, worst in zip(np.flatnonzero(count == 0), np.argsort(-distance), strict=False):
             centres[empty] = rows[worst]
-    return Clustering(labels, centres, float(distance.sum()), taken)
+    return Clustering(labels, centres, float(distance.sum()))
 
 
 @dataclass(frozen=True)
@@ -102,15 +96,10 @@ class Spread:
     most: float
     each: tuple[float, ...]
 
-
-def spread(values: list[float]) -> Spread:
-    """Mean and range of the values.
-
-    Examples:
-      >>> spread([0.5, 0.7, 0.6])
-      Spread(mean=0.6, least=0.5, most=0.7, each=(0.5, 0.7, 0.6))
-    """
-    return Spread(float(np.mean(values)), min(values), max(values), tuple(values))
+    @classmethod
+    def of(cls, values: list[float]) -> Spread:
+        """From the value for each seed."""
+        return cls(float(np.mean(values)), min(values), max(values), tuple(values))
 
 
 @dataclass(frozen=True)
@@ -126,17 +115,16 @@ class Baseline(Generic[T]):
 def baseline_of(score: Callable[[Array, Array], T], x: Array, y: Array, seed: int) -> Baseline[T]:
     """Score the second half of the reference, and as many generated points (or all if there are fewer), against the first half."""
     n, m = len(x) // 2, min(len(x) // 2, len(y))
-    order = np.random.default_rng(seed).permutation(len(x))
-    half, other = x[order[:n]], x[order[n : n + m]]
-    model = y[np.random.default_rng(seed + 1).permutation(len(y))[:m]]
-    return Baseline(score(half, other), score(half, model), n, m)
+    x, y = np.random.default_rng(seed).permutation(x), np.random.default_rng(seed + 1).permutation(y)
+    return Baseline(score(x[:n], x[n : n + m]), score(x[:n], y[:m]), n, m)
 
 
 def both_rows(
     reference: Features, generated: Features, *, normalise: bool = False, pca: float | None = None
 ) -> tuple[Array, Array]:
     """Checked rows of both sets; if asked, scaled to length 1 and reduced by a PCA fitted on both."""
-    x, y = as_array(reference, "reference"), as_array(generated, "generated")
+    given = {"reference": reference, "generated": generated}
+    x, y = (as_tensor(rows, name, device="cpu").double().numpy() for name, rows in given.items())
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"generated must have the reference's {x.shape[1]} features, got {y.shape[1]}")
     if normalise:

@@ -94,22 +94,21 @@ class Embedder:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}")
         recipe = read_recipe(self.model)
-        source = self._source = recipe.model
+        source = self._source = recipe["model"]
         self._device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._tokenizer: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
         limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
         limits.append(self._tokenizer.model_max_length)
         limit = min((n for n in limits if isinstance(n, int) and 0 < n < 10**7), default=512)
-        asked = self.max_tokens or recipe.max_tokens or limit
         commit = getattr(config, "_commit_hash", None)
         self.settings = EmbedSettings(
             model=str(self.model),
             model_hash=folder_fingerprint(Path(source)) if Path(source).is_dir() else f"{source}@{commit}",
-            pooling=self.pooling or recipe.pooling,
-            max_tokens=min(asked, limit),
-            normalise=recipe.normalise if self.normalise is None else self.normalise,
-            lowercase=recipe.lowercase,
+            pooling=self.pooling or recipe["pooling"],
+            max_tokens=min(self.max_tokens or recipe["max_tokens"] or limit, limit),
+            normalise=recipe["normalise"] if self.normalise is None else self.normalise,
+            lowercase=recipe["lowercase"],
             dtype=str(self.dtype).removeprefix("torch."),
         )
 
@@ -190,13 +189,7 @@ class Embedder:
 
 
 def pool(hidden: Float[Tensor, "B L D"], mask: Bool[Tensor, "B L"], pooling: Pooling) -> Float[Tensor, "B D"]:
-    """One vector per text from the vectors of its tokens; padding, where the mask is false, does not count.
-
-    Examples:
-      >>> hidden = torch.tensor([[[1.0], [3.0], [99.0]]])
-      >>> [pool(hidden, torch.tensor([[True, True, False]]), how).item() for how in ("mean", "last", "first")]
-      [2.0, 3.0, 1.0]
-    """
+    """One vector per text from the vectors of its tokens; padding, where the mask is false, does not count."""
     if pooling == "first":
         return hidden[:, 0]
     if pooling == "last":
@@ -204,50 +197,37 @@ def pool(hidden: Float[Tensor, "B L D"], mask: Bool[Tensor, "B L"], pooling: Poo
     return torch.where(mask[..., None], hidden, 0.0).sum(1) / mask.sum(1, keepdim=True)
 
 
-@dataclass(frozen=True)
-class FolderRecipe:
-    """How a folder says that its features are made: the transformer's name or folder, and settings of `Embedder`."""
+def read_recipe(model: str | Path) -> dict[str, Any]:
+    """How a sentence-transformers folder, which has ``modules.json``, makes its features; the defaults for any other model.
 
-    model: str
-    pooling: Pooling = "mean"
-    normalise: bool = False
-    max_tokens: int | None = None
-    lowercase: bool = False
-
-
-def read_recipe(model: str | Path) -> FolderRecipe:
-    """The recipe of a sentence-transformers folder, which has ``modules.json``; the defaults for any other model.
-
-    An unknown stage or pooling is an error.
+    The keys are settings of `Embedder`, ``lowercase``, and ``model``, the name or folder of the transformer. An unknown stage or
+    pooling is an error.
     """
-    folder = Path(model)
-    listed = folder / "modules.json"
+    listed = Path(model) / "modules.json"
     if not listed.is_file():
-        return FolderRecipe(str(model))
+        return {"model": str(model), "pooling": "mean", "normalise": False, "max_tokens": None, "lowercase": False}
     stages = sorted(json.loads(listed.read_text()), key=lambda stage: stage["idx"])
     kinds = [str(stage["type"]).rsplit(".", 1)[-1] for stage in stages]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ValueError(f"{listed}: stages must be Transformer, Pooling and perhaps Normalize, got {', '.join(kinds)}")
-    limits = _read(folder / stages[0]["path"] / "sentence_bert_config.json")
-    pooling_file = folder / stages[1]["path"] / "config.json"
-    pooling = _read(pooling_file)
+    transformer, pooling_file = (Path(model) / stage["path"] for stage in stages[:2])
+    pooling_file /= "config.json"
+    limits, pooling = (
+        json.loads(file.read_text()) if file.is_file() else {}
+        for file in (transformer / "sentence_bert_config.json", pooling_file)
+    )
     on = [name for name, value in pooling.items() if name.startswith("pooling_mode_") and value is True]
     modes = [FLAGS.get(name, name) for name in on] or [str(pooling.get("pooling_mode", "none"))]
     if len(modes) != 1 or modes[0] not in MODES:
         legal = ", ".join(get_args(Pooling))
         raise ValueError(f"{pooling_file}: pooling must be one of {legal}, got {', '.join(modes)}")
-    return FolderRecipe(
-        model=str(folder / stages[0]["path"]),
-        pooling=MODES[modes[0]],
-        normalise=kinds[-1] == "Normalize",
-        max_tokens=limits.get("max_seq_length"),
-        lowercase=bool(limits.get("do_lower_case", False)),
-    )
-
-
-def _read(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
-    return found
+    return {
+        "model": str(transformer),
+        "pooling": MODES[modes[0]],
+        "normalise": kinds[-1] == "Normalize",
+        "max_tokens": limits.get("max_seq_length"),
+        "lowercase": bool(limits.get("do_lower_case", False)),
+    }
 
 
 def embed_texts(

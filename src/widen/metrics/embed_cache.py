@@ -37,12 +37,7 @@ def folder_fingerprint(folder: Path) -> str:
 
 
 class FeatureCache:
-    """Features computed under one set of settings.
-
-    Args:
-      folder: of the whole cache; created at the first write.
-      settings: plain values; everything but the text that the features depend on.
-    """
+    """Features computed under one set of settings: plain values, everything but the text that the features depend on."""
 
     def __init__(self, folder: str | Path, settings: dict[str, Any]) -> None:
         from safetensors.numpy import load

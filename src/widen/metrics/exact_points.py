@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widen.theory import expected_unique_recall, pr_curve_from_logs
+from widen.theory.curve import slopes
 
 VERSION = 1
 """Bumped when a number changes its meaning."""
 
 CURVE_POINTS = 65
-"""Points of each PR curve that are kept for drawing: lambda = tan(angle), with angles evenly spaced over [0, pi/2]."""
+"""Points of each PR curve that are kept for drawing, at `widen.theory.curve.slopes`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class ExactPoint:
       recall_ceiling: what the reference itself would get; 1 only as ``num_samples`` grows.
       auc: area under the PR curve; 1 if Q = P.
       precision_at, recall_at: alpha and beta at each lam asked for, in that order.
-      curve_precision, curve_recall: the curve at `curve_lams()`.
+      curve_precision, curve_recall: the curve at 65 slopes lam, for drawing.
     """
 
     temperature: float
@@ -47,13 +48,6 @@ class ExactPoint:
     num_samples: int
     curve_precision: tuple[float, ...]
     curve_recall: tuple[float, ...]
-
-
-def curve_lams() -> NDArray[np.float64]:
-    """The values of lambda at which a point keeps its curve: 0, then tan of evenly spaced angles, then inf."""
-    lam = np.tan(np.linspace(0, np.pi / 2, CURVE_POINTS))
-    lam[-1] = np.inf
-    return lam
 
 
 def exact_points(
@@ -83,7 +77,7 @@ def exact_points(
             f"{(len(temperatures), len(log_p_S))}"
         )
     ceiling = float(expected_unique_recall(log_p_S, num_samples))
-    grid, asked = curve_lams(), np.asarray(lams, float)
+    grid, asked = slopes(CURVE_POINTS), np.asarray(lams, float)
     points = []
     for temperature, log_q_S in zip(temperatures, log_q_TS, strict=True):
         curve = pr_curve_from_logs(log_p_S, log_q_S)

@@ -38,12 +38,6 @@ def as_tensor(features: Features, name: str, *, device: str | torch.device | Non
     return rows
 
 
-def as_array(features: Features, name: str) -> Array:
-    """Features as a checked (N, D) float64 array on the CPU."""
-    rows: Array = as_tensor(features, name, device="cpu").double().numpy()
-    return rows
-
-
 def unit_rows(rows: Any) -> NDArray[np.float32]:
     """Rows scaled to length 1. A row of zeros is an error.
 
@@ -64,13 +58,12 @@ class PCA:
     """Principal components, by falling variance. Call it with (N, D) points to get their (N, R) coordinates.
 
     Args:
-      components: (R, D), orthonormal; they keep ``share`` of the variance of the ``fitted_on`` points.
+      components: (R, D), orthonormal; they keep ``share`` of the variance.
     """
 
     mean: Array
     components: Array
     share: float
-    fitted_on: int
 
     def __call__(self, rows: Any) -> NDArray[np.float32]:
         """Coordinates of the points, (N, R)."""
@@ -104,4 +97,4 @@ def fit_pca(rows: Any, *, share: float = 0.9) -> PCA:
     kept = values.cumsum() / values.sum()
     number = min(int(np.searchsorted(kept, share - 1e-12)) + 1, int((values > 1e-12 * values[0]).sum()))
     directions = vectors[:, :number].T if tall else (centred.T @ vectors[:, :number] / np.sqrt(values[:number])).T
-    return PCA(mean, np.ascontiguousarray(directions), float(kept[number - 1]), len(given))
+    return PCA(mean, np.ascontiguousarray(directions), float(kept[number - 1]))

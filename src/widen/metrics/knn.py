@@ -143,18 +143,17 @@ def knn_scores(
       generated: (M, D) features of the model's texts, M > k.
       k: the neighbour that sets a ball's radius; a point is not its own neighbour.
       boundary: ``closed`` counts a point on a ball's sphere as inside (Kynkäänniemi); ``open`` does not (prdc).
-      ceiling: see `KnnReference.scores`; None saves a third of the time.
+      ceiling: ``"split"`` also scores one half of the reference against the other, and the model at that size; None saves a
+        third of the time.
       level: of the intervals.
       seed: of the split and of the density's bootstrap.
       device: where to compute; by default where ``reference`` is.
-      empty: see `KnnReference.scores`.
+      empty: which generated points stand for empty texts, (M,); by default none. Such a point counts, lies in no ball and has none.
+        Otherwise it would be an outlier: its huge ball would hold all of the reference, and recall would be 1.
 
     Examples:
       >>> knn_scores([[0.0], [1.0], [2.0], [3.0]], [[0.5], [1.5], [10.0]], k=1)
       KnnScores(precision=0.6666666666666666, recall=1.0, density=1.3333333333333333, coverage=0.75)
-      >>> precision, recall, density, coverage = knn_scores([[0.0], [0.0]], [[0.0], [0.0]], k=1)
-      >>> precision, recall
-      (1.0, 1.0)
 
     Paper note: the paper prints Recall = N_fake / N_real; it must be N_real / N. Its code uses an open boundary.
     """
@@ -171,21 +170,14 @@ def knn_scores_by_k(
     ceiling: CeilingSource = "split",
     device: str | torch.device | None = None,
 ) -> tuple[KnnScores, ...]:
-    """`knn_scores` for several k at little more than the cost of one, in the order of ``ks``.
-
-    Examples:
-      >>> line = [[0.0], [1.0], [2.0], [3.0]]
-      >>> [scores.settings.k for scores in knn_scores_by_k(line, line, ks=(2, 1))]
-      [2, 1]
-    """
+    """`knn_scores` for several k at little more than the cost of one, in the order of ``ks``."""
     return KnnReference(reference, ks=ks, boundary=boundary, device=device).scores(generated, ceiling=ceiling)
 
 
 class KnnReference:
     """A reference set that scores many generated sets; its radii are computed once.
 
-    Args:
-      ks: the values of k to score with, all from one pass. The other arguments are those of `knn_scores`.
+    The arguments are those of `knn_scores`, with several ``ks`` at once.
 
     Examples:
       >>> reference = KnnReference([[0.0], [1.0], [2.0], [3.0]], ks=(1, 2))
@@ -220,25 +212,15 @@ class KnnReference:
         seed: int = 0,
         empty: Sequence[bool] | NDArray[np.bool_] | None = None,
     ) -> tuple[KnnScores, ...]:
-        """The scores of a generated set, one result for each k of ``ks``.
-
-        Args:
-          ceiling: ``"split"`` also scores one half of the reference against the other, and the model at that size.
-          seed: of the split and of the density's bootstrap.
-          empty: which generated points stand for empty texts, (M,); by default none. Such a point counts, lies in no ball and has none.
-            Otherwise it would be an outlier: its huge ball would hold all of the reference, and recall would be 1.
-        """
+        """The scores of a generated set, one result for each k. The arguments are those of `knn_scores`."""
         if ceiling not in ("split", None):
             raise ValueError(f"ceiling must be 'split' or None, got {ceiling!r}")
         check_level(level)
         rows = self._checked(generated, "generated", self.rows.device)
-        spoken = ~torch.as_tensor(np.zeros(len(rows), bool) if empty is None else np.asarray(empty, bool)).to(
-            rows.device
-        )
-        if spoken.shape != (len(rows),):
-            raise ValueError(
-                f"empty must have one entry for each of {len(rows)} points, got shape {tuple(spoken.shape)}"
-            )
+        silent = np.zeros(len(rows), bool) if empty is None else np.asarray(empty, bool)
+        if silent.shape != (len(rows),):
+            raise ValueError(f"empty must have one entry for each of {len(rows)} points, got shape {silent.shape}")
+        spoken = torch.from_numpy(~silent).to(rows.device)
         found, radii = self._found(rows, spoken)
         four = four_scores(found, self.ks)
         ceilings = self._split(rows, spoken, seed) if ceiling == "split" else None
@@ -294,23 +276,25 @@ class KnnReference:
         hits[:, spoken] = found.hits
         return replace(found, hits=hits), radii
 
-    def _four(self, rows: Tensor, spoken: Tensor) -> list[FourScores]:
-        return four_scores(self._found(rows, spoken)[0], self.ks)
-
     def _split(self, rows: Tensor, spoken: Tensor, seed: int) -> list[Ceiling] | None:
+        """Half of the reference as a smaller reference, for the other half and for as many generated points."""
         n, size = len(self.rows), min(len(rows), (len(self.rows) + 1) // 2)
         if min(n // 2, size) <= max(self.ks):
             return None
+
+        def order(seed: int, length: int) -> Tensor:
+            return torch.from_numpy(np.random.default_rng(seed).permutation(length)).to(rows.device)
+
         if (size, seed) not in self._halves:
-            order = torch.from_numpy(np.random.default_rng(seed).permutation(n)).to(rows.device)
-            half = KnnReference(self.rows[order[: n // 2]], ks=self.ks, boundary=self.boundary)
-            real = self.rows[order[n // 2 :][:size]]
-            self._halves[size, seed] = half, half._four(real, torch.ones(size, dtype=torch.bool, device=rows.device))
+            mixed = self.rows[order(seed, n)]
+            half = KnnReference(mixed[: n // 2], ks=self.ks, boundary=self.boundary)
+            real, _ = half._found(mixed[n // 2 :][:size], torch.ones(size, dtype=torch.bool, device=rows.device))
+            self._halves[size, seed] = half, four_scores(real, self.ks)
         half, real_scores = self._halves[size, seed]
-        if size < len(rows):
-            drawn = torch.from_numpy(np.random.default_rng(seed + 1).permutation(len(rows))[:size]).to(rows.device)
-            rows, spoken = rows[drawn], spoken[drawn]
-        return [Ceiling(a, b, n // 2, size) for a, b in zip(real_scores, half._four(rows, spoken), strict=True)]
+        some = order(seed + 1, len(rows))[:size] if size < len(rows) else slice(None)
+        model, _ = half._found(rows[some], spoken[some])
+        pairs = zip(real_scores, four_scores(model, self.ks), strict=True)
+        return [Ceiling(real, model, n // 2, size) for real, model in pairs]
 
 
 def four_scores(found: Membership, ks: Sequence[int]) -> list[FourScores]:

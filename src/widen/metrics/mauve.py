@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import rel_entr
 
-from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms, spread
+from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms
 from .features import Array, Features
 from .plain import to_json
 
@@ -59,8 +59,8 @@ def mauve_of_histograms(p: Any, q: Any, *, scale: float = 5.0) -> float:
       >>> round(mauve_of_histograms([1.0, 0.0], [0.0, 1.0]), 4)
       0.0041
     """
-    p, q = (np.asarray(law, dtype=np.float64) for law in (p, q))
-    if p.shape != q.shape or p.ndim != 1 or any((law < 0).any() or abs(law.sum() - 1) > 1e-9 for law in (p, q)):
+    p, q = (np.asarray(shares, dtype=np.float64) for shares in (p, q))
+    if p.shape != q.shape or p.ndim != 1 or not all((s >= 0).all() and abs(s.sum() - 1) <= 1e-9 for s in (p, q)):
         raise ValueError(
             f"p and q must be distributions on the same cells, got shapes {p.shape}, {q.shape}, sums {p.sum()}, {q.sum()}"
         )
@@ -69,7 +69,7 @@ def mauve_of_histograms(p: Any, q: Any, *, scale: float = 5.0) -> float:
     lam = np.linspace(EDGE, 1 - EDGE, MIXTURES)[:, None]
     mixture = lam * p + (1 - lam) * q
     # Rounding can make a divergence of 0 negative, and a flat part of the curve turn back.
-    across, up = (np.exp(-scale * np.maximum(rel_entr(law, mixture).sum(1), 0.0)) for law in (q, p))
+    across, up = (np.exp(-scale * np.maximum(rel_entr(shares, mixture).sum(1), 0.0)) for shares in (q, p))
     x = np.concatenate([[0.0], across[::-1], [1.0]])
     y = np.concatenate([[1.0], up[::-1], [0.0]])
     return float(np.trapezoid(np.minimum.accumulate(y), np.maximum.accumulate(x)))
@@ -98,11 +98,6 @@ def mauve_score(
       pca: share of the variance to keep, fitted on both sets; None for all features.
       seeds: number of clusterings, from ``seed`` on.
       restarts: starts of k-means in each; the best is kept.
-
-    Examples:
-      >>> points = np.random.default_rng(0).standard_normal((60, 4))
-      >>> round(mauve_score(points, points, baseline=False).value, 6)
-      1.0
     """
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
@@ -114,8 +109,8 @@ def mauve_score(
         return clusters or max(2, round(min(len(a), len(b)) / 10))
 
     def over_seeds(a: Array, b: Array) -> Spread:
-        laws = (cluster_histograms(a, b, clusters=cells(a, b), restarts=restarts, seed=seed + s) for s in range(seeds))
-        return spread([mauve_of_histograms(p, q, scale=scale) for p, q in laws])
+        each = (cluster_histograms(a, b, clusters=cells(a, b), restarts=restarts, seed=seed + s) for s in range(seeds))
+        return Spread.of([mauve_of_histograms(p, q, scale=scale) for p, q in each])
 
     found = over_seeds(x, y)
     split = baseline_of(over_seeds, x, y, seed) if baseline and len(x) >= 4 else None

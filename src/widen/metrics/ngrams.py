@@ -38,12 +38,7 @@ def check_texts(texts: Sequence[str]) -> None:
 
 
 def tokenise(texts: Sequence[str], tokenisation: Tokenisation) -> list[list[str]]:
-    """The tokens of each text.
-
-    Examples:
-      >>> tokenise(["Don't stop."], "words")
-      [['Don', "'", 't', 'stop', '.']]
-    """
+    """The tokens of each text."""
     if tokenisation not in TOKENISATIONS:
         raise ValueError(f"tokenisation must be one of {', '.join(TOKENISATIONS)}, got {tokenisation!r}")
     check_texts(texts)
@@ -51,12 +46,7 @@ def tokenise(texts: Sequence[str], tokenisation: Tokenisation) -> list[list[str]
 
 
 def ngrams(tokens: Sequence[str], n: int) -> list[tuple[str, ...]]:
-    """Runs of n tokens, in order.
-
-    Examples:
-      >>> ngrams(["a", "b", "c"], 2)
-      [('a', 'b'), ('b', 'c')]
-    """
+    """Runs of n tokens, in order."""
     return list(zip(*(tokens[start:] for start in range(n)), strict=False))
 
 
@@ -116,7 +106,7 @@ def self_bleu(
     Args:
       texts: at least two, none without tokens.
       n: the longest n-gram; all lengths have the same weight.
-      smoothing: ``epsilon`` gives an n-gram length without a match 0.1 matches (nltk's method1); ``none`` makes that text's BLEU 0.
+      smoothing: ``epsilon`` counts 0.1 matches where no n-gram of a length matches (nltk's method1); ``none`` makes that text's BLEU 0.
 
     Examples:
       >>> self_bleu(["the cat sat on it", "the cat sat on it"]).value

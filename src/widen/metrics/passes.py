@@ -1,8 +1,6 @@
-r"""pass@k without bias, and the precision and recall that the paper makes of it (App., "Code Generation Task").
+"""pass@k without bias, and the precision and recall that the paper makes of it (App., "Code Generation Task").
 
-.. math::  pass@k = 1 - \binom{n-c}{k} \Big/ \binom{n}{k}
-
-is the probability that at least one of k samples is right, if k are drawn without replacement from n samples of which c are right.
+pass@k is the probability that at least one of k samples is right, if k are drawn without replacement from n samples.
 """
 
 from __future__ import annotations
@@ -25,12 +23,8 @@ def pass_at_k(n: Any, c: Any, k: int) -> Any:
 
     .. math::  1 - \binom{n-c}{k} \Big/ \binom{n}{k} = -\mathrm{expm1} \sum_{i=n-c+1}^{n} \log(1 - k/i)
 
-    It is 0 if no sample is right, and 1 if fewer than k are wrong. It is unbiased; ``1 - (1 - c/n)**k`` is not.
-
-    Args:
-      n: samples of each problem, at least k; a whole number or an array of them.
-      c: how many of them are right, between 0 and n; broadcasts with n.
-      k: number of tries, at least 1.
+    It is unbiased; ``1 - (1 - c/n)**k`` is not. n (samples of each problem, at least k) and c (how many of them are right) are whole
+    numbers or arrays of them and broadcast.
 
     Examples:
       >>> pass_at_k(10, 3, 1), round(pass_at_k(10, 3, 5), 12), pass_at_k(10, 6, 5)
@@ -97,15 +91,13 @@ class PassScores:
 def pass_scores(n: Any, c: Any, ks: Sequence[int] = (1, 10, 100), *, level: float = 0.95, seed: int = 0) -> PassScores:
     """pass@k for several k, with precision, recall and intervals over problems.
 
-    The intervals say how the scores would move with other problems of the same kind. A problem with fewer samples than the largest k is
-    an error.
+    A problem with fewer samples than the largest k is an error.
 
     Args:
       n: samples of each problem, (P,) or one number for all.
       c: right samples of each problem, (P,).
       ks: numbers of tries; 1 is always added.
-      level: of the intervals.
-      seed: of their resamples.
+      level, seed: of the intervals, which say how the scores would move with other problems of the same kind.
 
     Examples:
       >>> scores = pass_scores(4, [4, 2, 0, 0], ks=(1, 4))

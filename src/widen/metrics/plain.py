@@ -16,17 +16,11 @@ def to_json(self: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses and named tuples become dicts, arrays and tuples lists, numpy scalars numbers, nan and infinities strings.
-
-    Examples:
-      >>> from widen.metrics.interval import Interval
-      >>> plain({"interval": Interval(0.0, math.inf), "n": np.int64(3)})
-      {'interval': {'low': 0.0, 'high': 'inf'}, 'n': 3}
-    """
+    """Dataclasses and named tuples become dicts, arrays and tuples lists, numpy scalars numbers, nan and infinities strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {name: plain(item) for name, item in zip(value._fields, value, strict=True)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widen.theory import PRCurve, pr_curve
+from widen.theory.curve import slopes
 
-from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms, spread
+from .clusters import Baseline, Spread, baseline_of, both_rows, cluster_histograms
 from .features import Array, Features
 from .plain import to_json
 
@@ -61,12 +62,7 @@ class Prd:
 
 
 def best_f(curve: PRCurve, b: float) -> float:
-    """The largest F_b on the curve, exactly.
-
-    Examples:
-      >>> best_f(pr_curve([0.5, 0.5], [0.5, 0.5]), 8.0)
-      1.0
-    """
+    """The largest F_b on the curve, exactly."""
     lam = curve.breakpoints
     return float(((1 + b * b) * curve.precision(lam) / (1 + b * b * lam)).max(initial=0.0))
 
@@ -88,12 +84,6 @@ def prd_scores(
       clusters: cells of the histograms, at most the size of the smaller set.
       runs: number of clusterings, from ``seed`` on.
       restarts: starts of k-means in each; the best is kept.
-
-    Examples:
-      >>> points = np.random.default_rng(0).standard_normal((60, 4))
-      >>> scores = prd_scores(points, points, clusters=5, baseline=False)
-      >>> round(scores.auc, 9), round(scores.f8, 9)
-      (1.0, 1.0)
     """
     if runs < 1:
         raise ValueError(f"runs must be at least 1, got {runs}")
@@ -109,8 +99,7 @@ def prd_scores(
     if baseline and min(len(x) // 2, len(y)) >= clusters:
         split = baseline_of(lambda a, b: summary(curves(a, b)), x, y, seed)
     part = summary(found)
-    lam = np.tan(np.linspace(0, np.pi / 2, ANGLES))
-    lam[-1] = np.inf
+    lam = slopes(ANGLES)
     return Prd(
         auc=part.auc.mean,
         f8=part.f8.mean,
@@ -131,7 +120,7 @@ def prd_scores(
 def summary(curves: list[PRCurve]) -> PrdPart:
     """Area and F-scores of each clustering's curve."""
     return PrdPart(
-        spread([curve.auc for curve in curves]),
-        spread([best_f(curve, 8.0) for curve in curves]),
-        spread([best_f(curve, 0.125) for curve in curves]),
+        Spread.of([curve.auc for curve in curves]),
+        Spread.of([best_f(curve, 8.0) for curve in curves]),
+        Spread.of([best_f(curve, 0.125) for curve in curves]),
     )

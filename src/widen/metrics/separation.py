@@ -11,7 +11,6 @@ Shapes: N contexts, V tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +21,6 @@ Indices = NDArray[np.intp]
 
 VERSION = 1
 """Bumped when a number changes its meaning."""
-
 
 EDGES = tuple(float(f"{edge:.6g}") for edge in np.logspace(-8, 0, 41))
 """Edges of forty bins of the ratio q / max q, evenly spaced in its logarithm, from 1e-8 to 1."""
@@ -59,8 +57,7 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
     """Compare the ratios q / max q of right and of wrong next tokens.
 
     Args:
-      reference: P(token | context), (N, V), each row summing to 1; a token is right if it is above 0. `dense` of
-        :func:`widen.theory.valid_continuations` gives this matrix.
+      reference: P(token | context), (N, V); a token is right if it is above 0. `widen.theory.Continuations.dense` gives this matrix.
       logits: the model's logits or log-probabilities in the same contexts, (N, V).
       weights: of the contexts, (N,), such as the probability of each prefix; None counts all alike.
 
@@ -75,14 +72,9 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
     counted = (w_N > 0) & ~right_NV.all(axis=1)
     # Tokens below 1e-8 of the top, or below every right token, are one tie: of a large vocabulary few tokens are left to sort.
     low_NV = ratio_NV < max(EDGES[0], ratio_NV[right_NV].min())
-    context, _ = np.nonzero(~low_NV)
-    context = np.append(context, np.arange(len(w_N)))
-    nothing_N = np.zeros(len(w_N))
-    flat = (
-        np.append(ratio_NV[~low_NV], nothing_N),
-        np.append(right_weight_NV[~low_NV], np.where(low_NV, right_weight_NV, 0.0).sum(axis=1)),
-        np.append(wrong_weight_NV[~low_NV], np.where(low_NV, wrong_weight_NV, 0.0).sum(axis=1)),
-    )
+    context = np.append(np.nonzero(~low_NV)[0], np.arange(len(w_N)))
+    flat = [np.append(ratio_NV[~low_NV], np.zeros(len(w_N)))]
+    flat += [np.append(side[~low_NV], side.sum(axis=1, where=low_NV)) for side in (right_weight_NV, wrong_weight_NV)]
     within_N = _areas(context, *flat)
     threshold, right_kept, wrong_kept = _best_threshold(*flat)
     return Separation(
@@ -99,39 +91,20 @@ def separation_scores(reference: ArrayLike, logits: ArrayLike, *, weights: Array
 
 @dataclass(frozen=True, kw_only=True)
 class RatioHistogram:
-    """Histograms of the ratios q / max q of right and of wrong tokens.
-
-    Attributes:
-      edges: of the bins, ascending, one more than there are bins. The first bin also holds smaller ratios.
-      right, wrong: share of the right mass, and of the wrong tokens, in each bin; each sums to 1.
-    """
+    """Share of the right mass, and of the wrong tokens, in each bin of the ratio q / max q. The first bin also holds smaller ratios."""
 
     edges: tuple[float, ...]
     right: tuple[float, ...]
     wrong: tuple[float, ...]
 
 
-def ratio_histogram(
-    reference: ArrayLike, logits: ArrayLike, *, weights: ArrayLike | None = None, edges: Sequence[float] = EDGES
-) -> RatioHistogram:
-    """The two distributions that `separation_scores` compares, with the same weights, in bins.
-
-    Args:
-      reference, logits, weights: as in `separation_scores`.
-      edges: of the bins, ascending; the last one must be 1, the ratio of the most probable token.
-
-    Examples:
-      >>> found = ratio_histogram([[0.5, 0.5, 0.0]], np.log([[0.5, 0.4, 0.1]]), edges=[0.01, 0.5, 1.0])
-      >>> found.right, found.wrong
-      ((0.0, 1.0), (1.0, 0.0))
-    """
-    bounds = np.asarray(edges, np.float64)
-    if bounds.ndim != 1 or bounds.size < 2 or not (np.diff(bounds) > 0).all() or bounds[-1] != 1:
-        raise ValueError(f"edges={edges!r}: must be at least 2 ascending numbers that end with 1")
+def ratio_histogram(reference: ArrayLike, logits: ArrayLike, *, weights: ArrayLike | None = None) -> RatioHistogram:
+    """The two distributions that `separation_scores` compares, in the bins of `EDGES`. The arguments are the same."""
     ratio_NV, _, _, *sides = _weighted(reference, logits, weights)
-    bin_of = np.clip(np.searchsorted(bounds, ratio_NV.ravel(), side="right") - 1, 0, bounds.size - 2)
-    right, wrong = (np.bincount(bin_of, weights=side.ravel(), minlength=bounds.size - 1) / side.sum() for side in sides)
-    return RatioHistogram(edges=tuple(bounds.tolist()), right=tuple(right.tolist()), wrong=tuple(wrong.tolist()))
+    bins = len(EDGES) - 1
+    bin_of = np.clip(np.searchsorted(EDGES, ratio_NV.ravel(), side="right") - 1, 0, bins - 1)
+    right, wrong = (np.bincount(bin_of, weights=side.ravel(), minlength=bins) / side.sum() for side in sides)
+    return RatioHistogram(edges=EDGES, right=tuple(right.tolist()), wrong=tuple(wrong.tolist()))
 
 
 def _weighted(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -65,15 +65,11 @@ def support_sizes(probabilities: Any, *, masses: Sequence[float] = MASSES) -> ND
 
     The token that crosses the mass is counted. Of tied tokens, as few as possible are counted.
 
-    Args:
-      probabilities: (L, V), rows that sum to 1. The result is (p, L).
-      masses: each strictly between 0 and 1.
+    ``probabilities`` is (L, V), with rows that sum to 1. The result is (p, L).
 
     Examples:
-      >>> support_sizes([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]], masses=(0.5, 0.8, 0.9))
-      array([[1, 1],
-             [2, 1],
-             [3, 1]])
+      >>> support_sizes([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]], masses=(0.5, 0.8, 0.9)).tolist()
+      [[1, 1], [2, 1], [3, 1]]
     """
     given = isinstance(probabilities, Tensor)
     p = probabilities.detach() if given else torch.from_numpy(np.asarray(probabilities, dtype=np.float64))
@@ -81,29 +77,28 @@ def support_sizes(probabilities: Any, *, masses: Sequence[float] = MASSES) -> ND
         raise ValueError(
             f"probabilities must have shape (positions, vocabulary), both at least 1, got {tuple(p.shape)}"
         )
-    total = p.double().sum(1)
-    if not bool(((p >= 0).all() & ((total - 1).abs() < 1e-3).all()).item()):
+    if not bool(((p >= 0).all() & ((p.double().sum(1) - 1).abs() < 1e-3).all()).item()):
         raise ValueError("probabilities must be non-negative and sum to 1 at every position")
-    return counted(p, check_masses(masses)).cpu().numpy()
+    _check_masses(masses)
+    return _counted(p, masses)
 
 
-def check_masses(masses: Sequence[float]) -> tuple[float, ...]:
-    """Raise unless each mass lies between 0 and 1."""
+def _check_masses(masses: Sequence[float]) -> None:
     if len(masses) == 0 or any(not 0 < mass < 1 for mass in masses):
         raise ValueError(f"masses must lie strictly between 0 and 1, at least one, got {list(masses)}")
-    return tuple(float(mass) for mass in masses)
 
 
-def counted(p: Float[Tensor, "L V"], masses: Sequence[float], *, softmax: bool = False) -> Int[Tensor, "p L"]:
-    """Sizes for checked input, in float64: the rounding of a float32 sum over 128,000 tokens exceeds one token's probability."""
+def _counted(p: Float[Tensor, "L V"], masses: Sequence[float], *, softmax: bool = False) -> NDArray[np.int64]:
+    """Sizes in float64: the rounding of a float32 sum over 128,000 tokens exceeds one token's probability."""
     wanted = torch.tensor(masses, dtype=torch.float64, device=p.device) - ROUNDING
     found = []
     for piece in torch.split(p, max(1, CHUNK // p.shape[1])):
-        law = piece.double().softmax(1) if softmax else piece.double()
-        mass = law.sort(1, descending=True).values.cumsum(1)
+        shares = piece.double().softmax(1) if softmax else piece.double()
+        mass = shares.sort(1, descending=True).values.cumsum(1)
         short = torch.searchsorted(mass, wanted.expand(len(mass), -1).contiguous())
         found.append(short.clamp(max=p.shape[1] - 1) + 1)
-    return torch.cat(found).T
+    sizes: NDArray[np.int64] = torch.cat(found).T.cpu().numpy()
+    return sizes
 
 
 def sparsity(
@@ -111,9 +106,7 @@ def sparsity(
 ) -> Sparsity:
     """Support size and sparsity from the conditionals of some samples (Algorithm "Estimating the Support Size").
 
-    Args:
-      probabilities: for each sample an array (L, V) of conditionals; lengths may differ, V may not.
-      masses: each strictly between 0 and 1.
+    ``probabilities`` holds an array (L, V) of conditionals for each sample; lengths may differ, V may not.
 
     Examples:
       >>> one, two = [[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]], [[0.34, 0.33, 0.33], [1.0, 0.0, 0.0]]
@@ -129,7 +122,7 @@ def sparsity(
             f"probabilities must be of at least one sample and of one vocabulary, got widths {sorted(widths)}"
         )
     sizes = [support_sizes(sample, masses=masses) for sample in probabilities]
-    return summarise(sizes, check_masses(masses), widths.pop(), level=level, seed=seed)
+    return summarise(sizes, masses, widths.pop(), level=level, seed=seed)
 
 
 def sparsity_of_model(
@@ -150,7 +143,7 @@ def sparsity_of_model(
       prompt_lengths: tokens at the start of each sample that are not targets; by default 1, as the first token has no conditional.
       progress: called as (stage, done, total).
     """
-    checked = check_masses(masses)
+    _check_masses(masses)
     starts = [1] * len(sequences) if prompt_lengths is None else list(prompt_lengths)
     if len(sequences) == 0 or len(starts) != len(sequences):
         raise ValueError(
@@ -167,23 +160,23 @@ def sparsity_of_model(
         with torch.no_grad():
             logits = model(input_ids=ids[None]).logits[0, start - 1 : -1]
         width = logits.shape[1]
-        sizes.append(counted(logits, checked, softmax=True).cpu().numpy())
+        sizes.append(_counted(logits, masses, softmax=True))
         if progress is not None:
             progress("sparsity", place + 1, len(sequences))
-    return summarise(sizes, checked, width, level=level, seed=seed)
+    return summarise(sizes, masses, width, level=level, seed=seed)
 
 
 def summarise(
-    sizes: list[NDArray[np.int64]], masses: tuple[float, ...], vocabulary: int, *, level: float, seed: int
+    sizes: Sequence[NDArray[np.int64]], masses: Sequence[float], vocabulary: int, *, level: float, seed: int
 ) -> Sparsity:
     """The score from the sizes of all samples."""
     logs = np.log(np.stack([of_sample.max(1) for of_sample in sizes]))
-    support = tuple(np.exp(logs.mean(0)).tolist())
+    support = np.exp(logs.mean(0))
     ends = [np.exp(mean_interval(column, level=level, seed=seed)) / vocabulary for column in logs.T]
     return Sparsity(
-        masses=masses,
-        support=support,
-        sparsity=tuple(size / vocabulary for size in support),
+        masses=tuple(float(mass) for mass in masses),
+        support=tuple(support.tolist()),
+        sparsity=tuple((support / vocabulary).tolist()),
         intervals=tuple(Interval(float(low), float(high)) for low, high in ends),
         vocabulary=vocabulary,
         samples=len(sizes),

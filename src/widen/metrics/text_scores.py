@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from .embed import Embedder, EmbedSettings, Pooling
-from .features import fit_pca, unit_rows
+from .features import as_tensor, fit_pca, unit_rows
 from .knn import KnnScores, knn_scores
 from .knn_search import Boundary
 from .mauve import Mauve, mauve_score
@@ -65,8 +65,7 @@ class ScoreSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.metrics if name not in ALL]
-        if unknown or not self.metrics:
+        if not self.metrics or not set(self.metrics) <= set(ALL):
             raise ValueError(f"metrics must be of {', '.join(ALL)}, at least one, got {list(self.metrics)}")
         if self.samples is not None and self.samples <= self.k:
             raise ValueError(f"samples must be more than k = {self.k}, got {self.samples}")
@@ -142,68 +141,66 @@ def score_texts(
     """
     settings = settings or ScoreSettings()
     tell = progress or (lambda stage, done, total: None)
-    check_texts(reference_texts)
-    check_texts(generated_texts)
-    reference = drawn(reference_texts, settings.samples, settings.seed, "reference_texts")
-    generated = drawn(generated_texts, settings.samples, settings.seed + 1, "generated_texts")
-    asked = [name for name in ("knn", "mauve", "prd") if name in settings.metrics]
+    reference = _drawn(reference_texts, settings.samples, settings.seed, "reference_texts")
+    generated = _drawn(generated_texts, settings.samples, settings.seed + 1, "generated_texts")
+    n, asked = len(reference), [name for name in ("knn", "mauve", "prd") if name in settings.metrics]
+    together = [*reference, *generated]  # embedded together, so that equal texts have equal features
+    empty = np.array([not text.strip() for text in together])
     x = y = embedding = knn = mauve = prd = components = None
-    truncated, empty = 0, np.array([not text.strip() for text in (*reference, *generated)])
+    truncated = 0
     if asked or "vendi" in settings.metrics:
-        together = [*reference, *generated]  # embedded together, so that equal texts have equal features
         if embed is not None:
-            given = embed(together)
-            rows = np.asarray(given.detach().cpu() if isinstance(given, torch.Tensor) else given)
-            if rows.ndim != 2 or len(rows) != len(together):
+            rows = as_tensor(embed(together), "embed(texts)", device="cpu").numpy()
+            if len(rows) != len(together):
                 raise ValueError(f"embed must give one row for each of {len(together)} texts, got shape {rows.shape}")
         else:
             embedder = Embedder(settings.model, settings.pooling, settings.max_tokens, None, device)
             made = embedder(together, cache=cache, progress=tell)
             rows, embedding, truncated = made.features, made.settings, made.truncated
-        rows, empty = without_features(rows, empty)
+        rows, empty = _without_features(rows, empty)
         rows = unit_rows(rows) if settings.normalise else rows
-        x, y = rows[: len(reference)], rows[len(reference) :]
+        x, y = rows[:n], rows[n:]
+    # If the reference has empty texts too, they are compared like any others.
+    silent = empty[n:] & ~empty[:n].any()
     for done, name in enumerate(asked):
         tell(name, done, len(asked) + 1)
         if name == "knn":
-            # If the reference has empty texts too, they are compared like any others.
-            ignored = empty[len(reference) :] & ~empty[: len(reference)].any()
-            knn, components = score_knn(x, y, ignored, settings, device)
+            knn, components = _score_knn(x, y, silent, settings, device)
         elif name == "mauve":
             mauve = mauve_score(x, y, seed=settings.seed)
         else:
-            clusters = max(2, min(20, len(reference) // 2, len(generated) // 2))
+            clusters = max(2, min(20, n // 2, len(generated) // 2))
             prd = prd_scores(x, y, clusters=clusters, seed=settings.seed)
     tell("diversity", len(asked), len(asked) + 1)
-    size = min(len(reference), len(generated))
-    alone = [diversity(texts, rows, size, settings) for texts, rows in ((reference, x), (generated, y))]
+    size = min(n, len(generated))
+    alone = [_diversity(texts, rows, size, settings) for texts, rows in ((reference, x), (generated, y))]
     tell("done", len(asked) + 1, len(asked) + 1)
-    few_for_bleu = "self_bleu" in settings.metrics and any(one.self_bleu is None for one in alone)
     return TextScores(
         knn=knn,
         mauve=mauve,
         prd=prd,
-        generated=alone[1],
         reference=alone[0],
+        generated=alone[1],
         notes=notes_on(
             reference,
             generated,
             knn=knn,
             truncated=truncated,
-            empty=int(empty[len(reference) :].sum()) if not empty[: len(reference)].any() else 0,
-            few_for_bleu=few_for_bleu,
+            empty=int(silent.sum()),
+            few_for_bleu="self_bleu" in settings.metrics and any(one.self_bleu is None for one in alone),
             features=bool(asked),
         ),
         settings=settings,
         embedding=embedding,
         components=components,
-        n_reference=len(reference),
+        n_reference=n,
         n_generated=len(generated),
     )
 
 
-def drawn(texts: Sequence[str], samples: int | None, seed: int, name: str) -> list[str]:
+def _drawn(texts: Sequence[str], samples: int | None, seed: int, name: str) -> list[str]:
     """``samples`` of the texts, drawn without replacement; all of them if None."""
+    check_texts(texts)
     if samples is None:
         return list(texts)
     if len(texts) < samples:
@@ -214,14 +211,8 @@ def drawn(texts: Sequence[str], samples: int | None, seed: int, name: str) -> li
     return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))[:samples]]
 
 
-def without_features(rows: NDArray[Any], empty: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Rows of zeros get a feature of their own, so that such texts resemble each other and no other text; they count as empty.
-
-    Examples:
-      >>> rows, empty = without_features(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([False, False]))
-      >>> rows.tolist(), empty.tolist()
-      ([[3.0, 4.0, 0.0], [0.0, 0.0, 5.0]], [False, True])
-    """
+def _without_features(rows: NDArray[Any], empty: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Rows of zeros get a feature of their own, so that such texts resemble each other and no other text; they count as empty."""
     zero = ~rows.any(1)
     if not zero.any():
         return rows, empty
@@ -229,7 +220,7 @@ def without_features(rows: NDArray[Any], empty: NDArray[np.bool_]) -> tuple[NDAr
     return np.column_stack([rows, zero * length]), empty | zero
 
 
-def score_knn(
+def _score_knn(
     x: Any, y: Any, empty: NDArray[np.bool_], settings: ScoreSettings, device: Any
 ) -> tuple[KnnScores, int | None]:
     """k-NN scores, after PCA if asked, and the number of components. ``empty`` says which generated texts are."""
@@ -238,20 +229,11 @@ def score_knn(
         both = np.concatenate([x, y[~empty]])
         reduce = fit_pca(x if settings.pca_fit == "reference" else both, share=settings.pca)
         x, y, components = reduce(x), reduce(y), len(reduce.components)
-    scores = knn_scores(
-        x,
-        y,
-        k=settings.k,
-        boundary=settings.boundary,
-        level=settings.level,
-        seed=settings.seed,
-        device=device,
-        empty=empty,
-    )
-    return scores, components
+    options = {name: getattr(settings, name) for name in ("k", "boundary", "level", "seed")}
+    return knn_scores(x, y, device=device, empty=empty, **options), components
 
 
-def diversity(texts: list[str], rows: NDArray[Any] | None, size: int, settings: ScoreSettings) -> Diversity:
+def _diversity(texts: list[str], rows: NDArray[Any] | None, size: int, settings: ScoreSettings) -> Diversity:
     """The metrics of one set alone, on ``size`` texts drawn at random, as they depend on the size of the set."""
     some = np.sort(np.random.default_rng(settings.seed).permutation(len(texts))[:size])
     texts = [texts[place] for place in some]
@@ -276,24 +258,14 @@ def notes_on(
 ) -> tuple[str, ...]:
     """Ways in which these numbers are known to mislead, most serious first.
 
-    Args:
-      truncated: number of texts cut by the embedder.
-      empty: number of generated texts without content, if no reference text is empty.
-      few_for_bleu: self-BLEU was asked for, but fewer than two texts have words.
-      features: whether features were compared. Only these metrics have intervals.
-
-    Examples:
-      >>> notes_on(["a"], ["a", "a"])[0]
-      'The sets differ in size (1 reference, 2 generated texts): most of these scores depend on it.'
+    ``truncated`` and ``empty`` count texts; ``empty`` is 0 if a reference text is empty too. Without ``features`` no score has an interval.
     """
     n, m, known = len(reference), len(generated), set(reference)
     repeated, copied = m - len(set(generated)), sum(text in known for text in generated)
-    zero = 0
-    if knn is not None and knn.settings.boundary == "open":
-        zero = knn.diagnostics.zero_radii_reference + knn.diagnostics.zero_radii_generated
-    count_as = (
-        "is empty: it counts as imprecise and reaches" if empty == 1 else "are empty: they count as imprecise and reach"
-    )
+    open_balls = knn is not None and knn.settings.boundary == "open"
+    zero = knn.diagnostics.zero_radii_reference + knn.diagnostics.zero_radii_generated if knn and open_balls else 0
+    is_empty = "is empty: it counts as imprecise and reaches"
+    are_empty = "are empty: they count as imprecise and reach"
     intervals = "; look at the intervals" if features else ""
     notes = {
         f"The sets differ in size ({n:,} reference, {m:,} generated texts): most of these scores depend on it.": n != m,
@@ -302,13 +274,11 @@ def notes_on(
         f"{repeated:,} of {m:,} generated texts repeat an earlier one word for word.": repeated,
         f"{copied:,} generated texts are copies of reference texts: precision and coverage count them as good.": copied,
         f"{zero:,} balls have radius 0 and are empty, as the boundary is open: use a closed boundary.": zero,
-        f"{empty:,} of {m:,} generated texts {count_as} no reference text.": empty,
+        f"{empty:,} of {m:,} generated texts {is_empty if empty == 1 else are_empty} no reference text.": empty,
         f"{truncated:,} texts were cut at the embedder's limit: the rest of them was not scored.": truncated,
     }
     for name, texts in (("reference", reference), ("generated", generated)):
         words = median(len(text.split()) for text in texts)
-        short = (
-            f"Half of the {name} texts have at most {words:g} words: features of short texts carry little information."
-        )
-        notes[short] = features and words < SHORT
+        at_most = f"Half of the {name} texts have at most {words:g} words"
+        notes[f"{at_most}: features of short texts carry little information."] = features and words < SHORT
     return tuple(note for note, applies in notes.items() if applies)

@@ -1,4 +1,4 @@
-r"""Vendi score: the effective number of different points in a set (Friedman and Dieng, 2023), computed exactly in D x D memory.
+r"""Vendi score: the effective number of different points in a set (Friedman and Dieng, 2023), exact in float64.
 
 .. math::  VS_q = \Big(\sum_i \lambda_i^q\Big)^{1/(1-q)}, \qquad VS_1 = \exp\Big(-\sum_i \lambda_i \log \lambda_i\Big),
 
@@ -49,30 +49,19 @@ def vendi_score(generated: Features, *, order: float = 1.0) -> Vendi:
     """
     if not order >= 0:
         raise ValueError(f"order must be at least 0, got {order}")
-    given = as_tensor(generated, "generated")
-    n, dims = given.shape
-    norms = torch.linalg.vector_norm(given.double(), dim=1, keepdim=True)
+    rows = as_tensor(generated, "generated").double()
+    n, dims = rows.shape
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     if bool((norms == 0).any()):
         raise ValueError("generated must have no row of zeros: it has no direction to compare")
-    if n < dims:  # both Gram matrices have the same eigenvalues above 0
-        rows = given.double() / norms
-        gram = rows @ rows.T
-    else:
-        gram = torch.zeros(dims, dims, dtype=torch.float64, device=given.device)
-        for piece, norm in zip(torch.split(given, 4096), torch.split(norms, 4096), strict=True):
-            rows = piece.double() / norm
-            gram += rows.T @ rows
+    rows = rows / norms
+    gram = rows @ rows.T if n < dims else rows.T @ rows  # both have the same eigenvalues above 0
     eigenvalues = torch.linalg.eigvalsh(gram / n).cpu().numpy().clip(0)
     return Vendi(effective_number(eigenvalues / eigenvalues.sum(), order), order, n, dims)
 
 
 def effective_number(shares: np.ndarray, order: float) -> float:
-    """Hill number of a distribution: the number of equally likely kinds with the same diversity.
-
-    Examples:
-      >>> [round(effective_number(np.array([0.5, 0.25, 0.25]), q), 6) for q in (0.0, 1.0, 2.0, math.inf)]
-      [3.0, 2.828427, 2.666667, 2.0]
-    """
+    """Hill number of a distribution: the number of equally likely kinds with the same diversity."""
     shares = shares[shares > 1e-14]  # smaller eigenvalues are rounding errors
     if order == 1:
         return float(np.exp(-(shares * np.log(shares)).sum()))

@@ -4,7 +4,7 @@ numpy and scipy only. Every formula of the paper's sections 2, 4 and 5 and of it
 the paper's label in its docstring. PAPER.md lists where the printed form is wrong.
 
     curve          the PR-curve of two distributions: points, area, divergences
-    steps          tempered laws, and the law of any decoding
+    steps          what temperature, and any decoding, samples from
     sparsity       what temperature can reach         frontier    what any monotone decoding can reach
     artificial     the case of section 4, solved      truncated   the same under truncation
     exact          likelihoods and curves of an autoregressive model on a support that can be listed
@@ -35,7 +35,6 @@ from .continuations import Continuations, valid_continuations
 from .curve import PRCurve, PRPoints, SupportPrecisionRecall, pr_curve, pr_curve_from_logs, support_precision_recall
 from .exact import exact_curves, exact_log_likelihood, token_log_likelihood
 from .frontier import decoding_frontier
-from .optima import lambda_pr_is_unique, lambda_pr_threshold
 from .sampled import (
     Bounds,
     Estimate,
@@ -79,8 +78,6 @@ __all__ = [
     "exact_thresholds",
     "expected_unique_recall",
     "gamma_proxy",
-    "lambda_pr_is_unique",
-    "lambda_pr_threshold",
     "log_sparsity",
     "logit_range",
     "monte_carlo_precision",

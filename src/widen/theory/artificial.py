@@ -143,7 +143,8 @@ class ArtificialCase:
         """log lambda_min and log lambda_max at t."""
         with np.errstate(divide="ignore", over="ignore"):
             tau = 1.0 / as_non_negative(t, "t")
-        log_kept = _log_f(tau, self.log_nu, self.log_noise_odds)
+        # The printed quotient of two powers is 0/0 once both underflow.
+        log_kept = -np.logaddexp(0.0, self.log_nu - _times(tau, self.log_noise_odds))
         lead = _times(tau, self.gap)
         log_mean = np.logaddexp(math.log(self.rho), math.log1p(-self.rho) - lead)
         return log_kept - lead - log_mean, log_kept - log_mean
@@ -174,14 +175,13 @@ class ArtificialCase:
     def recall(self, lam: ArrayLike, t: ArrayLike) -> Result:
         """Recall at lam and temperature t: precision / lam; the mass of P on Supp(Q^t) at lam = 0, 0 at lam = inf."""
         at = as_non_negative(lam, "lam")
-        low, high = self._log_levels(t)
-
-        def share(level: Values) -> Array:
-            """min(1, level / lam); 0 where there is no mass, also at lam = 0."""
-            return np.where(np.isneginf(level), 0.0, np.minimum(1.0, np.exp(level - np.log(at))))
-
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return plain(self.rho * share(high) + (1 - self.rho) * share(low))
+            # min(1, level / lam); 0 where there is no mass, also at lam = 0
+            low, high = (
+                np.where(np.isneginf(level), 0.0, np.minimum(1.0, np.exp(level - np.log(at))))
+                for level in self._log_levels(t)
+            )
+        return plain(self.rho * high + (1 - self.rho) * low)
 
     def curve(self, t: float) -> PRCurve:
         """The whole PR-curve at temperature t: two atoms, the over- and the under-represented tokens."""
@@ -191,9 +191,8 @@ class ArtificialCase:
 
     def g(self, tau: ArrayLike) -> Result:
         """g(tau) = f_{a,mu} f_{epsilon,V/K-1} = (1 - rho) lambda_min at t = 1/tau (lemma ``app:lemma:rate``)."""
-        at = as_non_negative(tau, "tau")
-        kept = _log_f(at, self.log_nu, self.log_noise_odds)
-        return plain(np.exp(_log_f(at, math.log(self.mu), -self.gap) + kept))
+        with np.errstate(divide="ignore", over="ignore"):
+            return plain((1 - self.rho) * self.lambda_min(1.0 / as_non_negative(tau, "tau")))
 
     def g_prime(self, tau: ArrayLike) -> Result:
         """dg/dtau, with the sign of :meth:`h` at 1/tau; needs b > 0 and epsilon > 0."""
@@ -221,9 +220,12 @@ class ArtificialCase:
         self._check_interior()
         at = as_non_negative(t, "t")
         check((at > 0).all(), "t", t, "above 0")
+        rate = self.log_noise_odds * self.gap
+        if rate == 0:  # the bracket may be inf
+            return plain(np.zeros(at.shape))
         with np.errstate(over="ignore"):
             bracket = np.exp(-math.log(self.mu) - self.gap / at) + np.exp(self.log_noise_odds / at - self.log_nu)
-            return plain(self.log_noise_odds * self.gap * bracket / at**2)
+            return plain(rate * bracket / at**2)
 
     @cached_property
     def epsilon_0(self) -> float:
@@ -238,12 +240,15 @@ class ArtificialCase:
         """Temperature of greatest lambda_min, where h is 0; inf if epsilon ≥ epsilon_0 or epsilon = 0, 0 if a = b."""
         if self.epsilon >= self.epsilon_0 or self.epsilon == 0:
             return math.inf
-        return 0.0 if self.gap == 0 else _inverse(positive_root(self._log_h))
+        if self.gap == 0:
+            return 0.0
 
-    def _log_h(self, tau: float) -> float:
-        """A decreasing function with the sign of h(1/tau), finite where h overflows."""
-        fall = np.logaddexp(0.0, -tau * self.gap - math.log(self.mu)) + math.log(self.log_noise_odds)
-        return float(fall - math.log(self.gap) - np.logaddexp(0.0, tau * self.log_noise_odds - self.log_nu))
+        def minus_h(t: float) -> float:
+            """A decreasing function with the sign of -h(t), finite where h overflows."""
+            rise = np.logaddexp(0.0, self.log_noise_odds / t - self.log_nu) + math.log(self.gap)
+            return float(rise - math.log(self.log_noise_odds) - np.logaddexp(0.0, -self.gap / t - math.log(self.mu)))
+
+        return positive_root(minus_h)
 
     def best_temperature(self, lam: ArrayLike) -> Result:
         """A temperature of greatest recall and precision at lam: min(t_0, t*), where lambda_max(t*) = lam.
@@ -260,8 +265,7 @@ class ArtificialCase:
             return 0.0
         if lam <= self.lambda_max(math.inf):
             return self.t_0
-        tau = positive_root(lambda x: math.log(lam) - float(self._log_levels(1.0 / x)[1]))
-        return min(self.t_0, _inverse(tau))
+        return min(self.t_0, positive_root(lambda t: float(self._log_levels(t)[1]) - math.log(lam)))
 
     @property
     def loses_recall_at_every_high_temperature(self) -> bool:
@@ -276,9 +280,8 @@ class ArtificialCase:
 
     def loses_recall(self, lam: float) -> bool:
         """Whether recall at this lam is lower at t = inf than at t = 1."""
-        return bool(
-            self.precision(lam, math.inf) * (1 + 1e-12) < self.precision(lam, 1.0)
-        )  # 1e-12: rounding is no loss
+        rounding = 1 + 1e-12
+        return bool(self.precision(lam, math.inf) * rounding < self.precision(lam, 1.0))
 
     def _check_interior(self) -> None:
         check(self.b > 0, "a", self.a, "below 1 for rates of change")
@@ -290,15 +293,6 @@ def _times(tau: Values, x: float) -> Values:
     if x == 0:
         return np.zeros(tau.shape)
     return np.full(tau.shape, x) if math.isinf(x) else tau * x
-
-
-def _log_f(tau: Values, log_nu: float, log_odds: float) -> Values:
-    """log f_{gamma,nu}(tau) = -log(1 + nu R^-tau); the printed quotient is 0/0 once both powers underflow."""
-    return -np.logaddexp(0.0, log_nu - _times(tau, log_odds))
-
-
-def _inverse(x: float) -> float:
-    return 1.0 / x if x > 0 else math.inf
 
 
 def positive_root(decreasing: Callable[[float], float]) -> float:

@@ -102,8 +102,7 @@ def sequence_precision_bound(precisions: ArrayLike) -> float:
     """
     token_L = as_non_negative(precisions, "precisions")
     check((token_L <= 1 + 1e-9).all(), "precisions", precisions, "in [0, 1]")
-    with np.errstate(divide="ignore"):
-        return float(np.exp(np.log(token_L).sum()))
+    return float(np.prod(token_L))
 
 
 def cdiv_scale(p: ArrayLike, *, alpha: float) -> float:
@@ -131,7 +130,7 @@ def cdiv_learning_rate_limit(p: ArrayLike, *, alpha: float) -> float:
 
 
 def cdiv_safe_learning_rate(p: ArrayLike, *, alpha: float) -> float:
-    """4 / (alpha C), at most :func:`cdiv_learning_rate_limit` for any law, as a softmax has curvature at most 1/2."""
+    """4 / (alpha C), at most :func:`cdiv_learning_rate_limit` for any P, as a softmax has curvature at most 1/2."""
     return 4.0 / (alpha * cdiv_scale(p, alpha=alpha))
 
 

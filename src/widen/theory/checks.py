@@ -1,4 +1,4 @@
-"""Checks of arguments: finite non-negative masses, lam and temperatures in [0, inf]. Errors name the argument.
+"""Checks of arguments. Errors name the argument.
 
 Functions of numbers return plain floats; functions of arrays return float64 arrays.
 """
@@ -24,6 +24,12 @@ def plain(x: Any) -> Result:
     return x if isinstance(x, np.ndarray) and x.ndim else float(x)
 
 
+def check(holds: bool | np.bool, name: str, value: object, legal: str) -> None:
+    """Refuse ``value`` of the argument ``name`` unless ``holds``, and say what is legal."""
+    if not holds:
+        raise ValueError(f"{name} = {value!r}: must be {legal}")
+
+
 def as_floats(x: ArrayLike, name: str) -> Array:
     """float64 without nan."""
     floats = np.asarray(x, dtype=np.float64)
@@ -42,46 +48,33 @@ def as_non_negative(x: ArrayLike, name: str) -> Array:
 
 def as_masses(x: ArrayLike, name: str, *, partial: bool = False) -> Array:
     """One axis of non-negative masses that sum to 1, or to at most 1 if ``partial``."""
-    mass = _one_axis(x, name)
-    least = float(mass.min())  # nan if any entry is
-    if not least >= 0:
-        raise ValueError(f"{name} must be non-negative and free of nan, its least entry is {least}")
-    _check_total(float(mass.sum()), name, partial=partial)
+    mass = np.asarray(x, dtype=np.float64)
+    if mass.size and not mass.min() >= 0:  # the least of nan is nan
+        raise ValueError(f"{name} must be non-negative and free of nan, its least entry is {mass.min()}")
+    _check_atoms(mass, name, partial=partial)
     return mass
 
 
 def as_log_masses(x: ArrayLike, name: str, *, partial: bool = False) -> Array:
     """One axis of log-masses, -inf where there is no mass; see :func:`as_masses`."""
-    logs = _one_axis(x, name)
-    largest = float(logs.max())
-    if not largest <= MASS_SLACK:
-        raise ValueError(f"{name} must be logarithms of probabilities, free of nan; its largest entry is {largest}")
-    _check_total(float(np.exp(logs).sum()), f"exp({name})", partial=partial)
+    logs = np.asarray(x, dtype=np.float64)
+    if logs.size and not logs.max() <= MASS_SLACK:
+        raise ValueError(f"{name} must be logarithms of probabilities, free of nan; its largest entry is {logs.max()}")
+    _check_atoms(np.exp(logs), f"exp({name})", partial=partial)
     return logs
 
 
-def _one_axis(x: ArrayLike, name: str) -> Array:
-    values = np.asarray(x, dtype=np.float64)
-    if values.ndim != 1 or values.size == 0:
-        raise ValueError(f"{name} must have one axis and at least one atom, got shape {values.shape}")
-    return values
+def same_atoms(x: Array, y: Array, names: str) -> None:
+    """Refuse two arrays of different shapes."""
+    if x.shape != y.shape:
+        raise ValueError(f"{names} must list the same atoms, got shapes {x.shape} and {y.shape}")
 
 
-def _check_total(total: float, name: str, *, partial: bool) -> None:
-    legal = "at most 1" if partial else "1"
+def _check_atoms(mass: Array, name: str, *, partial: bool) -> None:
+    if mass.ndim != 1 or mass.size == 0:
+        raise ValueError(f"{name} must have one axis and at least one atom, got shape {mass.shape}")
+    total, legal = float(mass.sum()), "at most 1" if partial else "1"
     if not total <= 1 + MASS_SLACK or (not partial and total < 1 - MASS_SLACK):
         raise ValueError(
             f"{name} sums to {total!r}, it must sum to {legal} within {MASS_SLACK}; divide it by its sum in float64"
         )
-
-
-def same_shape(x: Array, y: Array, names: tuple[str, str]) -> None:
-    """Refuse two arrays that do not list the same atoms."""
-    if x.shape != y.shape:
-        raise ValueError(f"{names[0]} and {names[1]} must list the same atoms, got shapes {x.shape} and {y.shape}")
-
-
-def check(holds: bool | np.bool, name: str, value: object, legal: str) -> None:
-    """Refuse ``value`` of the argument ``name`` unless ``holds``, and say what is legal."""
-    if not holds:
-        raise ValueError(f"{name} = {value!r}: must be {legal}")

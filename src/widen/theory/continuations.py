@@ -15,7 +15,7 @@ from .checks import Array, as_masses, check
 
 @dataclass(frozen=True, eq=False)
 class Continuations:
-    """The next-token laws of P, one for each distinct prefix; the empty prefix comes first.
+    """The next-token distributions of P, one for each distinct prefix; the empty prefix comes first.
 
     ``logits[sequence, position]`` picks the row of each prefix from teacher-forced logits (S, L, V).
 
@@ -65,35 +65,20 @@ def valid_continuations(sequences: ArrayLike, p: ArrayLike | None = None) -> Con
     ended = x_SL < 0
     broken = (ended[:, :-1] & ~ended[:, 1:]).any() or ended[:, 0].any()
     check(not broken, "sequences", "a token after a negative id, or no token", "tokens first, then negative ids")
-    order = np.lexsort(x_SL.T[::-1])  # equal prefixes become neighbours
-    x_SL, p_S, ended = x_SL[order], p_S[order], ended[order]
-    same_SL = np.logical_and.accumulate(x_SL[1:] == x_SL[:-1], axis=1)
-    if same_SL.size and same_SL[:, -1].any():
+    order = np.lexsort(x_SL.T[::-1])
+    x_SL, p_S = x_SL[order], p_S[order]
+    if (x_SL[1:] == x_SL[:-1]).all(axis=1).any():
         raise ValueError("sequences lists a sequence twice; merge the two and add their p")
-    new_SL = np.ones(x_SL.shape, bool)  # whether the prefix up to and including this token is new
-    new_SL[1:] = ~same_SL
-    of_S = np.zeros(len(x_SL), np.intp)  # index of the prefix that each sequence has so far
+    prefix_S = np.zeros(len(x_SL), np.intp)  # a number for the prefix that each sequence has so far
     parts, total = [], 0
     for at in range(x_SL.shape[1]):
-        live = ~ended[:, at]
-        first, of_S[live] = _groups(of_S[live])
-        rows = np.flatnonzero(live)
-        mass = np.bincount(of_S[live], weights=p_S[live])
-        starts = rows[new_SL[rows, at]]
-        child = np.cumsum(new_SL[rows, at]) - 1
-        joint = np.bincount(child, weights=p_S[live])
-        row = of_S[starts]
-        parts.append(
-            (order[rows[first]], np.full(mass.size, at), mass, row + total, x_SL[starts, at], joint / mass[row])
-        )
+        live = np.flatnonzero(x_SL[:, at] >= 0)
+        _, first, prefix = np.unique(prefix_S[live], return_index=True, return_inverse=True)
+        mass = np.bincount(prefix, weights=p_S[live])
+        longer = prefix * (int(x_SL.max()) + 1) + x_SL[live, at]
+        _, starts, prefix_S[live] = np.unique(longer, return_index=True, return_inverse=True)
+        joint = np.bincount(prefix_S[live], weights=p_S[live])
+        row, token = prefix[starts], x_SL[live[starts], at]
+        parts.append((order[live[first]], np.full(mass.size, at), mass, row + total, token, joint / mass[row]))
         total += mass.size
-        of_S[live] = child
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return Continuations(*columns)
-
-
-def _groups(label: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Neighbours with equal labels: where each group begins, and the group of each entry."""
-    begins = np.ones(label.size, bool)
-    begins[1:] = label[1:] != label[:-1]
-    return np.flatnonzero(begins), np.cumsum(begins) - 1
+    return Continuations(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .checks import MASS_SLACK, Array, Result, as_log_masses, as_masses, as_non_negative, check, plain, same_shape
+from .checks import MASS_SLACK, Array, Result, as_log_masses, as_masses, as_non_negative, check, plain, same_atoms
 
 LARGEST = np.finfo(np.float64).max
 
@@ -143,7 +143,7 @@ class PRCurve:
     def kl_pq(self) -> float:
         """KL(P‖Q) = ∫ D_λ / λ² dλ, which NLL minimises; inf if P has mass where Q has none.
 
-        Summed as ``p (r - 1 - log r)``, whose terms are non-negative, so that close laws do not cancel.
+        Summed as ``p (r - 1 - log r)``, whose terms are non-negative, so that close P and Q do not cancel.
         """
         if self.p_only > 0:
             return math.inf
@@ -178,14 +178,9 @@ class PRCurve:
         """
         want = as_non_negative(level, "level")
         check((want <= 1).all(), "level", level, "in [0, 1]")
-        at_breakpoints = self.below[:-1] + self.above[:-1] * self.ratio
-        k = np.minimum(np.searchsorted(at_breakpoints, want), max(self.p.size - 1, 0))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            lam = (want - self.below[k]) / self.above[k]
-        if self.p.size:
-            lam = np.minimum(lam, self.ratio[k])
+        at_ratios = np.append(0.0, np.maximum.accumulate(self.below[:-1] + self.above[:-1] * self.ratio))
+        lam = np.interp(want, at_ratios, np.append(0.0, self.ratio))  # exact: precision is piecewise linear
         lam = np.where(want > self.below[-1] * (1 + 1e-12), np.inf, lam)  # precision(inf) is reached, up to rounding
-        lam = np.where(want == 0, 0.0, lam)
         return PRPoints(lam, np.asarray(self.precision(lam)), np.asarray(self.recall(lam)))
 
     def at_recall(self, level: ArrayLike) -> PRPoints:
@@ -198,12 +193,12 @@ class PRCurve:
             return PRPoints(np.asarray(1.0 / lam), precision, recall)
 
     def points(self, num: int = 257) -> PRPoints:
-        """Points for drawing, from lam = 0 to inf: evenly spaced angles atan(lam), and the breakpoints if fewer than ``num``.
+        """Points for drawing: at :func:`slopes`, and at the breakpoints if fewer than ``num``.
 
         Between breakpoints the curve is an arc of the hyperbola (precision - A)(recall - B) = A B.
         """
         check(num >= 2, "num", num, "at least 2")
-        lam = np.concatenate([np.tan(np.linspace(0.0, np.pi / 2, num)[:-1]), [np.inf]])
+        lam = slopes(num)
         if self.breakpoints.size < num:
             lam = np.union1d(lam, self.breakpoints)
         return PRPoints(lam, np.asarray(self.precision(lam)), np.asarray(self.recall(lam)))
@@ -213,6 +208,11 @@ class PRCurve:
         with np.errstate(divide="ignore", over="ignore"):
             ratio = np.minimum(1.0 / self.ratio[::-1], LARGEST)
         return PRCurve(self.q[::-1], self.p[::-1], ratio, self.q_only, self.p_only, -self.log_ratio[::-1])
+
+
+def slopes(num: int) -> Array:
+    """lam = tan(angle) for ``num`` evenly spaced angles in [0, pi/2]: from 0 to inf, by the curve's own directions."""
+    return np.append(np.tan(np.linspace(0.0, np.pi / 2, num)[:-1]), np.inf)
 
 
 def pr_curve(p: ArrayLike, q: ArrayLike) -> PRCurve:
@@ -230,14 +230,13 @@ def pr_curve(p: ArrayLike, q: ArrayLike) -> PRCurve:
       (0.75, 1.0, 0.7044, 0.3)
     """
     p_n, q_n = as_masses(p, "p"), as_masses(q, "q", partial=True)
-    same_shape(p_n, q_n, ("p", "q"))
+    same_atoms(p_n, q_n, "p and q")
     common = (p_n > 0) & (q_n > 0)
-    p_only, q_only = _elsewhere(p_n, common, partial=False), _elsewhere(q_n, common, partial=True)
-    p_n, q_n = p_n[common], q_n[common]
+    p_on, q_on = p_n[common], q_n[common]
     with np.errstate(over="ignore"):  # q over a subnormal p
-        ratio = np.minimum(q_n / p_n, LARGEST)
+        ratio = np.minimum(q_on / p_on, LARGEST)
     order = np.argsort(ratio)
-    return PRCurve(p_n[order], q_n[order], ratio[order], p_only, q_only)
+    return PRCurve(p_on[order], q_on[order], ratio[order], *_elsewhere(p_n, q_n, common))
 
 
 def pr_curve_from_logs(logp: ArrayLike, logq: ArrayLike) -> PRCurve:
@@ -245,31 +244,24 @@ def pr_curve_from_logs(logp: ArrayLike, logq: ArrayLike) -> PRCurve:
 
     Mass too small for float64 still counts as support: recall(0) and KL are those of the logarithms.
 
-    Args:
-      logp: log-probabilities of the reference, (n,).
-      logq: log-probabilities of the model on the same atoms, (n,); may sum to less than 1.
-
     Examples:
       >>> pr_curve_from_logs(np.log([0.5, 0.5]), [np.log(0.5), -2000.0]).kl_pq
       999.653426...
     """
     logp_n, logq_n = as_log_masses(logp, "logp"), as_log_masses(logq, "logq", partial=True)
-    same_shape(logp_n, logq_n, ("logp", "logq"))
+    same_atoms(logp_n, logq_n, "logp and logq")
     common = (logp_n > -np.inf) & (logq_n > -np.inf)
-    p_only, q_only = _elsewhere(np.exp(logp_n), common, partial=False), _elsewhere(np.exp(logq_n), common, partial=True)
-    logp_n, logq_n = logp_n[common], logq_n[common]
-    order = np.argsort(logq_n - logp_n)
-    logp_n, logq_n = logp_n[order], logq_n[order]
-    log_ratio = logq_n - logp_n
+    log_ratio = logq_n[common] - logp_n[common]
+    order = np.argsort(log_ratio)
+    p_n, q_n, log_ratio = np.exp(logp_n), np.exp(logq_n), log_ratio[order]
     ratio = np.exp(np.minimum(log_ratio, math.log(LARGEST)))
-    return PRCurve(np.exp(logp_n), np.exp(logq_n), ratio, p_only, q_only, log_ratio)
+    return PRCurve(p_n[common][order], q_n[common][order], ratio, *_elsewhere(p_n, q_n, common), log_ratio)
 
 
 def support_precision_recall(p: ArrayLike, q: ArrayLike) -> SupportPrecisionRecall:
     """Precision Q(Supp P) and recall P(Supp Q) (definition ``def:kynka``): the two ends of the PR-curve."""
-    p_n, q_n = as_masses(p, "p"), as_masses(q, "q", partial=True)
-    same_shape(p_n, q_n, ("p", "q"))
-    return SupportPrecisionRecall(float(q_n.sum(where=p_n > 0)), float(p_n.sum(where=q_n > 0)))
+    curve = pr_curve(p, q)
+    return SupportPrecisionRecall(curve.precision(np.inf), curve.recall(0.0))
 
 
 def _running_sums(x: Array) -> Array:
@@ -277,8 +269,7 @@ def _running_sums(x: Array) -> Array:
     return np.concatenate([[0.0], np.cumsum(x, dtype=np.longdouble)]).astype(np.float64)
 
 
-def _elsewhere(mass: Array, common: np.ndarray, *, partial: bool) -> float:
-    """Mass outside the common support: of atoms listed, and of those not listed if more than rounding is missing."""
-    listed = float(mass.sum(where=~common))
-    missing = 1.0 - float(mass.sum()) if partial else 0.0
-    return listed + (missing if missing > MASS_SLACK else 0.0)
+def _elsewhere(p: Array, q: Array, common: np.ndarray) -> tuple[float, float]:
+    """Masses of P and of Q outside the common support. What ``q`` lacks to 1 is off the listed atoms, unless it is rounding."""
+    missing = 1.0 - float(q.sum())
+    return float(p.sum(where=~common)), float(q.sum(where=~common)) + (missing if missing > MASS_SLACK else 0.0)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from .checks import Array, as_masses, check
 from .curve import PRCurve, pr_curve_from_logs
-from .steps import Decodings, as_decodings, decoded_leads
+from .steps import Decodings, as_decodings, decoded_log
 
 SLICE = 1 << 20
 """Logits converted to float64 at a time (8 MB): larger slices leave the cache."""
@@ -62,21 +62,14 @@ def exact_log_likelihood(
 
 def token_log_likelihood(logits: ArrayLike, targets: ArrayLike, decodings: Decodings) -> Array:
     """log Q, (T..., N), of one target token per row of logits (N, V): the terms that :func:`exact_log_likelihood` sums."""
-    lead_NV, x_N = np.array(logits, dtype=np.float64), np.asarray(targets)
-    if lead_NV.ndim != 2 or x_N.shape != lead_NV.shape[:1]:
-        raise ValueError(f"logits must be (N, V) and targets (N,), got shapes {lead_NV.shape} and {x_N.shape}")
-    if not np.issubdtype(x_N.dtype, np.integer) or (x_N.size and not (x_N.min() >= 0 and x_N.max() < lead_NV.shape[1])):
-        raise ValueError(f"targets must be token ids in 0..{lead_NV.shape[1] - 1}, got {x_N.dtype} {x_N}")
+    z_NV, x_N = np.asarray(logits, dtype=np.float64), np.asarray(targets)
+    if z_NV.ndim != 2 or x_N.shape != z_NV.shape[:1]:
+        raise ValueError(f"logits must be (N, V) and targets (N,), got shapes {z_NV.shape} and {x_N.shape}")
+    if not np.issubdtype(x_N.dtype, np.integer) or (x_N.size and not (x_N.min() >= 0 and x_N.max() < z_NV.shape[1])):
+        raise ValueError(f"targets must be token ids in 0..{z_NV.shape[1] - 1}, got {x_N.dtype} {x_N}")
     shape, all_steps = as_decodings(decodings)
-    top_N1 = lead_NV.max(axis=1, keepdims=True, initial=-np.inf)
-    check(np.isfinite(top_N1).all(), "logits", "a row", "free of nan and inf, with a finite entry in each row")
-    lead_NV -= top_N1
-    out_TN, work_NV = np.empty((len(all_steps), x_N.size)), np.empty_like(lead_NV)
-    for row, steps in zip(out_TN, all_steps, strict=True):
-        decoded_NV = decoded_leads(lead_NV, steps)
-        hit_N = np.take_along_axis(decoded_NV, x_N[:, None], axis=1)[:, 0]
-        row[:] = hit_N - np.log(np.exp(decoded_NV, out=work_NV).sum(axis=1))
-    return out_TN.reshape(*shape, x_N.size)
+    logs = [np.take_along_axis(decoded_log(z_NV, steps), x_N[:, None], axis=1) for steps in all_steps]
+    return np.array(logs).reshape(*shape, x_N.size)
 
 
 def exact_curves(

@@ -2,8 +2,8 @@ r"""The best that any monotone decoding can reach, given how the model ranks the
 
 A decoding is monotone if it never makes a token less probable than one that the model ranks below it: temperature,
 top-k, top-p, min-p, epsilon, top-n-sigma and all their sequences. It can only keep an upper set U_n = {v_1, ..., v_n} of
-the ranking, and every monotone law is a mixture of uniform laws on upper sets. Let P be uniform on K right tokens, h_n of
-them in U_n. Then
+the ranking, and all it can sample from are mixtures of uniform distributions on upper sets. Let P be uniform on K right
+tokens, h_n of them in U_n. Then
 
 .. math::  \alpha_\lambda \le \max \Big\{ \sum_n w_n \frac{h_n}{n} : w \ge 0,\ \sum_n w_n \le 1,\
            \sum_n w_n \frac{K}{n} \le \lambda \Big\},
@@ -41,7 +41,7 @@ def decoding_frontier(q: ArrayLike, valid: ArrayLike, lam: ArrayLike) -> Result:
     """
     at = as_non_negative(lam, "lam")
     counts, hits = upper_sets(q, valid)
-    # From the largest set (least K/n) to the smallest; the origin is the law that keeps nothing.
+    # From the largest set (least K/n) to the smallest; the origin keeps nothing.
     x = np.concatenate([[0.0], float(np.sum(valid)) / counts[::-1]])
     y = np.concatenate([[0.0], (hits / counts)[::-1]])
     hull: list[int] = []

@@ -9,12 +9,13 @@ Shapes: S sequences of the support, N samples.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .checks import MASS_SLACK, Array, Result, as_floats, as_non_negative, check, plain, same_shape
+from .checks import MASS_SLACK, Array, Result, as_floats, as_non_negative, check, plain, same_atoms
 
 
 class Estimate(NamedTuple):
@@ -38,20 +39,18 @@ def expected_unique_recall(log_q: ArrayLike, n: ArrayLike) -> Result:
 
     Args:
       log_q: log Q(x) of every sequence of the support, (..., S), as from :func:`~widen.theory.exact_log_likelihood`.
-      n: number of samples, any shape (N...), integers ≥ 0.
-
-    Returns:
-      (..., N...).
+      n: number of samples, integers ≥ 0 of any shape (N...). The result is (..., N...).
 
     Examples:
       >>> round(expected_unique_recall(np.full(9801, -np.log(9801)), 9801), 6)
       0.632139
     """
-    logs, counts = _logs_and_counts(log_q, n)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_miss = np.log1p(-np.minimum(np.exp(logs), 1.0))
-        seen = [-np.expm1(np.where(count > 0, count * log_miss, 0.0)).mean(axis=-1) for count in counts.flat]
-    return plain(np.moveaxis(np.array(seen), 0, -1).reshape(logs.shape[:-1] + counts.shape))
+
+    def seen(q: Array, count: float) -> Array:
+        with np.errstate(divide="ignore"):
+            return -np.expm1(count * np.log1p(-np.minimum(q, 1.0))) if count else np.zeros(q.shape)
+
+    return plain(_mean_over_support(seen, log_q, n))
 
 
 def unique_recall_bounds(log_q: ArrayLike, n: ArrayLike) -> Bounds:
@@ -61,10 +60,19 @@ def unique_recall_bounds(log_q: ArrayLike, n: ArrayLike) -> Bounds:
 
     Arguments as in :func:`expected_unique_recall`.
     """
-    logs, counts = _logs_and_counts(log_q, n)
-    recall = [np.minimum(1.0, count * np.exp(logs)).mean(axis=-1) for count in counts.flat]
-    upper = np.moveaxis(np.array(recall), 0, -1).reshape(logs.shape[:-1] + counts.shape)
+    upper = _mean_over_support(lambda q, count: np.minimum(1.0, count * q), log_q, n)
     return Bounds(plain(-math.expm1(-1.0) * upper), plain(upper))
+
+
+def _mean_over_support(term: Callable[[Array, float], Array], log_q: ArrayLike, n: ArrayLike) -> Array:
+    """The mean over the support of term(Q(x), n), for every n."""
+    logs, counts = as_floats(log_q, "log_q"), as_non_negative(n, "n")
+    check(logs.ndim >= 1 and logs.shape[-1] >= 1, "log_q", f"shape {logs.shape}", "(..., S) with S at least 1")
+    check((logs <= MASS_SLACK).all(), "log_q", float(logs.max()), "logarithms of probabilities, at most 0")
+    check((counts == np.floor(counts)).all() and (counts < np.inf).all(), "n", n, "integers, at least 0")
+    q = np.exp(logs)
+    means = np.array([term(q, float(count)).mean(axis=-1) for count in counts.flat])
+    return np.moveaxis(means, 0, -1).reshape(logs.shape[:-1] + counts.shape)
 
 
 def monte_carlo_precision(log_p: ArrayLike, log_q: ArrayLike, lam: ArrayLike) -> Estimate:
@@ -87,8 +95,8 @@ def monte_carlo_precision_from_model(log_p: ArrayLike, log_q: ArrayLike, lam: Ar
 
     .. math::  \alpha_\lambda = E_{x \sim Q} \min(\lambda P(x)/Q(x), 1)
 
-    ``log_p`` and ``log_q`` are those of the samples, (N,), log_q finite; lam in [0, inf] has any shape. At lam = inf this is
-    the share of samples in Supp(P), where log_p is above -inf.
+    As :func:`monte_carlo_precision`, but log_q must be finite, and lam may be inf: there this is the share of samples in
+    Supp(P), where log_p is above -inf.
     """
     at = as_non_negative(lam, "lam")
     logp_N, logq_N = _samples(log_p, log_q, drawn="log_q")
@@ -98,23 +106,15 @@ def monte_carlo_precision_from_model(log_p: ArrayLike, log_q: ArrayLike, lam: Ar
     return _mean_of(np.exp(np.minimum(log_ratio, 0.0)))
 
 
-def _mean_of(terms: Array) -> Estimate:
-    error = terms.std(axis=-1, ddof=1) / math.sqrt(terms.shape[-1])
-    return Estimate(plain(terms.mean(axis=-1)), plain(error))
-
-
 def _samples(log_p: ArrayLike, log_q: ArrayLike, *, drawn: str) -> tuple[Array, Array]:
     logp_N, logq_N = as_floats(log_p, "log_p"), as_floats(log_q, "log_q")
-    same_shape(logp_N, logq_N, ("log_p", "log_q"))
+    same_atoms(logp_N, logq_N, "log_p and log_q")
     check(logp_N.ndim == 1 and logp_N.size >= 2, "log_p", f"shape {logp_N.shape}", "one axis of at least 2 samples")
     own = logp_N if drawn == "log_p" else logq_N
-    check(np.isfinite(own).all(), drawn, "-inf or inf", "finite: the samples were drawn from that law")
+    check(np.isfinite(own).all(), drawn, "-inf or inf", "finite: the samples were drawn from that distribution")
     return logp_N, logq_N
 
 
-def _logs_and_counts(log_q: ArrayLike, n: ArrayLike) -> tuple[Array, Array]:
-    logs, counts = as_floats(log_q, "log_q"), as_non_negative(n, "n")
-    check(logs.ndim >= 1 and logs.shape[-1] >= 1, "log_q", f"shape {logs.shape}", "(..., S) with S at least 1")
-    check((logs <= MASS_SLACK).all(), "log_q", float(logs.max()), "logarithms of probabilities, at most 0")
-    check((counts == np.floor(counts)).all() and (counts < np.inf).all(), "n", n, "integers, at least 0")
-    return logs, counts
+def _mean_of(terms: Array) -> Estimate:
+    error = terms.std(axis=-1, ddof=1) / math.sqrt(terms.shape[-1])
+    return Estimate(plain(terms.mean(axis=-1)), plain(error))

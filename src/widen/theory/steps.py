@@ -1,4 +1,4 @@
-r"""Decoding as a sequence of steps, and the next-token law that it samples from.
+r"""Decoding as a sequence of steps, and the next-token distribution that it samples from.
 
 A decoding is a sequence of steps ``(name, value)``, applied to the logits from left to right:
 ``(("min_p", 0.1), ("temperature", 2.0))`` drops tokens, then heats the rest. A number t means ``(("temperature", t),)``,
@@ -11,7 +11,7 @@ and ``()`` changes nothing. :mod:`widen.sample` draws with the same steps and th
     epsilon e       keep tokens with q ≥ e, and always the most probable ones
     top_n_sigma n   keep logits within n standard deviations of the largest, over the tokens left
 
-Each step reads the law that the previous step leaves. All are computed in float64; a sampler in float32 can differ on
+Each step reads the distribution that the previous step leaves. All are computed in float64; a sampler in float32 can differ on
 tokens within rounding of a threshold.
 
 Shapes: V tokens, N rows, T temperatures.
@@ -81,7 +81,7 @@ def _is_step(x: Any) -> bool:
 
 
 def decoded_log(logits: ArrayLike, decoding: float | int | Steps) -> Array:
-    """Log-probabilities of the law that a decoding samples from; -inf for tokens that it drops.
+    """Log-probabilities of the distribution that a decoding samples from; -inf for tokens that it drops.
 
     Args:
       logits: logits or log-probabilities, (..., V); -inf is a token off the support. Each row needs a finite entry.
@@ -92,20 +92,31 @@ def decoded_log(logits: ArrayLike, decoding: float | int | Steps) -> Array:
       >>> np.exp(decoded_log(q, [("min_p", 0.2), ("temperature", np.inf)])).round(4).tolist()
       [0.3333, 0.3333, 0.3333, 0.0]
     """
-    lead = _leads(logits)
-    lead = decoded_leads(lead.reshape(-1, lead.shape[-1]), as_steps(decoding)).reshape(lead.shape)
+    z = as_floats(logits, "logits")
+    top = z.max(axis=-1, keepdims=True)
+    check(np.isfinite(top).all(), "logits", logits, "below inf, with a finite entry in each row")
+    lead = z - top  # 0 at the top of each row, here and after every step
+    for name, value in as_steps(decoding):
+        if name != "temperature":
+            lead = np.where(_kept(lead, name, value), lead, -np.inf)
+        elif value == 0:
+            lead = np.where(lead == 0, 0.0, -np.inf)
+        elif value == math.inf:
+            lead = np.where(lead > -np.inf, 0.0, -np.inf)
+        else:
+            with np.errstate(over="ignore"):  # a lead over a tiny t is -inf: probability 0
+                lead = lead / value
     return np.asarray(lead - np.log(np.exp(lead).sum(axis=-1, keepdims=True)))
 
 
 def tempered_log(logits: ArrayLike, temperature: ArrayLike) -> Array:
     """log Q^t, (T..., ..., V), from logits or log-probabilities (..., V) and t in [0, inf] of any shape (T...)."""
-    lead, t = _leads(logits), as_non_negative(temperature, "temperature")
-    scaled = np.array([_tempered(lead, float(x)) for x in t.flat]).reshape(t.shape + lead.shape)
-    return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=-1, keepdims=True)))
+    t = as_non_negative(temperature, "temperature")
+    return np.array([decoded_log(logits, float(x)) for x in t.flat]).reshape(t.shape + np.shape(logits))
 
 
 def tempered(q: ArrayLike, temperature: ArrayLike) -> Array:
-    r"""The tempered law :math:`Q^t(x) = Q(x)^{1/t} / \sum_{i \in V} Q(x_i)^{1/t}` (section 2.2 of the paper).
+    r"""The tempered distribution :math:`Q^t(x) = Q(x)^{1/t} / \sum_{i \in V} Q(x_i)^{1/t}` (section 2.2 of the paper).
 
     ``q`` is (..., V), t in [0, inf] has any shape (T...), the result is (T..., ..., V). t = inf is uniform on Supp(Q), t = 0
     on the most probable tokens.
@@ -120,56 +131,24 @@ def tempered(q: ArrayLike, temperature: ArrayLike) -> Array:
         return np.exp(tempered_log(np.log(mass), temperature))
 
 
-def _leads(logits: ArrayLike) -> Array:
-    """Logits minus the largest of each row."""
-    z = as_floats(logits, "logits")
-    top = z.max(axis=-1, keepdims=True)
-    check(np.isfinite(top).all(), "logits", logits, "below inf, with a finite entry in each row")
-    return np.asarray(z - top)
-
-
-def decoded_leads(lead_NV: Array, steps: Steps) -> Array:
-    """Logits after the steps, minus their largest: 0 at the top of each row, -inf where a token is dropped.
-
-    Args:
-      lead_NV: logits minus the largest of each row. Not changed.
-      steps: from :func:`as_steps`.
-    """
-    for name, value in steps:
-        if name == "temperature":
-            lead_NV = _tempered(lead_NV, value)
-        else:
-            lead_NV = np.where(_kept(lead_NV, name, value), lead_NV, -np.inf)
-    return lead_NV
-
-
-def _tempered(lead: Array, t: float) -> Array:
-    if t == 0:
-        return np.where(lead == 0, 0.0, -np.inf)
-    if math.isinf(t):
-        return np.where(lead > -np.inf, 0.0, -np.inf)
-    with np.errstate(over="ignore"):  # a lead over a tiny t is -inf: probability 0
-        return np.asarray(lead / t)
-
-
-def _kept(lead_NV: Array, name: str, value: float) -> NDArray[np.bool_]:
+def _kept(lead: Array, name: str, value: float) -> NDArray[np.bool_]:
+    """Which tokens a filter keeps, given logits minus the largest of each row."""
     if name == "top_k":
-        k = min(int(value), lead_NV.shape[-1])
-        return np.asarray(lead_NV >= -np.partition(-lead_NV, k - 1, axis=-1)[:, k - 1 : k])
+        k = min(int(value), lead.shape[-1])
+        return np.asarray(lead >= -np.partition(-lead, k - 1, axis=-1)[..., k - 1 : k])
     if name == "min_p":
-        return np.asarray(np.exp(lead_NV) >= value)
+        return np.asarray(np.exp(lead) >= value)
     if name == "top_n_sigma":
-        left = lead_NV > -np.inf
-        sigma = np.sqrt(lead_NV.var(axis=-1, keepdims=True, where=left))
-        return np.asarray(lead_NV >= -value * sigma)
-    weight = np.exp(lead_NV)
+        sigma = np.sqrt(lead.var(axis=-1, keepdims=True, where=lead > -np.inf))
+        return np.asarray(lead >= -value * sigma)
+    weight = np.exp(lead)
     q = weight / weight.sum(axis=-1, keepdims=True)
     if name == "epsilon":
-        return np.asarray((q >= value) | (lead_NV == 0))
+        return np.asarray((q >= value) | (lead == 0))
     # top_p. The last token in the order is the most probable one and always stays.
-    order = np.argsort(lead_NV, axis=-1, kind="stable")
+    order = np.argsort(lead, axis=-1, kind="stable")
     dropped = np.cumsum(np.take_along_axis(q, order, axis=-1), axis=-1) <= 1 - value
-    dropped[:, -1] = False
-    kept = np.empty(lead_NV.shape, bool)
+    dropped[..., -1] = False
+    kept = np.empty(lead.shape, bool)
     np.put_along_axis(kept, order, ~dropped, axis=-1)
     return kept

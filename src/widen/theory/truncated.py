@@ -6,7 +6,7 @@ The case (:mod:`widen.theory.artificial`) has three kinds of positions:
     l2       K good tokens at (1-epsilon)/K, V-K noise tokens at epsilon/(V-K)
     others   K good tokens at 1/K
 
-Min-p m on the model's own law followed by t -> inf gives exactly P if and only if noise_ratio < m ≤ rare_ratio. The
+Min-p m on the model's own probabilities, followed by t -> inf, gives exactly P if and only if noise_ratio < m ≤ rare_ratio. The
 order matters: min-p after the temperature keeps everything once t is large.
 """
 

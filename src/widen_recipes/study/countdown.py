@@ -13,6 +13,7 @@ chosen on one half of the test problems and reported on the other half.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,21 +86,22 @@ def experiment_of(name: str, model: FineTune | str, seed: int) -> Experiment:
 def write_countdown(folder: str | Path, task: Countdown = DATA, *, num_valid: int = NUM_VALID) -> None:
     """The task as files: training rows of one answer each, as many new ones for the same problems, and test problems with all answers.
 
-    ``problems`` lists the training problems with all their answers, ``all`` every one of these answers as a row. ``valid`` has every
-    answer of the validation problems as a row.
+    ``problems`` lists the training problems with all their answers, ``all`` every one of these answers as a row, in random order. ``valid``
+    has every answer of the validation problems as a row.
     """
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     apart = replace(task, num_test=task.num_test + num_valid)  # its first num_test problems are those of `task`
     test, problems = task.test_records(), apart.train_problems()
-    tested = {one["prompt"] for one in test}
+    tested, every = {one["prompt"] for one in test}, _rows(problems)
+    random.Random(task.seed).shuffle(every)  # so that its first rows are a sample of all
     files: dict[str, Sequence[object]] = {
         "train": apart.train_records(),
         "new": replace(apart, seed=task.seed + 1).train_records(),
         "valid": _rows(one for one in apart.test_records() if one["prompt"] not in tested),
         "test": test,
         "problems": problems,
-        "all": _rows(problems),
+        "all": every,
     }
     for name, records in files.items():
         write_text(where / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))

@@ -114,7 +114,7 @@ def countdown_growth() -> GrowthStudy:
     return GrowthStudy(
         start=start,
         steps=300,
-        all_answers=Source(path=f"{data}/all.jsonl"),
+        all_answers=Source(path=f"{data}/all.jsonl", limit=300 * start.batch_size),  # each row once; there are more
         growth=Growth(
             model=start.model,
             prompts=Source(task="answers", path=f"{data}/problems.jsonl", limit=4000),

@@ -11,6 +11,7 @@ Every stage leaves files and is skipped if they are there.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,8 @@ def grow_task(task: str, root: str) -> None:
     if task not in STUDIES:
         raise ValueError(f"task={task!r}: must be one of {', '.join(STUDIES)}")
     on_gpu = torch.cuda.is_available()
-    make_grown(STUDIES[task](), root, device="cuda" if on_gpu else "cpu", jobs=4 if on_gpu else 1)
+    cores = len(os.sched_getaffinity(0))
+    make_grown(STUDIES[task](), root, device="cuda" if on_gpu else "cpu", jobs=max(1, cores // 2) if on_gpu else 1)
 
 
 def make_grown(study: GrowthStudy, root: str | Path, *, device: str = "cpu", jobs: int = 1) -> None:
