@@ -6,8 +6,8 @@ from widen.judge import judge_programs
 from widen.run import recipe, runner
 from widen.run.questions import questions_of
 from widen.run.score_settings import ProgramScore
+from widen.run.scoring.job import ScoreTools, limits_of
 from widen.run.scoring.programs import judge_of, judged, program_in
-from widen.run.scoring.tools import ScoreTools, limits_of
 from widen_recipes.study.code import FAMILIES
 from widen_recipes.study.mathqa import DECODINGS, NOT_IN_PAPER
 from widen_recipes.study.methods import METHODS

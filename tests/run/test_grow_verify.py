@@ -11,7 +11,7 @@ from widen.run.finetune import Source
 from widen.run.grow import Growth
 from widen.run.grow.verify import Verifier, judge_samples_once, scores
 from widen.run.questions import distinct_questions, named
-from widen.run.scoring.tools import ScoreTools
+from widen.run.scoring.job import ScoreTools
 from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings
 
 

@@ -9,7 +9,7 @@ from widen.models.likelihood import next_logits
 from widen.run import recipe
 from widen.run.folder import folder_of
 from widen.run.runner import score_one
-from widen.run.scoring.tools import ScoreJob, ScoreTools
+from widen.run.scoring.job import ScoreJob, ScoreTools
 from widen.run.table import summarise
 from widen.run.train_small import train_small
 from widen.theory import valid_continuations

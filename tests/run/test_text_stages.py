@@ -15,9 +15,9 @@ from widen.run.folder import folder_of
 from widen.run.questions import questions_of
 from widen.run.sampling import missing, samples_of
 from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
+from widen.run.scoring.job import ScoreTools
 from widen.run.scoring.programs import judge_of, judged, program_in
 from widen.run.scoring.support import size_quantiles
-from widen.run.scoring.tools import ScoreTools
 from widen_recipes import tiny_texts
 
 

@@ -102,8 +102,8 @@ def _runs(options: argparse.Namespace, console: Console) -> int:
     from widen.run.finetune.config import is_finetune
     from widen.run.folder import RunFolder
     from widen.run.runner import score_one
+    from widen.run.scoring.job import ScoreJob, ScoreTools
     from widen.run.scoring.score_files import score_name
-    from widen.run.scoring.tools import ScoreJob, ScoreTools
 
     folders = [RunFolder(path) for path in options.paths]
     tuned = [one for one in folders if not one.config.exists() or is_finetune(one.read(one.config))]

@@ -54,7 +54,7 @@ def main(options: argparse.Namespace, console: Console) -> int:
     """Judge every answer, print one table, write the scores."""
     from widen.judge import Limits
     from widen.run.sample_files import ProgramTask, files_of, judge_file, keep_answers
-    from widen.run.scoring.tools import ScoreTools
+    from widen.run.scoring.job import ScoreTools
     from widen.sample import read_samples
 
     paths = options.paths if options.task is None else options.paths[1:]

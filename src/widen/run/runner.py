@@ -34,13 +34,13 @@ from .record import Record
 from .sampling import Models, missing, sample
 from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SlotScore, SupportScore, goals_of
 from .scoring.checked import score_checked
+from .scoring.job import ScoreJob, ScoreTools
 from .scoring.listed_answers import score_exactly
 from .scoring.neighbours import score_neighbours
 from .scoring.programs import score_programs
 from .scoring.score_files import found_records
 from .scoring.slots import score_slots
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
-from .scoring.tools import ScoreJob, ScoreTools
 from .side_by_side import make_side_by_side, starts_of
 from .table import Row, summarise, to_csv
 from .train_small import train_small

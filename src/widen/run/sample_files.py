@@ -28,9 +28,9 @@ from .scoring import neighbours
 from .scoring.answers import AnswerScores, score_answers
 from .scoring.checked import Checker, answer_coverage
 from .scoring.harness import HarnessTask
+from .scoring.job import ScoreTools
 from .scoring.programs import program_scores, run_programs
 from .scoring.score_files import Values, records_of
-from .scoring.tools import ScoreTools
 from .value import content_hash, to_json
 
 

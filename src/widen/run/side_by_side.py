@@ -17,7 +17,7 @@ from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
 from .score_settings import ExactScore, SlotScore
-from .scoring.tools import ScoreTools
+from .scoring.job import ScoreTools
 
 
 def make_side_by_side(

@@ -28,8 +28,8 @@ from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question, distinct_questions
 from ..record import Record, write_records
 from ..sampling import Models, missing, sample
+from ..scoring.job import ScoreTools
 from ..scoring.score_files import Measured, records_of
-from ..scoring.tools import ScoreTools
 from ..value import from_json, to_json
 from .config import Growth
 from .training_rows import Judgement, data_rows, read_rows, rows_to_train, write_lines

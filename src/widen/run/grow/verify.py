@@ -27,10 +27,10 @@ from widen.sample import Sample, read_samples
 from ..questions import Question
 from ..scoring.answers import JudgedAnswer, pass_measures
 from ..scoring.checked import Checker, answer_coverage
+from ..scoring.job import ScoreTools
 from ..scoring.programs import judge_of, program_in, run_programs
 from ..scoring.same_program import tidy
 from ..scoring.score_files import Measured
-from ..scoring.tools import ScoreTools
 from ..value import from_json, to_json
 from .config import Growth
 

@@ -15,8 +15,8 @@ from widen.sample.decoding import Settings
 from ..record import Record
 from ..score_settings import CheckerScore
 from .answers import JudgedAnswer, score_answers
+from .job import ScoreJob, limits_of
 from .score_files import Detail, Measured, Values, score_samples
-from .tools import ScoreJob, limits_of
 
 RIGHT = 0.5
 """An answer with at least this score is right."""

@@ -44,8 +44,8 @@ from ..questions import Question, prompts_for
 from ..record import Record, write_records
 from ..sampling import weights_of
 from ..score_settings import ExactScore
+from .job import ScoreJob
 from .score_files import Measured, records_for, score_name
-from .tools import ScoreJob
 
 CONTEXT_LOGITS = 1 << 25
 """The separation uses the contexts of the first problems, up to this many logits (256 MB)."""

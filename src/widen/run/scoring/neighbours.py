@@ -10,8 +10,8 @@ from widen.sample.decoding import Settings
 
 from ..record import Record
 from ..score_settings import KnnScore
+from .job import ScoreJob
 from .score_files import Detail, Measured, Values, score_samples
-from .tools import ScoreJob
 
 
 def score_neighbours(job: ScoreJob) -> list[Record]:

@@ -22,9 +22,9 @@ from ..questions import Question
 from ..record import Record
 from ..score_settings import ProgramScore
 from .answers import AnswerScores, JudgedAnswer, score_answers
+from .job import ScoreJob, limits_of
 from .same_program import program_form
 from .score_files import Detail, Measured, Values, score_samples
-from .tools import ScoreJob, limits_of
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 

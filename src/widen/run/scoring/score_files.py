@@ -19,7 +19,7 @@ from ..record import Record, read_records, write_records
 from ..sampling import samples_of
 from ..score_settings import ExactScore, KnnScore, SupportScore
 from ..value import content_hash, to_json
-from .tools import ScoreJob
+from .job import ScoreJob
 
 VERSION = 3
 """Version of the measurements; raising it measures everything again."""

@@ -31,8 +31,8 @@ from widen.sample.decoding import Settings
 from ..questions import Question
 from ..record import Record
 from ..score_settings import SlotScore
+from .job import ScoreJob
 from .score_files import Detail, Measured, Values, score_samples
-from .tools import ScoreJob
 
 
 def score_slots(job: ScoreJob) -> list[Record]:

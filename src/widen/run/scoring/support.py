@@ -22,8 +22,8 @@ from ..record import Record, write_records
 from ..sampling import Models
 from ..score_settings import SupportScore
 from ..value import content_hash
+from .job import ScoreJob
 from .score_files import Measured, records_for, score_name
-from .tools import ScoreJob
 
 
 def sizes_path(folder: RunFolder, experiment: Experiment) -> Path:

@@ -41,9 +41,10 @@ class ScoreTools:
     def sandbox(self, limits: Limits) -> Sandbox:
         """The open sandbox for some limits."""
         if limits not in self._open:
-            sandbox = Sandbox(limits=limits, workers=len(sched_getaffinity(0)))
             if self.ray is not None:
-                sandbox = RaySandbox(self.ray, limits=limits)
+                sandbox: Sandbox = RaySandbox(self.ray, limits=limits)
+            else:
+                sandbox = Sandbox(limits=limits, workers=len(sched_getaffinity(0)))
             self._open[limits] = self._stack.enter_context(sandbox)
         return self._open[limits]
 
