@@ -323,6 +323,7 @@ def test_limit_takes_the_first_records_and_facts_can_be_left_behind(tmp_path):
         ("x.json", '[\n{"text": }]', "line 2: not JSON: Expecting value at column 10"),
         ("x.csv", "", "no header"),
         ("x.csv", 'text\n"open', "line 2: not CSV"),
+        ("x.csv", "prompt,story,prompt\na,b,c\n", "line 1: the header names 'prompt' twice"),
         ("x.xml", "", r"must end in \.jsonl, \.json, \.csv, \.tsv, \.txt, \.parquet"),
     ],
 )

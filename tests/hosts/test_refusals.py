@@ -9,7 +9,9 @@ import transformers
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from trainer_runs import WAYS, apart, arguments, pad, rows, tiny_model, train, train_sft
 
+from widen.hosts.refuse import refuse_loss
 from widen.hosts.transformers import Trainer, WeightedLoss
+from widen.losses import parse
 
 LOSS = "cdiv:alpha=1.4"
 
@@ -135,8 +137,13 @@ def test_a_count_of_targets_per_rank():
 def test_a_balancing_loss_of_experts(tmp_path):
     model = tiny_model()
     model.config.output_router_logits, model.config.router_aux_loss_coef = True, 0.01
-    with pytest.raises(ValueError, match=r"output_router_logits=True.*widen\.hosts\.trl"):
-        make(tmp_path, model=model)
+
+    class Mixed(WeightedLoss, transformers.Trainer):
+        pass
+
+    for trainer_class in (Trainer, Mixed):
+        with pytest.raises(ValueError, match=r"output_router_logits=True.*widen\.hosts\.trl"):
+            make(tmp_path, trainer_class=trainer_class, model=model)
 
 
 def test_a_model_without_a_linear_head(tmp_path):
@@ -333,3 +340,21 @@ def test_a_batch_of_embeddings_alone(tmp_path):
     batch = {"inputs_embeds": torch.zeros(1, 3, 16), "labels": torch.ones(1, 3, dtype=torch.long)}
     with pytest.raises(ValueError, match=r"no 'input_ids'.*embeddings alone are not supported"):
         trainer.compute_loss(trainer.model.train(), batch, num_items_in_batch=torch.tensor(2))
+
+
+@pytest.mark.parametrize(
+    ("loss", "offered", "sentence"),
+    [
+        ("trunc:drop=0.1", {"state": False}, "keeps a state between optimizer steps.*which it neither shares"),
+        ("asft:kl=0.1", {}, "reads the column ref_logq of the data, which it does not hand to a loss"),
+        (
+            "lambda_pr:lam=0.5,gamma=0.1",
+            {"positions": False},
+            "it does not tell a loss where the sequences of a packed row",
+        ),
+    ],
+)
+def test_a_loss_that_needs_more_than_a_plug_in_offers(loss, offered, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        refuse_loss(parse(loss), host="it", **offered)
+    refuse_loss(parse(LOSS), host="it", state=False, positions=False)

@@ -13,7 +13,7 @@ from sandbox_shared import LIMITS, framed, shared, writes
 from widen.judge import Assertions, Exchange, Limits, MathQAPython, Program, StdinStdout, judge_programs
 from widen.judge.inside import wire
 from widen.judge.inside.examiner import examine
-from widen.judge.judging import _Trial, read
+from widen.judge.judging import read, trial
 from widen.judge.worker import Job, Outcome, Worker
 
 # No message below holds these answers, so no conversation may pass.
@@ -163,9 +163,14 @@ ENDINGS = st.dictionaries(st.sampled_from(["exit", "timed_out", "seconds", "cpu"
 def test_no_report_that_the_judge_may_read_ends_it(report, ending):
     cases = {Assertions(): ("x",) * 9, MathQAPython(): (SECRET,) * 5, StdinStdout(): (Exchange("", "secret"),) * 5}
     for judge, tests in cases.items():
-        trial = _Trial(judge, Program(problem="p", source="", tests=tests))
-        result = trial.take(Outcome(ending, report), Limits())
-        assert result is None or not result.passed
+        runs = trial(judge, Program(problem="p", source="", tests=tests), Limits())
+        next(runs)
+        verdict = None
+        try:
+            runs.send(Outcome(ending, report))  # asks for another run
+        except StopIteration as end:
+            verdict = end.value
+        assert verdict is None or not verdict.passed
 
 
 @many

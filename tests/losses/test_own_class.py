@@ -67,7 +67,7 @@ def test_what_could_not_be_read_back_is_refused_with_a_sentence():
         ("own_losses:Nothing()", "cannot import Nothing from own_losses"),
         ("own_losses:Power(2.0)", "write the fields as name=value"),
         ("own_losses:Power(pow=2.0)", "unexpected keyword argument 'pow'"),
-        ("own_losses:Power(cap=0)", "cap=0 leaves no token any weight"),
+        ("own_losses:Power(cap=0)", r"cap=0 is out of range; legal: 0 < cap <= inf \(0 leaves no token any weight\)"),
         ("pathlib:Path()", "Path is not a loss"),
     ],
 )

@@ -1,7 +1,6 @@
 """Texts from files: exactly what was written, and an error that names the line."""
 
 import csv
-import json
 
 import pytest
 
@@ -41,11 +40,6 @@ def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path):
     assert read_texts(put(tmp_path, "a.csv", b"\xef\xbb\xbftext\none\n")) == ["one"]
 
 
-def test_no_more_than_the_limit_is_read(tmp_path):
-    lines = "\n".join(json.dumps(f"text {i}") for i in range(10)) + "\nnot json"
-    assert len(read_texts(put(tmp_path, "a.jsonl", lines), limit=4)) == 4
-
-
 REFUSED = [
     ("a.txt", "one\n\nthree\n", "line 2: empty"),
     ("a.jsonl", '"one"\n{"text": "two"\n', "line 2: not JSON"),
@@ -74,8 +68,3 @@ def test_an_error_names_the_file_and_the_line(tmp_path, name, content, message):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.txt: there is no such file"):
         read_texts(tmp_path / "none.txt")
-
-
-def test_a_limit_is_at_least_1(tmp_path):
-    with pytest.raises(ValueError, match="limit must be at least 1"):
-        read_texts(put(tmp_path, "a.txt", "one"), limit=0)

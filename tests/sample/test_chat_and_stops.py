@@ -83,6 +83,10 @@ def test_a_stop_string_that_is_a_special_token_ends_a_sample_by_its_number(engin
     assert all(2 not in one.ids[:-1] and one.finish == "stop" for one in found if 2 in one.ids)
 
 
+def test_one_stop_string_need_not_be_a_tuple():
+    assert replace(PLAIN, stop="ab") == replace(PLAIN, stop=("ab",))
+
+
 def test_settings_with_a_chat_or_stop_strings_have_a_file_of_their_own_and_come_back_from_its_header():
     settings = [PLAIN, replace(PLAIN, stop=("\n",)), replace(PLAIN, chat=True), CHAT]
     assert len({one.name for one in settings}) == 4

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from widen.sample.engines.growing_cache import SPARE_POSITIONS, GrowingLayer
+from widen.sample.engines.cached_model import SPARE_POSITIONS, GrowingLayer
 from widen.sample.shared_prefixes import FEW, _branches
 
 

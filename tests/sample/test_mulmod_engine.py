@@ -108,6 +108,7 @@ def test_greedy_is_the_likeliest_path():
         ("kl_sigma=1", UNPROMPTED, "kl_sigma needs a prompt"),
         ("t=1", Prompt(text="3+4"), "'\\+' is none of the task's signs"),
         ("t=1", Prompt(ids=(3, 4)), "needs BOS"),
+        ("t=1", Prompt(ids=()), "needs BOS"),
         ("t=1", Prompt(text="3x4=55"), "at most 4 tokens after it"),
         ("t=1", Prompt(ids=(BOS, 99)), "no token 99"),
     ],

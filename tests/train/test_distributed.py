@@ -74,7 +74,7 @@ def trajectory(loss: str, split: str) -> dict[str, torch.Tensor]:
     for step in range(STEPS):
         parts = SPLITS[split](rows(step), distributed.rank())
         found = train_step(model, recorder, [as_batch(part) for part in parts], objective, step=step + 1)
-        figures.append([found.loss, found.nll, found.grad_norm, found.tokens])
+        figures.append([found.loss, found.nll, found.grad_norm, found.sums.tokens])
     likely = torch.rand(16, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     logq = (-likely * torch.logspace(-2, 2, 16, dtype=torch.float64)[:, None]).double()
     kept, _ = weight.apply(Rows(logq), torch.ones_like(logq, dtype=torch.bool), objective.state)

@@ -1,7 +1,4 @@
-"""Where tokens come from, and which of them are targets. Modules are loaded when asked for.
-
-`tasks` holds the paper's data sets and your own, as prompt and completion.
-"""
+"""Where tokens come from, and which of them are targets. `tasks` holds the paper's data sets and your own, as prompt and completion."""
 
 from __future__ import annotations
 
@@ -18,20 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Countdown", "ListedTask", "MulMod", "Problem", "pad", "read_texts", "tasks"]
 
-_HOME = {
-    "Batch": "batch",
-    "Countdown": "countdown",
-    "ListedTask": "listed",
-    "MulMod": "mulmod",
-    "Problem": "listed",
-    "pad": "batch",
-    "read_texts": "texts",
-}
-
 
 def __getattr__(name: str) -> Any:
+    """Load modules when a name of theirs is asked for; the one that imports torch comes last."""
     if name == "tasks":
         return importlib.import_module(".tasks", __name__)
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    for home in ("listed", "mulmod", "countdown", "texts", "batch") if name in __all__ else ():
+        if name in vars(module := importlib.import_module(f".{home}", __name__)):
+            return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 CHARACTERS = "0123456789+-*/=, >:^$"
 """The vocabulary: a token is the index of its character."""
+Problems = list[tuple[str, tuple[str, ...]]]
+"""Pairs of a prompt and all its answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,20 +68,10 @@ class Countdown:
     def __post_init__(self) -> None:
         if self.task != "countdown":
             raise ValueError(f"task={self.task!r}: must be 'countdown'")
-        least = {"numbers": 2, "skew": 0, "split_seed": 0, "seed": 0}
-        for name in (
-            "numbers",
-            "high",
-            "max_target",
-            "fewest",
-            "num_test",
-            "num_samples",
-            "skew",
-            "split_seed",
-            "seed",
-        ):
-            if not getattr(self, name) >= least.get(name, 1):
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least.get(name, 1)}")
+        least = dict.fromkeys(("high", "max_target", "fewest", "num_test", "num_samples"), 1)
+        for name, bound in {"numbers": 2, "skew": 0, "split_seed": 0, "seed": 0, **least}.items():
+            if not getattr(self, name) >= bound:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least {bound}")
 
     @property
     def vocab(self) -> int:
@@ -90,23 +82,17 @@ class Countdown:
         """The training sequences."""
         _, train = self._split()
         rng = np.random.Generator(np.random.Philox(key=self.seed))
-        rows, prompts = [], []
-        for which, where in zip(
-            rng.integers(len(train), size=self.num_samples), rng.random(self.num_samples), strict=True
-        ):
-            prompt, answers = train[which]
+        drawn, uniform = rng.integers(len(train), size=self.num_samples), rng.random(self.num_samples)
+        pairs = []
+        for (prompt, answers), u in zip((train[i] for i in drawn), uniform, strict=True):
             weight = np.arange(1, len(answers) + 1) ** -float(self.skew)
-            answer = answers[int(np.searchsorted(np.cumsum(weight / weight.sum()), where))]
-            rows.append(prompt + answer)
-            prompts.append(prompt)
-        return _batch(rows, prompts)
+            pairs.append((prompt, answers[int(np.searchsorted(np.cumsum(weight / weight.sum()), u))]))
+        return _batch(pairs)
 
     def problems(self) -> list[Problem]:
         """The test problems, each with all its answers."""
         test, _ = self._split()
-        return [
-            Problem(prompt, _batch([prompt + a for a in answers], [prompt] * len(answers))) for prompt, answers in test
-        ]
+        return [Problem(prompt, _batch([(prompt, answer) for answer in answers])) for prompt, answers in test]
 
     def train_records(self) -> list[dict[str, str]]:
         """The training sequences as records of the task ``jsonl``, for a model with a tokenizer of its own."""
@@ -121,7 +107,7 @@ class Countdown:
         """The training problems in the same form."""
         return self._answers(self._split()[1])
 
-    def _answers(self, problems: list[tuple[str, tuple[str, ...]]]) -> list[dict[str, Any]]:
+    def _answers(self, problems: Problems) -> list[dict[str, Any]]:
         order = np.random.Generator(np.random.Philox(key=self.split_seed + 1)).permutation(len(problems))
         return [
             {"prompt": problems[i][0], "answers": [answer.removesuffix("$") for answer in problems[i][1]]}
@@ -133,9 +119,9 @@ class Countdown:
         rows = np.asarray(tokens)
         return ["".join(CHARACTERS[token] for token in row[1:]).partition("$")[0] + "$" for row in rows]
 
-    def _split(self) -> tuple[list[tuple[str, tuple[str, ...]]], list[tuple[str, tuple[str, ...]]]]:
-        """Test and training problems, as pairs of prompt and answers."""
-        groups: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    def _split(self) -> tuple[Problems, Problems]:
+        """Test and training problems."""
+        groups: dict[str, Problems] = {}
         for prompt, answers in _every_problem(self.numbers, self.high, self.max_target, self.fewest):
             groups.setdefault(prompt.partition(">")[0], []).append((prompt, answers))
         if len(groups) <= self.num_test:
@@ -149,7 +135,7 @@ class Countdown:
 
 
 @lru_cache(maxsize=8)
-def _every_problem(numbers: int, high: int, max_target: int, fewest: int) -> list[tuple[str, tuple[str, ...]]]:
+def _every_problem(numbers: int, high: int, max_target: int, fewest: int) -> Problems:
     found = []
     for chosen in combinations_with_replacement(range(1, high + 1), numbers):
         for target, answers in sorted(answers_of(chosen).items()):
@@ -181,28 +167,20 @@ def _trees(numbers: tuple[int, ...]) -> frozenset[tuple[int, str]]:
         for part in combinations(indices, size):
             left = _trees(tuple(numbers[i] for i in part))
             right = _trees(tuple(numbers[i] for i in indices if i not in part))
-            for one in left:
-                for other in right:
-                    # The larger result first; ties in alphabetical order of the chains.
-                    (a, first), (b, second) = sorted((one, other), key=lambda tree: (-tree[0], tree[1]))
-                    for sign, value in _results(a, b):
-                        steps = [text for text in (first, second, f"{a}{sign}{b}={value}") if text]
+            for pair in product(left, right):
+                # The larger result first; ties in alphabetical order of the chains.
+                (a, first), (b, second) = sorted(pair, key=lambda tree: (-tree[0], tree[1]))
+                results = {"+": a + b, "*": a * b, "-": a - b, "/": a // b if a % b == 0 else 0}
+                for sign, value in results.items():
+                    if value > 0:
+                        steps = filter(None, (first, second, f"{a}{sign}{b}={value}"))
                         found.add((value, ",".join(steps)))
     return frozenset(found)
 
 
-def _results(a: int, b: int) -> list[tuple[str, int]]:
-    """The operations that two numbers a >= b allow, with their results."""
-    found = [("+", a + b), ("*", a * b)]
-    if a > b:
-        found.append(("-", a - b))
-    if a % b == 0:
-        found.append(("/", a // b))
-    return found
-
-
-def _batch(rows: list[str], prompts: list[str]) -> Batch:
+def _batch(pairs: list[tuple[str, str]]) -> Batch:
+    """Prompts, each with one answer."""
     from .batch import pad
 
-    tokens = [[CHARACTERS.index(c) for c in f"^{row}"] for row in rows]
-    return pad(tokens, prompt_lengths=[1 + len(prompt) for prompt in prompts], pad_id=CHARACTERS.index("$"))
+    tokens = [[CHARACTERS.index(c) for c in f"^{prompt}{answer}"] for prompt, answer in pairs]
+    return pad(tokens, prompt_lengths=[1 + len(prompt) for prompt, _ in pairs], pad_id=CHARACTERS.index("$"))

@@ -3,7 +3,7 @@
 One sequence is BOS and L = 8 target tokens, without EOS. The 13 tokens are the digits 0-9, 10 for ``x``, 11 for ``=`` and 12 for BOS.
 
 The reference P is uniform over the pairs (a, b); with the integers 01..99 that is 9,801 sequences, the paper's 99 x 99.
-The *training* law draws the leading digit of a from 0-4 with proportion b (`under_representation`) and from 5-9 with 1 - b.
+The *training* distribution draws the leading digit of a from 0-4 with proportion b (`under_representation`) and from 5-9 with 1 - b.
 
 Chosen here, not in the paper: the range 01..99, and that integers are uniform inside each half.
 
@@ -23,8 +23,6 @@ from .listed import Problem
 if TYPE_CHECKING:
     from .batch import Batch
 
-__all__ = ["BOS", "EQUALS", "TIMES", "VOCAB", "MulMod"]
-
 TIMES, EQUALS, BOS, VOCAB = 10, 11, 12, 13
 """Token ids beside the digits 0-9, and the size of the vocabulary."""
 
@@ -33,7 +31,7 @@ _CHARACTERS = "0123456789x=^"
 
 @dataclass(frozen=True, kw_only=True)
 class MulMod:
-    """The task as a value: its support, its reference law, its training sample and its rule.
+    """The task as a value: its support, its reference distribution, its training sample and its rule.
 
     Args:
       modulus: c = a b mod `modulus`.
@@ -94,32 +92,22 @@ class MulMod:
         return [Problem("", _batch(self.support()))]
 
     @property
-    def operand_digits(self) -> int:
-        """Digits of a and of b."""
-        return len(str(self.high))
-
-    @property
-    def result_digits(self) -> int:
-        """Digits of c."""
-        return len(str(self.modulus - 1))
-
-    @property
     def length(self) -> int:
         """L, the number of target tokens: 8 for the paper's task."""
-        return 2 * self.operand_digits + self.result_digits + 2
+        return 2 * self._digits + len(str(self.modulus - 1)) + 2
 
     def support(self) -> NDArray[np.int64]:
         """Every sequence of Supp(P), a-major: shape [S, 1 + L]."""
-        integers = np.arange(self.low, self.high + 1)
+        integers = self._integers
         return self._encode(np.repeat(integers, len(integers)), np.tile(integers, len(integers)))
 
     def log_p(self) -> NDArray[np.float64]:
         """log P over `support()`: uniform."""
-        size = (self.high - self.low + 1) ** 2
+        size = len(self._integers) ** 2
         return np.full(size, -np.log(size))
 
     def log_p_train(self) -> NDArray[np.float64]:
-        """The log-law over `support()` that the training sample is drawn from."""
+        """The log-probabilities over `support()` that the training sample is drawn from."""
         rare, b = self._rare(), self.under_representation
         if b is None:
             return self.log_p()
@@ -130,16 +118,13 @@ class MulMod:
     def train_tokens(self) -> NDArray[np.int64]:
         """The training sample, shape [num_samples, 1 + L]."""
         rng = np.random.Generator(np.random.Philox(key=self.seed))
-        integers = np.arange(self.low, self.high + 1)
+        integers, rare, count = self._integers, self._rare(), self.num_samples
         if self.under_representation is None:
-            a = rng.choice(integers, size=self.num_samples)
+            a = rng.choice(integers, count)
         else:
-            rare = self._rare()
-            in_rare = rng.random(self.num_samples) < self.under_representation
-            a = np.where(
-                in_rare, rng.choice(integers[rare], self.num_samples), rng.choice(integers[~rare], self.num_samples)
-            )
-        return self._encode(a, rng.choice(integers, size=self.num_samples))
+            in_rare = rng.random(count) < self.under_representation
+            a = np.where(in_rare, rng.choice(integers[rare], count), rng.choice(integers[~rare], count))
+        return self._encode(a, rng.choice(integers, count))
 
     def is_correct(self, tokens: ArrayLike) -> NDArray[np.bool_]:
         """Which rows [n, 1 + L] have the right format, operands in range and the right product."""
@@ -150,29 +135,34 @@ class MulMod:
         rows = np.asarray(tokens)
         if rows.ndim != 2 or rows.shape[1] != 1 + self.length:
             raise ValueError(f"tokens has shape {rows.shape}: need [n, {1 + self.length}], BOS first")
-        w, size = self.operand_digits, self.high - self.low + 1
-        a, b = _number(rows[:, 1 : 1 + w]), _number(rows[:, 2 + w : 2 + 2 * w])
-        in_range = (a >= self.low) & (a <= self.high) & (b >= self.low) & (b <= self.high)
+        w, integers = self._digits, self._integers
+        a, b = (_number(rows[:, start : start + w]) for start in (1, 2 + w))
+        in_range = np.isin(a, integers) & np.isin(b, integers)
         a, b = np.where(in_range, a, self.low), np.where(in_range, b, self.low)
         right = in_range & (rows == self._encode(a, b)).all(axis=1)
-        return np.where(right, (a - self.low) * size + (b - self.low), -1)
+        return np.where(right, (a - self.low) * len(integers) + (b - self.low), -1)
 
     def text(self, tokens: ArrayLike) -> list[str]:
         """Rows [n, 1 + L] as people write them, without BOS."""
         return ["".join(_CHARACTERS[token] for token in row[1:]) for row in np.asarray(tokens)]
 
+    @property
+    def _digits(self) -> int:
+        """Digits of a and of b."""
+        return len(str(self.high))
+
+    @property
+    def _integers(self) -> NDArray[np.int64]:
+        return np.arange(self.low, self.high + 1)
+
     def _rare(self) -> NDArray[np.bool_]:
-        """Which integers of low..high have a leading digit 0-4."""
-        integers = np.arange(self.low, self.high + 1)
-        return np.asarray(integers // 10 ** (self.operand_digits - 1) < 5)
+        """Which integers have a leading digit 0-4."""
+        return np.asarray(self._integers // 10 ** (self._digits - 1) < 5)
 
     def _encode(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-        def sign(token: int) -> NDArray[np.int64]:
-            return np.full((len(a), 1), token, dtype=np.int64)
-
-        w = self.operand_digits
-        product = _digits(a * b % self.modulus, self.result_digits)
-        return np.hstack([sign(BOS), _digits(a, w), sign(TIMES), _digits(b, w), sign(EQUALS), product])
+        bos, times, equals = (np.full((len(a), 1), token) for token in (BOS, TIMES, EQUALS))
+        c = _spelled(a * b % self.modulus, len(str(self.modulus - 1)))
+        return np.hstack([bos, _spelled(a, self._digits), times, _spelled(b, self._digits), equals, c])
 
 
 def _batch(tokens: NDArray[np.int64]) -> Batch:
@@ -180,13 +170,12 @@ def _batch(tokens: NDArray[np.int64]) -> Batch:
 
     from .batch import Batch
 
-    rows = torch.from_numpy(tokens)
-    mask = torch.ones_like(rows, dtype=torch.bool)
+    mask = np.ones(tokens.shape, dtype=bool)
     mask[:, 0] = False
-    return Batch(rows, mask)
+    return Batch(torch.from_numpy(tokens), torch.from_numpy(mask))
 
 
-def _digits(number: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+def _spelled(number: NDArray[np.int64], width: int) -> NDArray[np.int64]:
     return np.asarray(number[:, None] // 10 ** np.arange(width - 1, -1, -1) % 10, dtype=np.int64)
 
 

@@ -133,9 +133,8 @@ def read_sequences(inputs: Mapping[str, Any], *, columns: Iterable[str] = ()) ->
     start_BC = _starts(inputs, target_BC)
     if start_BC is not None:
         start_BC[:, 0] = True
-        if target_BC.shape[1] > 1:
-            _refuse_targets_across_sequences(inputs, target_BC, start_BC)
-    found = {name: _column(name, inputs, target_BC) for name in columns}
+        _refuse_targets_across_sequences(inputs, target_BC, start_BC)
+    found = {name: _shifted(_column(name, inputs, target_BC), 0.0) for name in columns}
     if inputs.get(LOSS_WEIGHTS) is not None:
         found[LOSS_WEIGHTS] = _loss_weights(inputs, target_BC)
     return Sequences(target_BC, start_BC, found)
@@ -152,7 +151,7 @@ def _loss_weights(inputs: Mapping[str, Any], target_BC: Tensor) -> Float[Tensor,
             )
         per_token_BC = given[:, None].expand_as(target_BC)
     else:
-        per_token_BC = _column(LOSS_WEIGHTS, inputs, target_BC, shift=False)
+        per_token_BC = _column(LOSS_WEIGHTS, inputs, target_BC)
     weight_BC = _shifted(per_token_BC.float() if given.dtype != torch.float64 else per_token_BC, 0.0)
     weight_BC = torch.where(target_BC == IGNORE, 0.0, weight_BC)
     check_loss_weights(weight_BC)
@@ -169,18 +168,20 @@ def check_loss_weights(weight_BC: Float[Tensor, "B C"]) -> None:
         )
 
 
-def _column(name: str, inputs: Mapping[str, Any], target_BC: Tensor, *, shift: bool = True) -> Float[Tensor, "B C"]:
-    """A column aligned with ``input_ids``, shifted so that each place has the entry of the token after it."""
+def _column(name: str, inputs: Mapping[str, Any], target_BC: Tensor) -> Float[Tensor, "B C"]:
+    """A column of the batch, aligned with ``input_ids``."""
     given = inputs.get(name)
     if given is None or given.shape != target_BC.shape:
         shown = "is missing" if given is None else f"has shape {tuple(given.shape)}"
         raise ValueError(
             f"the batch's column {name!r} {shown}; the loss needs one number per token of input_ids, shape {tuple(target_BC.shape)}"
         )
-    return _shifted(given, 0.0) if shift else given
+    column: Tensor = given
+    return column
 
 
 def _shifted(x_BC: Tensor, value: float) -> Tensor:
+    """Each place has the entry of the token after it."""
     return torch.nn.functional.pad(x_BC[:, 1:], (0, 1), value=value)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
+from .tasks.definition import missing
 from .tasks.source_files import decoded, records
 
 ENDINGS = (".txt", ".jsonl", ".csv")
 
 
-def read_texts(path: str | Path, *, field: str = "text", limit: int | None = None) -> list[str]:
+def read_texts(path: str | Path, *, field: str = "text") -> list[str]:
     """The texts of a file, in its order.
 
     A ``.txt`` has one text per line, so no text may be empty or hold a line break. A ``.jsonl`` has one JSON value per line: a string, or
@@ -20,7 +20,6 @@ def read_texts(path: str | Path, *, field: str = "text", limit: int | None = Non
     Args:
       path: a UTF-8 file with one of these endings.
       field: name of the field or column; not used for ``.txt``.
-      limit: read at most this many.
 
     Examples:
       >>> import tempfile
@@ -34,36 +33,31 @@ def read_texts(path: str | Path, *, field: str = "text", limit: int | None = Non
         raise ValueError(
             f"{file}: the name must end in {', '.join(ENDINGS)} to be read as texts, got {file.suffix or 'no ending'!r}"
         )
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}")
     if not file.is_file():
         raise FileNotFoundError(f"{file}: there is no such file")
-    texts = list(islice(_lines(file) if file.suffix.lower() == ".txt" else _values(file, field), limit))
+    texts = list(_lines(file) if file.suffix.lower() == ".txt" else _values(file, field))
     if not texts:
         raise ValueError(f"{file}: holds no text")
     return texts
 
 
 def _lines(file: Path) -> Iterator[str]:
-    for number, line in enumerate(decoded(file).removesuffix("\n").split("\n"), 1):
-        text = line.removesuffix("\r")
-        if not text.strip():
-            if number == 1 and not file.stat().st_size:
-                return
+    text = decoded(file)
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else [], 1):
+        if not line.strip():
             raise ValueError(
                 f"{file}, line {number}: empty; a .txt holds one text per line (use .jsonl for texts that may be empty)"
             )
-        yield text
+        yield line.removesuffix("\r")
 
 
 def _values(file: Path, field: str) -> Iterator[str]:
     for where, value, fault in records(str(file), split="", columns=()):
         if fault:
             raise ValueError(f"{where}: {fault}")
-        if isinstance(value, dict):
-            if field not in value:
-                raise ValueError(f"{where}: no field {field!r}; it has {', '.join(map(repr, value)) or 'none'}")
-            value = value[field]
-        if not isinstance(value, str):
-            raise ValueError(f"{where}: the text must be a string, got {type(value).__name__}")
-        yield value
+        if isinstance(value, dict) and field not in value:
+            raise ValueError(f"{where}: {missing(value, (field,))}")
+        text = value[field] if isinstance(value, dict) else value
+        if not isinstance(text, str):
+            raise ValueError(f"{where}: the text must be a string, got {type(text).__name__}")
+        yield text

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["refuse_all_but", "temporary_name", "write_bytes", "write_json", "write_text"]
-
 
 def write_bytes(path: str | Path, data: bytes) -> Path:
     """Write ``data`` to ``path`` in one move. Missing parent folders are created.

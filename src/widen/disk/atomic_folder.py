@@ -12,8 +12,6 @@ from pathlib import Path
 from .atomic import refuse_all_but, temporary_name
 from .checksums import write_checksums
 
-__all__ = ["flush", "write_folder"]
-
 
 def write_folder(path: str | Path, fill: Callable[[Path], None]) -> Path:
     """Create a folder by ``fill(temporary folder)``, with ``checksums.json``, and move it to ``path``; an older one is replaced.

@@ -10,8 +10,6 @@ from pathlib import Path
 from .digest import file_digest
 from .json_file import read_json, write_sealed
 
-__all__ = ["changing", "check_files", "write_checksums"]
-
 _NAME = "checksums.json"
 
 

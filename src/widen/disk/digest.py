@@ -7,8 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["file_digest", "source_digest", "weights_digest"]
-
 
 def file_digest(path: str | Path) -> str:
     """SHA-256 of a file, in hex."""
@@ -23,23 +21,16 @@ def source_digest(source: str) -> str | None:
     """
     path = Path(source)
     try:
-        if not source:
-            return None
-        if path.is_file():
-            return _unchanged(path)
-        if not path.is_dir():
+        if source and path.is_file():
+            return _cached(path, path.stat().st_size, path.stat().st_mtime_ns)
+        if not source or not path.is_dir():
             return None
         total = hashlib.sha256()
         for file in sorted(p for p in path.rglob("*") if p.is_file()):
-            total.update(f"{file.relative_to(path)}\n{_unchanged(file)}\n".encode())
+            total.update(f"{file.relative_to(path)}\n{source_digest(str(file))}\n".encode())
         return total.hexdigest()[:16]
     except OSError:
         return None
-
-
-def _unchanged(path: Path) -> str:
-    about = path.stat()
-    return _cached(path, about.st_size, about.st_mtime_ns)
 
 
 @lru_cache(maxsize=1024)

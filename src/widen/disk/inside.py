@@ -6,8 +6,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["inside", "tree_inside"]
-
 
 def inside(folder: str | Path, path: str | Path) -> Path:
     """Return ``path`` if it lies in ``folder`` once all links are followed; ``folder`` itself may be a link. It need not exist.

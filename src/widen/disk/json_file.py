@@ -10,8 +10,6 @@ from typing import Any
 
 from .atomic import write_json
 
-__all__ = ["read_json", "write_sealed"]
-
 _SEAL = "sha256"
 
 

@@ -7,7 +7,6 @@ process leaves no stale lock. The file says who holds it, and is empty otherwise
 from __future__ import annotations
 
 import datetime
-import errno
 import fcntl
 import json
 import os
@@ -20,12 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
-__all__ = ["hold"]
+from .atomic import refuse_all_but
 
-_NAME = ".lock"
-_held: dict[
-    tuple[int, int], list[int]
-] = {}  # (device, inode) of a lock file -> its descriptor, and how often we hold it
+_held: dict[tuple[int, int], tuple[int, int]] = {}
+"""(device, inode) of a lock file -> its descriptor, and how often this process holds it."""
 _change = RLock()
 
 
@@ -35,54 +32,41 @@ def hold(folder: str | Path) -> Iterator[None]:
 
     Raises ValueError at once, naming the other process, if another process holds it.
     """
-    path = Path(folder) / _NAME
+    path = Path(folder) / ".lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with _change:
-        descriptor = _open(path)
-        about = os.fstat(descriptor)
+        refuse_all_but(stat.S_ISREG, path, "regular file")
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        about = os.fstat(opened)
         key = about.st_dev, about.st_ino
-        if key in _held:
-            os.close(descriptor)
-        else:
-            _lock(descriptor, path)
-            _held[key] = [descriptor, 0]
-        _held[key][1] += 1
+        descriptor, count = _held.get(key, (opened, 0))
+        try:
+            if not count:
+                _lock(opened, path.parent)
+        except BaseException:
+            os.close(opened)
+            raise
+        if count:
+            os.close(opened)
+        _held[key] = descriptor, count + 1
     try:
         yield
     finally:
         with _change:
-            _held[key][1] -= 1
-            if not _held[key][1]:
-                descriptor = _held.pop(key)[0]
+            descriptor, count = _held.pop(key)
+            if count > 1:
+                _held[key] = descriptor, count - 1
+            else:
                 os.ftruncate(descriptor, 0)
                 os.close(descriptor)
 
 
-def _open(path: Path) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise ValueError(
-                f"{path} is a symbolic link; widen does not write through links: remove it first"
-            ) from None
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ValueError(f"{path} is not a regular file; remove it first")
-    return descriptor
-
-
-def _lock(descriptor: int, path: Path) -> None:
+def _lock(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = _holder(descriptor)
-        os.close(descriptor)
-        raise ValueError(f"{path.parent} is in use by {holder}: wait until it has finished, or stop it") from None
-    except OSError:
-        os.close(descriptor)
-        raise
+        raise ValueError(f"{folder} is in use by {holder}: wait until it has finished, or stop it") from None
     about = {
         "pid": os.getpid(),
         "host": socket.gethostname(),

@@ -18,10 +18,7 @@ from pydantic import BaseModel
 from widen.data.targets import IGNORE
 from widen.losses import parse
 
-from .refuse import refuse_auxiliary_loss
 from .weighted_loss import WeightedLoss
-
-__all__ = ["WidenArgs", "WidenPlugin"]
 
 _OTHER_OBJECTIVES = ("rl", "reward_model", "process_reward_model", "orpo_alpha")
 _SPLIT = ("context_parallel_size", "sequence_parallel_degree", "tensor_parallel_size")
@@ -74,10 +71,6 @@ def trainer_with(loss: str, *, weight_scale: str = "raw") -> type:
                 if kwargs.get(name) is not None:
                     kwargs[name] = _without_first_targets(kwargs[name])
             super().__init__(*args, loss=loss, weight_scale=weight_scale, **kwargs)
-
-        def _adopt(self, model: Any) -> None:
-            refuse_auxiliary_loss(model)
-            super()._adopt(model)
 
     return WidenTrainer
 

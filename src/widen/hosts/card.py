@@ -6,18 +6,12 @@ from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TAG", "add_loss", "loss_text"]
-
 TAG = "widen"
 _HEADING = "## Training loss"
 
 
 def loss_text(loss: str, weight_scale: str) -> str:
-    """What the model was trained for, as a section of a card.
-
-    >>> print(loss_text("nll", "raw").splitlines()[0])
-    ## Training loss
-    """
+    """The section of a card that says what the model was trained for."""
     scale = "" if weight_scale == "raw" else f", with `weight_scale={weight_scale}`"
     return (
         f"{_HEADING}\n\n`{loss}`{scale}: the sum of -w log Q(x) over the target tokens, divided by their number. "

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from widen.data.targets import LOSS_WEIGHTS
 
-__all__ = ["WithColumns", "has_column", "is_known"]
-
 
 class WithColumns:
     """Calls another collator, then adds columns of the rows to its batch, one number per token of ``input_ids``.

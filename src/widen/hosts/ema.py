@@ -18,8 +18,6 @@ from widen.disk.atomic import write_bytes
 from widen.models.checkpoint import load_tensors
 from widen.train.settings import ema_decay
 
-__all__ = ["EMA"]
-
 _FILE = "widen_ema.safetensors"
 
 

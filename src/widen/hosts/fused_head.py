@@ -24,8 +24,6 @@ from widen.head import HeadLoss, HostCopy
 from widen.losses import NLL
 from widen.train.objective import Objective
 
-__all__ = ["Reply", "Request", "add_fused_head", "ask", "causal_lm", "target_logq"]
-
 _KEYWORD = "widen_request"
 _NOT_FOR_THE_BACKBONE = ("labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "skip_logits")
 

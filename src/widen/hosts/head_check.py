@@ -13,22 +13,16 @@ from torch import Tensor
 
 from .fused_head import target_logq
 
-__all__ = ["check_head"]
-
 _PLACES = 16  # tokens compared; a forward of this length costs nothing
 
 
 @torch.no_grad()
 def check_head(model: Any, inputs: dict[str, Any], *, half: torch.dtype | None) -> None:
-    """Compare the fused head's log-probabilities with those of the model's own logits on a few tokens; refuse a model that does more.
+    """Compare the fused head's log-probabilities with those of the model's own logits on a batch's first tokens; refuse if they differ.
 
-    The difference is measured against the spread of the logits, since what a wrong head leaves out (a transform, a cap, a scale) shows in
-    proportion to it; to that comes what rounding may do to logits of that size. Right heads were below .011 of the spread, wrong ones
-    above .1.
-
-    Args:
-      inputs: a batch; its first tokens are taken.
-      half: the dtype of mixed precision, or None.
+    The difference is measured against the spread of the logits, because what a wrong head leaves out (a transform, a cap, a scale) is
+    proportional to it; rounding to ``half``, the dtype of mixed precision, is allowed for. Right heads were below .011 of the spread,
+    wrong ones above .1.
     """
     if inputs.get("input_ids") is None:
         raise ValueError(

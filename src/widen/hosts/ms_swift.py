@@ -19,15 +19,12 @@ from swift.loss import BaseLoss, loss_map
 from torch import Tensor
 from transformers import TrainerCallback
 
-from widen.data.rows import COUNTED, needs_of
 from widen.data.targets import LOSS_WEIGHTS, Sequences, shifted_targets
 from widen.losses import NLL, Weight, idle, parse, refuse_late_start
 from widen.train.objective import Objective
 
-from .refuse import refuse_batch_columns, refuse_unsupervised
+from .refuse import refuse_loss, refuse_unsupervised
 from .state import load_state, save_state
-
-__all__ = ["WeightedLoss", "register"]
 
 
 def register(loss: str | Weight, *, name: str = "widen", weight_scale: str = "raw") -> None:
@@ -74,12 +71,8 @@ class WeightedLoss(BaseLoss):
                 f"enable_dft_loss, label_smoothing_factor and the loss {weight} are two losses; give one of them ('dft' and 'smooth' are "
                 "losses of widen too)"
             )
-        if template.padding_free and (not weight.token_local or needs_of(weight) & COUNTED):
-            raise ValueError(
-                f"packing or padding_free with {weight}: ms-swift does not tell a loss where the sequences of a packed row begin, and this "
-                "loss counts positions or looks at whole sequences. Leave both out, or take a loss that looks at one token"
-            )
-        refuse_batch_columns(weight, host="ms-swift")
+        host = "ms-swift with packing or padding_free" if template.padding_free else "ms-swift"
+        refuse_loss(weight, host=host, positions=not template.padding_free)
 
     def __call__(
         self,

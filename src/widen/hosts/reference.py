@@ -22,8 +22,6 @@ from widen.data.targets import IGNORE
 from .fused_head import add_fused_head, target_logq
 from .head_check import check_head
 
-__all__ = ["reference_logq"]
-
 
 def reference_logq(
     model: Any, rows: Sequence[Mapping[str, Any]], *, batch_size: int = 8

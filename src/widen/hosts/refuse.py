@@ -1,4 +1,4 @@
-"""What cannot work together with ``loss``, said when the trainer is made: each would train on something else without a word."""
+"""Refuse what cannot work together with ``loss`` when the trainer is made. Each of these would silently train on something else."""
 
 from __future__ import annotations
 
@@ -6,22 +6,11 @@ from typing import Any
 
 from torch import nn
 
-from widen.data.rows import COLUMNS, needs_of
+from widen.data.rows import COLUMNS, COUNTED, needs_of
 from widen.losses import Weight
 from widen.models.checkpoint import state_tensors
 
 from .fused_head import causal_lm
-
-__all__ = [
-    "refuse_arguments",
-    "refuse_auxiliary_loss",
-    "refuse_batch_columns",
-    "refuse_host",
-    "refuse_liger",
-    "refuse_model",
-    "refuse_state",
-    "refuse_unsupervised",
-]
 
 _SUPERVISED = ("SFTTrainer", "BaseTrainer", "_BaseTrainer")
 """TRL's trainer for supervised fine-tuning and what it is built on."""
@@ -68,22 +57,24 @@ def _supervised_only(trainer: type) -> str:
     )
 
 
-def refuse_state(weight: Weight, *, host: str) -> None:
-    """A loss that remembers steps, in a host whose checkpoints would not hold its state."""
-    if state_tensors(weight.init()):
+def refuse_loss(weight: Weight, *, host: str, state: bool = True, positions: bool = True) -> None:
+    """Refuse a loss that needs what a host does not offer: columns of the data, and a ``state`` or ``positions`` if these are False."""
+    needs = needs_of(weight)
+    if not state and state_tensors(weight.init()):
         raise ValueError(
             f"{weight} keeps a state between optimizer steps (a window of scores, a count of warm-up steps), which {host} neither shares "
             "between ranks nor saves. Take a loss without state, and do a warm-up as a run of its own: train with nll, then start from its "
             "checkpoint"
         )
-
-
-def refuse_batch_columns(weight: Weight, *, host: str) -> None:
-    """A loss that reads a column of the data, in a host that hands none to a loss."""
-    if columns := needs_of(weight).difference(COLUMNS):
+    if columns := needs.difference(COLUMNS):
         raise ValueError(
             f"{weight} reads the column {', '.join(sorted(columns))} of the data, which {host} does not hand to a loss; use the "
             "trainers of widen.hosts.transformers or widen.hosts.trl"
+        )
+    if not positions and (not weight.token_local or needs & COUNTED):
+        raise ValueError(
+            f"{weight} counts positions or looks at whole sequences, and {host} does not tell a loss where the sequences of a packed row "
+            "begin; legal: losses that look at one token, such as cdiv, gold, dft, tailr, focal"
         )
 
 
@@ -120,7 +111,7 @@ def refuse_arguments(trainer: Any) -> None:
 
 
 def refuse_liger(args: Any) -> None:
-    """Also called before the host is made: TRL asks for the package first, which would be installed to no avail."""
+    """Liger's fused cross entropy. Checked before the host is made too, because TRL asks for the package first."""
     if args.use_liger_kernel and (args.liger_kernel_config or {}).get("fused_linear_cross_entropy", True):
         raise ValueError(
             "use_liger_kernel=True replaces the model's forward by Liger's fused cross entropy, which knows no weights: `loss` would be "

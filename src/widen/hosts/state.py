@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from safetensors.torch import save
 
@@ -13,13 +13,12 @@ from widen.disk.atomic import write_bytes
 from widen.disk.digest import file_digest
 from widen.disk.json_file import read_json, write_sealed
 from widen.losses import Trunc, Weight, parse
-from widen.losses.fit import truncs, with_truncs
+from widen.losses.compose import with_parts
+from widen.losses.fit import truncs
 from widen.models.checkpoint import load_tensors, state_from, state_tensors
 
 if TYPE_CHECKING:
     from widen.train.objective import Objective
-
-__all__ = ["load_state", "newest_finished", "save_state"]
 
 SCHEMA = 1
 """Version of ``widen_loss.json``; a change in meaning raises it."""
@@ -71,7 +70,8 @@ def load_state(folder: str | Path, objective: Objective) -> None:
     if "tensors" in facts and file_digest(folder / _TENSORS) != facts["tensors"]:
         raise ValueError(f"{folder / _TENSORS} does not match its checksum in {_FACTS}: it is damaged; restore it")
     if facts.get("fitted"):  # the windows that the run began with, whatever its new number of steps
-        objective.weight = with_truncs(objective.asked, (cast(Trunc, parse(spec)) for spec in facts["fitted"]))
+        fitted = map(parse, facts["fitted"])
+        objective.weight = with_parts(objective.asked, lambda one: next(fitted) if isinstance(one, Trunc) else one)
     objective.state = state_from(objective.weight.init(), load_tensors(folder / _TENSORS))
     objective.mean_weight = float(facts["mean_weight"])
 

@@ -21,14 +21,11 @@ from torch.distributed.tensor import DTensor
 from torchtitan.components.loss import BaseLoss
 from torchtitan.distributed.spmd_types import spmd_mesh_size
 
-from widen.data.rows import COUNTED, needs_of
 from widen.data.targets import Sequences
 from widen.losses import NLL, parse
 from widen.train.objective import Objective
 
-from .refuse import refuse_batch_columns, refuse_state
-
-__all__ = ["WeightedLoss"]
+from .refuse import refuse_loss
 
 
 class WeightedLoss(BaseLoss):
@@ -44,13 +41,7 @@ class WeightedLoss(BaseLoss):
     def __init__(self, config: Config, *, compile_config: Any = None) -> None:
         """``compile_config`` is not used: the loss runs as PyTorch operations."""
         weight = parse(config.loss)
-        refuse_state(weight, host="torchtitan")
-        refuse_batch_columns(weight, host="torchtitan")
-        if not weight.token_local or needs_of(weight) & COUNTED:
-            raise ValueError(
-                f"loss={config.loss!r} counts positions or looks at whole sequences, and torchtitan does not tell a loss where the "
-                "sequences of a row begin; legal: losses that look at one token, such as cdiv, gold, dft, tailr, focal"
-            )
+        refuse_loss(weight, host="torchtitan", state=False, positions=False)
         self.training, self.validation = Objective(weight), Objective(NLL())
 
     def __call__(

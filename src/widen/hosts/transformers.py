@@ -6,15 +6,12 @@ Trainer(model=model, args=args, train_dataset=data, loss="cdiv:alpha=1.4").train
 
 from __future__ import annotations
 
-from typing import Any
-
 from widen.needs import require
 
 require("widen.hosts.transformers")
 
 import transformers
 
-from .refuse import refuse_auxiliary_loss
 from .weighted_loss import WeightedLoss
 
 __all__ = ["Trainer", "WeightedLoss"]
@@ -25,7 +22,3 @@ class Trainer(WeightedLoss, transformers.Trainer):
 
     Through the fused head: the logits of the batch are never held, in training and in evaluation without metrics.
     """
-
-    def _adopt(self, model: Any) -> None:
-        refuse_auxiliary_loss(model)
-        super()._adopt(model)

@@ -19,9 +19,7 @@ from torch import Tensor
 from widen.losses import NLL, Weight, parse, weighted_nll
 from widen.losses.residual import only_weighs
 
-from .refuse import refuse_batch_columns, refuse_state
-
-__all__ = ["main", "trainer_with", "weighted_loss"]
+from .refuse import refuse_loss
 
 
 def weighted_loss(
@@ -51,8 +49,7 @@ def trainer_with(loss: str | Weight) -> type:
     from verl.trainer.sft_trainer import SFTTrainer
 
     weight = parse(loss)
-    refuse_state(weight, host="verl")
-    refuse_batch_columns(weight, host="verl")
+    refuse_loss(weight, host="verl", state=False)
     if not only_weighs(weight) or weight.needs & {"entropy", "top1"}:
         raise ValueError(
             f"{weight} needs the whole softmax of each token, and verl's SFT engine gives the target's log-probability alone; legal: "

@@ -3,19 +3,21 @@
 The host counts the targets of the whole optimizer step, multiplies by the number of ranks, accumulates, clips and logs. Its own
 ``compute_loss`` is called with a stand-in for the model, which asks the real one for our loss.
 
-Shapes: B rows, C columns.
+Shapes: B rows, C columns, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from transformers import TrainerCallback
 from transformers.utils import logging
 
@@ -29,15 +31,13 @@ from .card import add_loss
 from .collate import WithColumns, has_column, is_known
 from .fused_head import Reply, Request, add_fused_head, ask
 from .head_check import check_head
-from .refuse import refuse_arguments, refuse_host, refuse_liger, refuse_model
+from .refuse import refuse_arguments, refuse_auxiliary_loss, refuse_host, refuse_liger, refuse_model
 from .state import load_state, newest_finished, save_state
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Host
 else:
     _Host = object
-
-__all__ = ["WeightedLoss"]
 
 logger = logging.get_logger(__name__)
 
@@ -71,9 +71,9 @@ class WeightedLoss(_Host):
         refuse_arguments(self)
         self._keep_columns()
         self._adopt(self.model)
-        # The count of targets is passed on whether or not the model's own forward would have taken it.
+        # Pass the count of targets on even if the model's own forward would not take it.
         self.model_accepts_loss_kwargs = True
-        # No row's first token is a target. transformers 5 guesses it from the class's name; transformers 4 counts these tokens.
+        # A row's first token is never a target. transformers 5 guesses that from the class's name; transformers 4 counts these tokens.
         self._counts_first_tokens = not hasattr(self, "_loss_shifts_labels")
         self._loss_shifts_labels = True
         self.add_callback(_Settle(self))
@@ -84,23 +84,25 @@ class WeightedLoss(_Host):
         return (LOSS_WEIGHTS, *sorted(needs_of(self.objective.asked).difference(COLUMNS)))
 
     def _keep_columns(self) -> None:
-        """Let the host's collators keep the columns that the loss reads; they drop what they do not know."""
+        """Wrap the host's collator, which would drop the columns that the loss reads."""
         kept = [name for name in self._columns if has_column(self.train_dataset, name) is not False]
         if kept and is_known(self.data_collator):
             self.data_collator = WithColumns(self.data_collator, kept)
 
     def _set_signature_columns_if_needed(self) -> None:
-        """The host removes all columns but these."""
+        """Add our columns to those that the host keeps."""
         super()._set_signature_columns_if_needed()
         self._signature_columns += [name for name in self._columns if name not in self._signature_columns]
 
     def _adopt(self, model: Any) -> None:
         """Check a model and give it the fused head."""
+        if not self.on_trl:  # TRL adds the balancing loss of experts itself
+            refuse_auxiliary_loss(model)
         refuse_model(model)
         add_fused_head(model)
 
     def call_model_init(self, trial: Any = None) -> Any:
-        """A model made anew, by ``model_init``, gets the fused head too."""
+        """Give a model that ``model_init`` makes the fused head too."""
         model = super().call_model_init(trial)
         self._adopt(model)
         return model
@@ -108,7 +110,7 @@ class WeightedLoss(_Host):
     # ---- the loss
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
-        """The host's count of targets, without the first token of each row."""
+        """Count the targets as the host does, without the first token of each row."""
         if self._counts_first_tokens:
             batch_samples = [
                 {"labels": shifted_targets(batch)} if "labels" in batch else batch for batch in batch_samples
@@ -118,21 +120,19 @@ class WeightedLoss(_Host):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
     ) -> Any:  # fmt: skip
-        """In training our loss; in evaluation NLL, whatever the loss."""
-        given, columns = inputs, self._columns
-        inputs = {key: value for key, value in inputs.items() if key not in columns}  # the model takes none of them
+        """Compute our loss in training and NLL in evaluation."""
+        columns = self._columns
+        for_model = {key: value for key, value in inputs.items() if key not in columns}
         if not self._head_is_checked:
             half = torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else None
-            check_head(model, inputs, half=half)
+            check_head(model, for_model, half=half)
             self._head_is_checked = True
         before = len(self.objective.pending)
         if model.training:
-            self._refuse_batch(given, num_items_in_batch)
-            stand_in = _StandIn(model, self._weighted(model, given, num_items_in_batch))
-        else:
-            stand_in = _StandIn(model, self._watched(model, given))
+            self._refuse_batch(inputs, num_items_in_batch)
+        stand_in = _StandIn(model, partial(self._answer, model, inputs, num_items_in_batch))
         loss = super().compute_loss(
-            stand_in, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
+            stand_in, for_model, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
         )
         if model.training and len(self.objective.pending) != before + 1:
             raise RuntimeError(
@@ -153,37 +153,52 @@ class WeightedLoss(_Host):
                 "data_collator=widen.hosts.collate.WithColumns(collator), or remove the column"
             )
 
-    def _weighted(self, model: Any, inputs: dict[str, Any], num_items: Any) -> Callable[..., Any]:
-        """The answer of a stand-in for the model: our loss."""
+    def _answer(self, model: Any, inputs: dict[str, Any], num_items: Any, kwargs: dict[str, Any]) -> Any:
+        """Answer the host's call of the model: with a loss if it asks for one, otherwise as the model does.
 
-        def answer(**kwargs: Any) -> Any:
-            if not self._is_asked_for_loss(kwargs):
-                return model(**kwargs)
+        Evaluation notes the NLL of each row. The fused head computes it, unless the host wants the logits.
+        """
+        if not self._is_asked_for_loss(kwargs):
+            return model(**kwargs)
+        if model.training:
             sequences = read_sequences(inputs, columns=self._columns[1:])
             request = Request(self.objective, sequences, num_items)
-            reply = ask(model, kwargs, request)
-            seen = request.seen
-            assert seen is not None
-            self.objective.add(seen, sequences, inputs["input_ids"], divided_by=request.divided_by)
-            if reply.loss.dtype != seen.loss.dtype:
-                # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
-                reply = reply._replace(loss=reply.loss + (seen.loss - reply.loss.detach()))
+        else:
+            target_BC = shifted_targets(inputs)
+            if not (self._loss_only or self.on_trl):
+                outputs = model(**kwargs)
+                logits_BVC = outputs.logits.float().transpose(1, 2)
+                target = target_BC.to(logits_BVC.device)
+                self._note(-cross_entropy(logits_BVC, target, ignore_index=IGNORE, reduction="none"), target_BC)
+                return outputs
+            count = kwargs.get("num_items_in_batch")
+            if count is None:
+                count = (target_BC != IGNORE).sum().clamp(min=1)
+            request = Request(Objective(NLL()), Sequences(target_BC), count)
+        reply = ask(model, kwargs, request)
+        seen = request.seen
+        assert seen is not None
+        if not model.training:
+            self._note(seen.logq_N.view_as(target_BC), target_BC)
             return self._outputs(reply, request)
-
-        return answer
+        self.objective.add(seen, sequences, inputs["input_ids"], divided_by=request.divided_by)
+        if reply.loss.dtype != seen.loss.dtype:
+            # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
+            reply = reply._replace(loss=reply.loss + (seen.loss - reply.loss.detach()))
+        return self._outputs(reply, request)
 
     def _is_asked_for_loss(self, kwargs: dict[str, Any]) -> bool:
         """Whether the host's call of the model is for the loss."""
         return True
 
     def _outputs(self, reply: Reply, request: Request) -> Any:
-        """The model's answer in the form that the host reads."""
+        """Put the model's answer into the form that the host reads."""
         return reply
 
     # ---- the step
 
     def _end_of_step(self) -> None:
-        """Called when all gradients of a step are in, before the optimizer moves; also for a last, incomplete accumulation."""
+        """Finish a step when all its gradients are in, before the optimizer moves; also after a last, incomplete accumulation."""
         if not self.objective.pending:
             raise RuntimeError(
                 f"step {self.state.global_step + 1} is not made: none of its losses came from WeightedLoss.compute_loss; "
@@ -192,7 +207,7 @@ class WeightedLoss(_Host):
         self._window += self.objective.finish(step=self.state.global_step + 1, dataset=self.train_dataset)
 
     def _begin(self, steps: int) -> None:
-        """The host has counted its steps: fit the loss to them, refuse one that would never start, warn of one that cannot drop."""
+        """Fit the loss to the number of steps; refuse one that would never start, warn of one that cannot drop."""
         refuse_late_start(self.objective.asked, steps=steps)
         batch_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         if not self._resumed:
@@ -205,7 +220,7 @@ class WeightedLoss(_Host):
             logger.warning(text)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """The host's, with our figures beside the training loss."""
+        """Add our figures to the host's line with the training loss."""
         if "loss" in logs:
             self._warn(self.objective.warning(self._window))
             logs |= self._figures(self.objective.logged(self._window))
@@ -213,47 +228,25 @@ class WeightedLoss(_Host):
         super().log(logs, start_time)
 
     def _figures(self, figures: dict[str, float]) -> dict[str, float]:
-        """What of our figures goes into the host's log as it is."""
+        """Choose the figures that go into the host's log."""
         return figures
 
     # ---- evaluation: NLL per target token, whatever the loss. The host's own eval_loss is a mean of batch means.
 
-    def _watched(self, model: Any, inputs: dict[str, Any]) -> Callable[..., Any]:
-        """The answer of a stand-in for the model, which notes the NLL of each row; the fused head answers unless logits are wanted."""
-
-        def answer(**kwargs: Any) -> Any:
-            target_BC = shifted_targets(inputs)
-            asked = self._is_asked_for_loss(kwargs)
-            if not asked or not (self._loss_only or self.on_trl):
-                outputs = model(**kwargs)
-                if asked:
-                    self._note(-_token_nll(outputs.logits, target_BC), target_BC)
-                return outputs
-            count = kwargs.get("num_items_in_batch")
-            if count is None:
-                count = (target_BC != IGNORE).sum().clamp(min=1)
-            request = Request(Objective(NLL()), Sequences(target_BC), count)
-            reply = ask(model, kwargs, request)
-            assert request.seen is not None
-            self._note(request.seen.logq_N.view_as(target_BC), target_BC)
-            return self._outputs(reply, request)
-
-        return answer
-
     def _note(self, logq_BC: Float[Tensor, "B C"], target_BC: Tensor) -> None:
-        """Add a batch; ``logq_BC`` is 0 where no target follows. The host leaves out the rows that fill up the last batch."""
+        """Add a batch; ``logq_BC`` is 0 where no target follows. `gather_for_metrics` drops the rows that pad the last batch."""
         sums_B, tokens_B = -logq_BC.double().sum(1), (target_BC != IGNORE).sum(1).double()
         sums_B, tokens_B = self.accelerator.gather_for_metrics((sums_B, tokens_B))
         nll, tokens = self._evaluated
         self._evaluated = (nll + float(sums_B.sum()), tokens + float(tokens_B.sum()))
 
     def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
-        """The host's; where only the loss is wanted the logits are never built."""
+        """Note whether the host wants the loss only: then the logits are never built."""
         self._loss_only = prediction_loss_only
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """The host's, with ``eval_loss`` the NLL per target token; nan without a target, as 0 would win every comparison."""
+        """Replace ``eval_loss`` by the NLL per target token; nan without a target, because 0 would win every comparison."""
         self._evaluated = (0.0, 0.0)
         output = super().evaluation_loop(*args, **kwargs)
         prefix = kwargs.get("metric_key_prefix", args[4] if len(args) > 4 else "eval")
@@ -262,10 +255,10 @@ class WeightedLoss(_Host):
             output.metrics[f"{prefix}_loss"] = nll / tokens if tokens else math.nan
         return output
 
-    # ---- what is kept
+    # ---- files
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """The loss's state goes first: a checkpoint that is whole for the host is whole for us."""
+        """Save the loss's state first, so that a checkpoint that is complete for the host is complete for us."""
         if self.args.should_save:
             folder = f"{self._get_output_dir(trial=trial)}/checkpoint-{self.state.global_step}"
             save_state(folder, self.objective, step=self.state.global_step)
@@ -276,7 +269,7 @@ class WeightedLoss(_Host):
             self.args.logging_nan_inf_filter = running
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """The host's card, which ``push_to_hub`` uploads, with the loss and the data."""
+        """Add the loss and the data to the host's card, which ``push_to_hub`` uploads."""
         super().create_model_card(*args, **kwargs)
         if self.is_world_process_zero():
             names = kwargs.get("dataset_name") or kwargs.get("dataset") or ()
@@ -284,7 +277,7 @@ class WeightedLoss(_Host):
             add_loss(Path(self.args.output_dir) / "README.md", self, dataset or None)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """The host's; ``resume_from_checkpoint=True`` passes over a checkpoint that a kill left half written, and says so."""
+        """Train; ``resume_from_checkpoint=True`` skips a checkpoint that a kill left half written, with a warning."""
         if resume_from_checkpoint is True:
             whole, broken = newest_finished(self.args.output_dir)
             if whole is not None and broken:
@@ -295,14 +288,14 @@ class WeightedLoss(_Host):
     def _inner_training_loop(
         self, batch_size: Any = None, args: Any = None, resume_from_checkpoint: Any = None, **kwargs: Any
     ) -> Any:
-        """Where every run begins, resumed or not: the state of the loss is that of the checkpoint, or new."""
+        """Begin a run, resumed or not, with the state of the loss from the checkpoint or a new one."""
         refuse_arguments(self)
         self.objective.reset()
         self._window = Figures()
         self._resumed = resume_from_checkpoint is not None
         if resume_from_checkpoint is not None:
             load_state(resume_from_checkpoint, self.objective)
-        # To keep a nan out of its log the host waits for every backward pass. Here such a loss ends the run, without a wait.
+        # The host's filter waits for every backward pass to keep a nan out of the log. Here such a loss ends the run.
         self._filtered, self.args.logging_nan_inf_filter = self.args.logging_nan_inf_filter, False
         try:
             return super()._inner_training_loop(
@@ -315,29 +308,18 @@ class WeightedLoss(_Host):
 class _StandIn:
     """Answers a call in the model's place; a host that looks at the model's attributes sees the model's."""
 
-    def __init__(self, model: Any, answer: Callable[..., Any]) -> None:
+    def __init__(self, model: Any, answer: Callable[[dict[str, Any]], Any]) -> None:
         self._model, self._answer = model, answer
 
     def __call__(self, **kwargs: Any) -> Any:
-        return self._answer(**kwargs)
+        return self._answer(kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
 
-def _token_nll(logits_BCV: Tensor, target_BC: Tensor) -> Float[Tensor, "B C"]:
-    """-log q of each target; 0 where none follows."""
-    flat = torch.nn.functional.cross_entropy(
-        logits_BCV.float().flatten(0, 1),
-        target_BC.flatten().to(logits_BCV.device),
-        ignore_index=IGNORE,
-        reduction="none",
-    )
-    return flat.view_as(target_BC)
-
-
 class _Settle(TrainerCallback):
-    """The host says when a run begins and ends, and when a step's gradients are complete."""
+    """Hears from the host when a run begins and ends, and when a step's gradients are complete."""
 
     def __init__(self, trainer: WeightedLoss) -> None:
         self.trainer = trainer

@@ -53,30 +53,15 @@ def run_checker(
     verdicts_path: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Checked]:
-    """Call `function` of `file` for every pair.
+    """Call `function` of `file` for every pair (prompt, answer); return one result per pair, in order.
 
     The sandbox's wall-clock limit holds for each pair. One process checks many pairs, so a checker must not keep state
-    between calls. It may import the standard library and the sandbox's packages. Its working folder holds `files`, and
-    it can read no other file of yours.
+    between calls. It may import the standard library and the sandbox's packages. Its working folder holds `files`,
+    UTF-8 texts such as reference solutions, and it can read no other file of yours.
 
-    Special cases:
-        Equal pairs are checked once. With `verdicts_path`, a pair that has a result in the file under the same checker
-        and limits is not checked again.
-
-    Args:
-        file: a Python file.
-        function: name of the function `check(prompt, answer)`.
-        pairs: prompts and answers.
-        sandbox: an open sandbox.
-        files: UTF-8 texts that the checker may open by their names, e.g. reference solutions.
-        verdicts_path: a JSON-lines file; every result is appended to it at once.
-        progress: called with (pairs checked, all pairs).
-
-    Returns:
-        One result per pair, in order.
-
-    Raises:
-        ValueError: if the file cannot be read or loaded, or does not define the function.
+    Equal pairs are checked once. Every result is appended to `verdicts_path`, a JSON-lines file, at once; a pair that
+    has a result there under the same checker and limits is not checked again. `progress` is called with (pairs checked,
+    all pairs). Raises ValueError if the file cannot be read or loaded, or does not define the function.
     """
     source = _text(file)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -30,20 +30,11 @@ def judge_programs(
     verdicts_path: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Verdict]:
-    """Judge programs in a sandbox.
+    """Judge programs in an open sandbox; return one verdict per program, in order.
 
     Programs with the same text and tests are run once. If the judge cannot handle what a program did, that program's
-    verdict is `error`, and the others are still judged.
-
-    Args:
-        judge: how to test programs.
-        programs: what to test.
-        sandbox: an open sandbox.
-        verdicts_path: a JSON-lines file; every verdict is appended at once, and a program in it is not run again.
-        progress: called with (programs judged, all programs) after each verdict.
-
-    Returns:
-        One verdict per program, in order.
+    verdict is `error`, and the others are still judged. Every verdict is appended to `verdicts_path`, a JSON-lines file,
+    at once, and a program in it is not run again. `progress` is called with (programs judged, all programs).
     """
     for program in programs:
         judge.check(program)
@@ -51,14 +42,13 @@ def judge_programs(
     keys = [program_key(program, settings) for program in programs]
     with VerdictFile(verdicts_path, Verdict, keys=keys, progress=progress) as file:
         todo = {key: program for key, program in zip(keys, programs, strict=True) if key not in file.known}
-        trials = {key: _Trial(judge, program) for key, program in todo.items()}
-        jobs = deque(replace(trial.job(), tag=key) for key, trial in trials.items())
+        trials = {key: trial(judge, program, sandbox.limits) for key, program in todo.items()}
+        jobs = deque(replace(next(runs), tag=key) for key, runs in trials.items())
         for job, outcome in sandbox.stream(jobs):
-            verdict = trials[job.tag].take(outcome, sandbox.limits)
-            if verdict is None:
-                jobs.appendleft(replace(trials[job.tag].job(), tag=job.tag))
-            else:
-                file.add(job.tag, verdict)
+            try:
+                jobs.appendleft(replace(trials[job.tag].send(outcome), tag=job.tag))
+            except StopIteration as end:
+                file.add(job.tag, end.value)
     return file.verdicts()
 
 
@@ -88,49 +78,36 @@ def counts(programs: Sequence[Program], verdicts: Sequence[Verdict]) -> list[Cou
     return [Count(problem, n, passed[problem]) for problem, n in judged.items()]
 
 
-class _Trial:
-    """Collects the runs of one program until there is a verdict."""
-
-    def __init__(self, judge: Judge, program: Program) -> None:
-        self.judge, self.program = judge, program
-        self.which: tuple[int, ...] = tuple(range(len(program.tests)))
-        self.held: set[int] = set()
-        self.open: list[int] = []
-        self.seconds = 0.0
-        self.apart = False
-
-    def job(self) -> Job:
-        """Return the next run."""
-        return self.judge.job(self.program, self.which)
-
-    def take(self, outcome: Outcome, limits: Limits) -> Verdict | None:
-        """Return a verdict, or None if another run is needed."""
+def trial(judge: Judge, program: Program, limits: Limits) -> Generator[Job, Outcome, Verdict]:
+    """Yield the runs of one program, take the outcome of each, and return the verdict."""
+    which = list(range(len(program.tests)))  # the tests of this run
+    left: list[int] = []  # tests to be run one by one after it
+    passed: set[int] = set()
+    seconds, apart, status, detail = 0.0, False, "passed", ""
+    while which:
+        outcome = yield judge.job(program, which)
+        where = f"test {which[0] + 1}: " if len(program.tests) > 1 else ""
         try:
-            self.seconds += float(outcome.ending.get("seconds", 0.0))
-            passed, status, detail = read(outcome, len(self.which), limits)
-        except Exception as error:  # an outcome that cannot be read must not end the run
-            return self._verdict("error", f"the outcome cannot be read: {type(error).__name__}: {error}")
-        self.held.update(self.which[:passed])
-        if passed == 0:
-            where = f"test {self.which[0] + 1}: " if len(self.program.tests) > 1 else ""
-            return self._verdict(status, where + detail)
-        if passed < len(self.which):  # only the run of all tests gets here: run the others one by one
-            self.apart = True
-            self.open = [i for i in self.which if i not in self.held]
-        if not self.open:
-            return self._verdict("passed", "")
-        self.which = (self.open.pop(0),)
-        return None
-
-    def _verdict(self, status: str, detail: str) -> Verdict:
-        return Verdict(
-            status=status,
-            detail=detail[:_DETAIL],
-            tests_passed=len(self.held),
-            tests=len(self.program.tests),
-            seconds=round(self.seconds, 6),
-            apart=self.apart,
-        )
+            seconds += float(outcome.ending.get("seconds", 0.0))
+            count, status, detail = read(outcome, len(which), limits)
+        except Exception as error:  # an outcome that cannot be read must not end the judge
+            count, status, where = 0, "error", ""
+            detail = f"the outcome cannot be read: {type(error).__name__}: {error}"
+        passed.update(which[:count])
+        if count == 0:
+            detail = where + detail
+            break
+        if count < len(which):  # only the run of all tests gets here
+            apart, left = True, which[count:]
+        which, left = left[:1], left[1:]
+    return Verdict(
+        status=status,
+        detail=detail[:_DETAIL],
+        tests_passed=len(passed),
+        tests=len(program.tests),
+        seconds=round(seconds, 6),
+        apart=apart,
+    )
 
 
 def read(outcome: Outcome, tests: int, limits: Limits) -> tuple[int, str, str]:

@@ -11,9 +11,7 @@ _MIB = 1 << 20
 class Limits:
     """Limits of one run: all tests of a program together, or one test if tests are run separately.
 
-    Special cases:
-        processes=1 (the default) refuses fork; threads still work. With more, each process gets memory_bytes /
-        processes.
+    processes=1 (the default) refuses fork; threads still work. With more, each process gets memory_bytes / processes.
 
     Args:
         wall_seconds: elapsed time.
@@ -25,10 +23,6 @@ class Limits:
         processes: processes alive at the same time.
         threads: threads besides the first. If processes > 1, threads count as processes.
         open_files: open descriptors.
-
-    Examples:
-        >>> Limits(wall_seconds=3.0).memory_bytes >> 20
-        512
     """
 
     wall_seconds: float = 10.0

@@ -26,13 +26,7 @@ _open: dict[Limits, Sandbox] = {}  # in a process of Ray's: sandboxes stay open 
 
 
 class RaySandbox(Sandbox):
-    """Jobs in shards on a Ray cluster; a context manager.
-
-    Args:
-        address: of the cluster, e.g. ``ray://head:10001``, ``head:6379`` or ``auto``.
-        limits: what a program may use.
-        shard: jobs of one task. A task uses one core.
-    """
+    """Jobs on the Ray cluster at `address` (``ray://head:10001``, ``head:6379``, ``auto``), `shard` of them per one-core task."""
 
     def __init__(self, address: str, *, limits: Limits | None = None, shard: int = SHARD) -> None:
         super().__init__(limits=limits)

@@ -34,16 +34,13 @@ class Protections:
 class Sandbox:
     """Workers with one set of limits and one interpreter; a context manager, for use in one thread.
 
-    Special cases:
-        Raises SandboxUnavailable without bubblewrap, without user namespaces, or if an attack of the self-test gets
-        through. There is no unsafe mode.
+    Raises SandboxUnavailable without bubblewrap, without user namespaces, or if an attack of the self-test gets through.
+    There is no unsafe mode.
 
     Args:
-        limits: what a program may use.
         python: path of the interpreter that programs run under (default: the running one); it may belong to a virtual
             environment.
-        packages: the packages of that interpreter that programs may import besides the standard library. List the
-            packages that these import too.
+        packages: packages of that interpreter that programs may import. List the packages that these import too.
         workers: sandboxes that run in parallel; use one per core.
     """
 

@@ -38,10 +38,6 @@ class Verdict:
         tests: all tests.
         seconds: wall-clock time inside the sandbox, including repeated runs.
         apart: tests were run again separately, one process each, and the verdict rests on those runs.
-
-    Examples:
-        >>> Verdict(status="passed", tests_passed=3, tests=3, seconds=0.01).passed
-        True
     """
 
     status: str
@@ -75,13 +71,10 @@ def content_key(content: Any) -> str:
 
 
 class VerdictFile(Generic[Kept]):
-    """Verdicts by key, kept on disk; a context manager that locks the file against a second writer.
+    """Verdicts of one dataclass, `kind`, by key, kept on disk; a context manager that locks the file against a second writer.
 
-    Args:
-        path: of the file; None for a temporary one.
-        kind: the dataclass of the verdicts, e.g. `Verdict`.
-        keys: one per item that needs a verdict; equal keys share one.
-        progress: called with (items that have a verdict, all items) after each new verdict.
+    `keys` has one entry per item that needs a verdict; equal keys share one. Without a path the file is temporary.
+    `progress` is called with (items that have a verdict, all items) after each new verdict.
     """
 
     def __init__(

@@ -43,14 +43,14 @@ class CDiv(Bounded):
       cdiv:alpha=1.4,cap=10.0
     """
 
-    spec_name: ClassVar[str] = "cdiv"
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
+    field_ranges: ClassVar[tuple[str, ...]] = ("0 <= alpha < inf",)
     alpha: float
     cap: float = None  # type: ignore[assignment]  # None: decided from alpha, below
 
     def __post_init__(self) -> None:
-        check(self, "alpha", 0.0, math.inf)
+        check(self, *self.field_ranges)  # before `alpha` decides about `cap`
         if self.cap is None:
             object.__setattr__(self, "cap", DEFAULT_CAP if self.alpha > 1 else math.inf)
         super().__post_init__()

@@ -5,9 +5,10 @@ Shapes: B sequences, L positions, N target tokens, n scores of one optimizer ste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,7 +31,6 @@ class Column(TokenWeight):
     """
 
     name: str
-    residual: Residual = PLAIN  # type: ignore[misc]  # a field here, a class attribute elsewhere
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -42,8 +42,44 @@ class Column(TokenWeight):
         return rows[self.name]
 
 
+class Combined(Weight):
+    """A loss made of `factors`, of which at most one has another residual than softmax - onehot."""
+
+    factors: tuple[Weight, ...]
+
+    @property
+    def token_local(self) -> bool:
+        """Whether every factor is token-local."""
+        return all(factor.token_local for factor in self.factors)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The columns that any factor reads."""
+        return frozenset().union(*map(needs_of, self.factors))
+
+    @property
+    def residual(self) -> Residual:
+        """The residual of the one factor whose residual is not plain."""
+        return next((found for found in map(residual_of, self.factors) if found != PLAIN), PLAIN)
+
+    @property
+    def rows_fn(self) -> Any:
+        """The function of the one factor that has one."""
+        return next((found for f in self.factors if (found := getattr(f, "rows_fn", None)) is not None), None)
+
+    @property
+    def never_zero(self) -> bool:
+        """Whether every factor promises it."""
+        return all(getattr(factor, "never_zero", False) for factor in self.factors)
+
+    @property
+    def score_columns(self) -> int:
+        """The factors' columns side by side."""
+        return sum(factor.score_columns for factor in self.factors)
+
+
 @dataclass(frozen=True)
-class Product:
+class Product(Combined):
     """``w = w_1 w_2 ...``: for instance TruncR's choice of sequences times c-Div's choice of tokens.
 
     The state is a tuple, one per factor. At most one factor may have another residual than the plain one.
@@ -72,36 +108,6 @@ class Product:
                 "one such factor, times losses that only weigh tokens"
             )
         object.__setattr__(self, "factors", factors)
-
-    @property
-    def token_local(self) -> bool:
-        """Whether every factor is."""
-        return all(factor.token_local for factor in self.factors)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """The columns that any factor reads."""
-        return frozenset().union(*map(needs_of, self.factors))
-
-    @property
-    def residual(self) -> Residual:
-        """That of the one factor whose residual is not plain."""
-        return next((found for found in map(residual_of, self.factors) if found != PLAIN), PLAIN)
-
-    @property
-    def rows_fn(self) -> Any:
-        """That of the one factor that has one."""
-        return next((found for f in self.factors if (found := getattr(f, "rows_fn", None)) is not None), None)
-
-    @property
-    def never_zero(self) -> bool:
-        """Whether every factor promises it."""
-        return all(getattr(factor, "never_zero", False) for factor in self.factors)
-
-    @property
-    def score_columns(self) -> int:
-        """The factors' columns side by side."""
-        return sum(factor.score_columns for factor in self.factors)
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """Product of the factors' `weigh`."""
@@ -132,10 +138,6 @@ class Product:
             column += factor.score_columns
         return tuple(new)
 
-    def now(self, state: State) -> Weight:
-        """Itself."""
-        return self
-
     def __str__(self) -> str:
         return " * ".join(map(str, self.factors))
 
@@ -148,7 +150,7 @@ class WarmupState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Warmup:
+class Warmup(Combined):
     """NLL for the first ``steps`` optimizer steps, then ``then``.
 
     The paper starts its losses "from a checkpoint obtained after one epoch of NLL": from random weights c-Div at alpha > 1 is unstable and
@@ -163,6 +165,7 @@ class Warmup:
       nll
     """
 
+    token_local: ClassVar[bool] = False  # within one step ask `now`
     steps: int
     then: Weight
 
@@ -171,33 +174,8 @@ class Warmup:
             raise ValueError(f"Warmup: steps={steps!r}; legal: a whole number, at least 0")
         if isinstance(then, Warmup):
             raise ValueError(f"Warmup: then={then} is a schedule itself; legal: one schedule, outermost")
-        object.__setattr__(self, "steps", steps)
-        object.__setattr__(self, "then", then)
-
-    @property
-    def token_local(self) -> bool:
-        """False: the weight depends on the step. Within one step ask `now`."""
-        return False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Those of both weights."""
-        return NLL.needs | needs_of(self.then)
-
-    @property
-    def residual(self) -> Residual:
-        """That of the second weight. Within one step ask `now`."""
-        return residual_of(self.then)
-
-    @property
-    def rows_fn(self) -> Any:
-        """That of the weight to come."""
-        return getattr(self.then, "rows_fn", None)
-
-    @property
-    def score_columns(self) -> int:
-        """Those of the second weight."""
-        return self.then.score_columns
+        for name, value in {"steps": steps, "then": then, "factors": (NLL(), then)}.items():
+            object.__setattr__(self, name, value)
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """Refused: the weight depends on the step."""
@@ -208,7 +186,7 @@ class Warmup:
         return WarmupState(torch.zeros((), dtype=torch.int64), self.then.init())
 
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
-        """The weight of `now`; the second weight sees the batch in either case."""
+        """The weight of `now`; the second weight sees the batch during the warm-up too."""
         state = WarmupState(*state)
         w_BL, inner = self.then.apply(rows, mask_BL, state.inner)
         if int(state.step) < self.steps:
@@ -216,7 +194,7 @@ class Warmup:
         return w_BL, state._replace(inner=inner)
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:
-        """Those of the second weight."""
+        """The scores of the second weight."""
         return self.then.seen(WarmupState(*state).inner)
 
     def observe(self, scores: Float[Tensor, "n k"] | Float[Tensor, " n"], state: State) -> WarmupState:
@@ -230,3 +208,22 @@ class Warmup:
 
     def __str__(self) -> str:
         return f"nll:steps={self.steps} then {self.then}"
+
+
+def parts(weight: Weight, state: State | None = None) -> list[tuple[Weight, Any]]:
+    """The losses inside products and a schedule, from left to right, each with its part of ``state``, or None."""
+    if isinstance(weight, Warmup):
+        return parts(weight.then, None if state is None else state[1])
+    if isinstance(weight, Product):
+        states = [None] * len(weight.factors) if state is None else state
+        return [one for pair in zip(weight.factors, states, strict=True) for one in parts(*pair)]
+    return [(weight, state)]
+
+
+def with_parts(weight: Weight, change: Callable[[Weight], Weight]) -> Weight:
+    """The loss with ``change`` applied to each of its `parts`."""
+    if isinstance(weight, Warmup):
+        return Warmup(steps=weight.steps, then=with_parts(weight.then, change))
+    if isinstance(weight, Product):
+        return Product(*(with_parts(factor, change) for factor in weight.factors))
+    return change(weight)

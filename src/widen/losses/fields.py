@@ -1,19 +1,24 @@
-"""Checking the fields of a loss, and writing them as a spec string."""
+"""The legal range of every field of a loss, and a loss as a spec string."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from numbers import Real
+from operator import le, lt
 from typing import Any
 
+_COMPARE = {"<": lt, "<=": le}
 
-def check(owner: object, name: str, low: float, high: float, *, allow_high: bool = False) -> None:
-    """Refuse a field that is not a number in ``[low, high)``, or ``[low, high]`` with ``allow_high``."""
-    value = getattr(owner, name)
-    legal = f"{low:g} <= {name} {'<=' if allow_high else '<'} {high:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not a number; legal: {legal}")
-    if not (low <= value < high or (allow_high and value == high)):
-        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is out of range; legal: {legal}")
+
+def check(owner: object, *legal: str) -> None:
+    """Refuse a field that is not a number in its range; ``legal`` are texts such as ``0 <= gamma <= 1 (a reason, if you like)``."""
+    for text in legal:
+        low, above, name, below, high = text.split()[:5]
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not a number; legal: {text}")
+        if not (_COMPARE[above](float(low), value) and _COMPARE[below](value, float(high))):
+            raise ValueError(f"{type(owner).__name__}: {name}={value!r} is out of range; legal: {text}")
 
 
 def spec_of(name: str, weight: Any) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from .compose import Product, Warmup
+from .compose import Warmup, parts, with_parts
 from .trunc import Trunc
 from .weight import State, Weight
 
@@ -16,25 +14,12 @@ def fitted(weight: Weight, sequences: int) -> Weight:
     >>> print(fitted(parse("nll:steps=5 then truncr:drop=0.1 * cdiv:alpha=1.4"), 4000))
     nll:steps=5 then truncr:drop=0.1,window=1000,start=200 * cdiv:alpha=1.4,cap=10.0
     """
-    return with_truncs(weight, iter([one.fitted(sequences) for one in truncs(weight)]))
+    return with_parts(weight, lambda one: one.fitted(sequences) if isinstance(one, Trunc) else one)
 
 
 def truncs(weight: Weight) -> list[Trunc]:
     """Every Trunc and TruncR inside a loss, from left to right."""
-    if isinstance(weight, Warmup):
-        return truncs(weight.then)
-    if isinstance(weight, Product):
-        return [one for factor in weight.factors for one in truncs(factor)]
-    return [weight] if isinstance(weight, Trunc) else []
-
-
-def with_truncs(weight: Weight, new: Iterator[Trunc]) -> Weight:
-    """The loss with its `truncs` replaced."""
-    if isinstance(weight, Warmup):
-        return Warmup(steps=weight.steps, then=with_truncs(weight.then, new))
-    if isinstance(weight, Product):
-        return Product(*(with_truncs(factor, new) for factor in weight.factors))
-    return next(new) if isinstance(weight, Trunc) else weight
+    return [one for one, _ in parts(weight) if isinstance(one, Trunc)]
 
 
 def idle(weight: Weight, *, steps: int, batch_size: int) -> str | None:
@@ -56,17 +41,13 @@ def idle(weight: Weight, *, steps: int, batch_size: int) -> str | None:
 
 def was_idle(weight: Weight, state: State) -> str | None:
     """A warning if Trunc or TruncR never set a threshold in a finished run, else None."""
-    if isinstance(weight, Warmup):
-        return was_idle(weight.then, state[1])
-    if isinstance(weight, Product):
-        found = (was_idle(*pair) for pair in zip(weight.factors, state, strict=True))
-        return next((text for text in found if text), None)
-    if not isinstance(weight, Trunc) or weight.drop == 0 or int(state[1]) >= weight.first_drop:
-        return None
-    return (
-        f"{weight} has not dropped any sequence: it saw {int(state[1]):,} scores and needs {weight.first_drop:,}. "
-        "This model was trained with the plain loss"
-    )
+    for one, its in parts(weight, state):
+        if isinstance(one, Trunc) and one.drop > 0 and int(its[1]) < one.first_drop:
+            return (
+                f"{one} has not dropped any sequence: it saw {int(its[1]):,} scores and needs {one.first_drop:,}. "
+                "This model was trained with the plain loss"
+            )
+    return None
 
 
 def refuse_late_start(weight: Weight, *, steps: int) -> None:

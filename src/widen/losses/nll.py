@@ -14,8 +14,12 @@ from widen.data.rows import Rows
 from .weight import Bounded
 
 
-class Ones(Bounded):
-    """Every token has the weight 1, between ``floor`` and ``cap``."""
+@dataclass(frozen=True, kw_only=True)
+class NLL(Bounded):
+    r"""Cross entropy, :math:`w_l = 1`. Converges to P itself (:func:`widen.theory.optima.nll`).
+
+    Other losses can only gain where training is imperfect, or where the training distribution is not the target.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
@@ -23,13 +27,3 @@ class Ones(Bounded):
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """One."""
         return self.bounded(torch.ones_like(rows.logq))
-
-
-@dataclass(frozen=True, kw_only=True)
-class NLL(Ones):
-    r"""Cross entropy, :math:`w_l = 1`. Converges to P itself (:func:`widen.theory.optima.nll`).
-
-    Other losses can only gain where training is imperfect, or where the training law is not the target.
-    """
-
-    spec_name: ClassVar[str] = "nll"

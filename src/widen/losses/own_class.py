@@ -29,9 +29,14 @@ def class_spec(loss: Any) -> str:
         raise ValueError(f"{name} cannot be stored: move the class to the top level of a module that can be imported")
     if not is_dataclass(loss) and getattr(loss, "__dict__", {}):
         raise ValueError(f"{name} cannot be stored: make it a frozen dataclass, so that its fields are known")
-    shown = [f for f in fields(loss) if getattr(loss, f.name) != f.default] if is_dataclass(loss) else []
-    text = ", ".join(f"{f.name}={_literal(getattr(loss, f.name), f'{name}.{f.name}')}" for f in shown)
-    stored = f"{name}({text})"
+    shown = [f.name for f in fields(loss) if getattr(loss, f.name) != f.default] if is_dataclass(loss) else []
+    for field in shown:
+        value = getattr(loss, field)
+        if not _is_literal(value):
+            raise ValueError(
+                f"{name}.{field}={value!r} cannot be stored: a field must be a number, a word, or a list of these"
+            )
+    stored = f"{name}({', '.join(f'{field}={getattr(loss, field)!r}' for field in shown)})"
     again = from_class_spec(stored)
     if type(again) is not kind or (is_dataclass(loss) and again != loss):
         raise ValueError(f"{name} cannot be stored: {stored} gives {again!r} and not the loss {loss!r}")
@@ -72,10 +77,7 @@ def _value(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def _literal(value: Any, where: str) -> str:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return repr(value)
+def _is_literal(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
-        inside = ", ".join(_literal(item, where) for item in value)
-        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
-    raise ValueError(f"{where}={value!r} cannot be stored: a field must be a number, a word, or a list of these")
+        return all(map(_is_literal, value))
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -17,15 +17,15 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
-from .anchor import Anchor
+from .anchor import ASFT, Anchor
 from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
 from .nll import NLL
 from .own_class import class_spec, from_class_spec
-from .rivals import ASFT, DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
+from .rival_losses import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR
-from .weight import Weight
+from .weight import Bounded, Weight
 
 LOSSES: dict[str, Callable[..., Weight]] = {
     "nll": NLL,
@@ -47,8 +47,9 @@ LOSSES: dict[str, Callable[..., Weight]] = {
     "anchor": Anchor,
 }
 """Every loss by its name on the command line."""
-WHOLE = ("window", "start", "steps")
-"""Options that take a whole number."""
+for _name, _kind in LOSSES.items():
+    if isinstance(_kind, type) and issubclass(_kind, Bounded):
+        _kind.spec_name = _name  # so that it prints under that name
 
 
 def parse(spec: str | Weight) -> Weight:
@@ -72,7 +73,11 @@ def parse(spec: str | Weight) -> Weight:
         return spec
     first, then, rest = spec.partition(" then ")
     if then:
-        return Warmup(steps=_warmup_steps(first.strip(), spec), then=parse(rest))
+        name, _, arguments = first.strip().partition(":")
+        values = _arguments(arguments, spec)
+        if name != "nll" or set(values) != {"steps"}:
+            raise ValueError(f"{spec!r}: write nll:steps=N before 'then', got {first.strip()!r}")
+        return Warmup(steps=values["steps"], then=parse(rest))
     # A star inside parentheses belongs to a field of a class, not to a product.
     parts = [part.strip() for part in re.split(r"\*(?![^()]*\))", spec)]
     return Product(*(_one(part, spec) for part in parts)) if len(parts) > 1 else _one(parts[0], spec)
@@ -123,7 +128,7 @@ def _one(part: str, spec: str) -> Weight:
 
 
 def _arguments(text: str, spec: str) -> dict[str, Any]:
-    """``a=1,b=2`` as a dict; each key once."""
+    """``a=1,b=2`` as a dict of numbers, each key once; ``score`` takes a word."""
     values: dict[str, Any] = {}
     for pair in filter(None, text.split(",")):
         key, equals, value = (piece.strip() for piece in pair.partition("="))
@@ -131,27 +136,12 @@ def _arguments(text: str, spec: str) -> dict[str, Any]:
             raise ValueError(f"{spec!r}: {pair!r} is not name=value")
         if key in values:
             raise ValueError(f"{spec!r}: {key} is given twice")
-        values[key] = _value(key, value, spec)
+        whole = key in ("window", "start", "steps")
+        try:
+            values[key] = value if key == "score" else int(value) if whole else float(value)
+        except ValueError:
+            raise ValueError(f"{spec!r}: {key}={value} is not {'a whole number' if whole else 'a number'}") from None
     return values
-
-
-def _value(key: str, text: str, spec: str) -> Any:
-    """A number, or the word that ``score`` takes."""
-    if key == "score":
-        return text
-    try:
-        return int(text) if key in WHOLE else float(text)
-    except ValueError:
-        kind = "a whole number" if key in WHOLE else "a number"
-        raise ValueError(f"{spec!r}: {key}={text} is not {kind}") from None
-
-
-def _warmup_steps(first: str, spec: str) -> int:
-    name, _, arguments = first.partition(":")
-    values = _arguments(arguments, spec)
-    if name != "nll" or set(values) != {"steps"}:
-        raise ValueError(f"{spec!r}: write nll:steps=N before 'then', got {first!r}")
-    return int(values["steps"])
 
 
 def _nearest(word: str, known: Any) -> str:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .fields import check
 from .weight import Bounded
 
 
@@ -37,21 +36,17 @@ class TaiLr(Bounded):
     Converges to water-filling: rare tokens get no mass at all (:func:`widen.theory.optima.tailr`).
 
     Args:
-      gamma: 0 <= gamma <= 1; the paper uses 1e-5 and 1e-7 for fine-tuning.
+      gamma: the paper uses 1e-5 and 1e-7 for fine-tuning.
 
     Examples:
       >>> TaiLr(gamma=0.5).weigh(Rows(torch.tensor([1.0, 0.5]).log()))
       tensor([1.0000, 0.6667])
     """
 
-    spec_name: ClassVar[str] = "tailr"
     needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     never_zero: ClassVar[bool] = True
+    field_ranges: ClassVar[tuple[str, ...]] = ("0 <= gamma <= 1",)
     gamma: float
-
-    def __post_init__(self) -> None:
-        check(self, "gamma", 0.0, 1.0, allow_high=True)
-        super().__post_init__()
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
         """``q / (gamma + (1 - gamma) q)``."""
@@ -79,23 +74,20 @@ class LambdaPR(Bounded):
       '0.0022'
     """
 
-    spec_name: ClassVar[str] = "lambda_pr"
     needs: ClassVar[frozenset[str]] = frozenset({"logq", "position", "length"})
+    field_ranges: ClassVar[tuple[str, ...]] = (
+        "0 < lam < inf (0 gives every token the weight 0; the paper uses 0.1 to 0.9)",
+        "0 <= gamma <= 1",
+    )
     lam: float
     gamma: float
 
     def __post_init__(self) -> None:
-        check(self, "lam", 0.0, math.inf)
-        check(self, "gamma", 0.0, 1.0, allow_high=True)
-        if self.lam == 0:
-            raise ValueError(
-                "LambdaPR: lam=0 gives every token the weight 0; legal: 0 < lam < inf (the paper uses 0.1 to 0.9)"
-            )
+        super().__post_init__()
         if self.gamma == 0 and self.lam < 1:
             raise ValueError(
                 f"LambdaPR: gamma=0 with lam={self.lam:g} makes the threshold 0, so nothing trains; legal: 0 < gamma <= 1"
             )
-        super().__post_init__()
 
     def log_threshold(self, length: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         """log delta for sequences of ``length`` target tokens; inf where no token is gated."""

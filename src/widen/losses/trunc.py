@@ -19,8 +19,7 @@ from torch import Tensor
 
 from widen.data.rows import Rows
 
-from .fields import check
-from .weight import Bounded, State
+from .weight import Bounded, SequenceWeight, State
 
 USEFUL = 20
 """A quantile is used once about this many scores are expected on its thin side."""
@@ -63,26 +62,24 @@ def _threshold(scores: Float[Tensor, " n"], drop: float, side: str) -> Float[Ten
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trunc(Bounded):
+class Trunc(SequenceWeight, Bounded):
     r"""Keep the likelier sequences (Kang & Hashimoto, 2020; paper eq. ``eq:trunc``).
 
     .. math::  w(x) = 1[\log \bar Q(x) \ge \delta], \qquad \delta: \; P(\log \bar Q \ge \delta) = 1 - \Delta
 
-    ``drop = 0`` is NLL. Favours Precision. From P it reaches the *minimum*-entropy law with Q <= P/(1 - drop)
+    ``drop = 0`` is NLL. Favours Precision. From P it reaches the *minimum*-entropy distribution with Q <= P/(1 - drop)
     (:func:`widen.theory.optima.trunc`).
 
     Args:
-      drop: the paper's Delta, the share of sequences left out; 0 <= drop < 1.
+      drop: the paper's Delta, the share of sequences left out.
       window: length of the rolling list (the paper's K). None lets the trainer choose (`fitted`), else means 10,000.
       start: scores to see before anything is dropped. None means 20 / min(drop, 1 - drop), at most a full window.
       score: ``sum`` of log-probabilities, the paper's Q(x), which favours short sequences; or their ``mean``.
     """
 
-    spec_name: ClassVar[str] = "trunc"
-    token_local: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
     score_columns: ClassVar[int] = 1
     side: ClassVar[Literal["high", "low"]] = "high"
+    field_ranges: ClassVar[tuple[str, ...]] = ("0 <= drop < 1",)
 
     drop: float
     window: int | None = None
@@ -90,17 +87,12 @@ class Trunc(Bounded):
     start: int | None = None
 
     def __post_init__(self) -> None:
-        check(self, "drop", 0.0, 1.0)
+        super().__post_init__()
         for name, value in (("window", self.window), ("start", self.start)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{type(self).__name__}: {name}={value!r}; legal: a whole number, at least 1")
         if self.score not in ("sum", "mean"):
             raise ValueError(f"{type(self).__name__}: score={self.score!r}; legal: 'sum' or 'mean'")
-        super().__post_init__()
-
-    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """Refused: the weight depends on the whole sequence."""
-        raise TypeError(f"{type(self).__name__} weighs whole sequences, not tokens: call apply(rows, mask_BL, state)")
 
     def init(self) -> TruncState:
         """An empty list and a threshold that keeps everything."""
@@ -198,9 +190,8 @@ class TruncR(Trunc):
 
     .. math::  w(x) = 1[\log \bar Q(x) \le \delta], \qquad \delta: \; P(\log \bar Q \le \delta) = 1 - \Delta
 
-    Favours Recall. Converges to ``min(delta, P/(1 - drop))``, the *maximum*-entropy law under the same density cap
+    Favours Recall. Converges to ``min(delta, P/(1 - drop))``, the *maximum*-entropy distribution under the same density cap
     (:func:`widen.theory.optima.truncr`): it is the conditional value at risk of the NLL.
     """
 
-    spec_name: ClassVar[str] = "truncr"
     side: ClassVar[Literal["high", "low"]] = "low"

@@ -46,10 +46,12 @@ class Weight(Protocol):
         """The direction that the weight multiplies."""
 
     def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """The weight of each token; refused unless ``token_local``."""
+        """The weight of each token, from detached columns in float32 (float64 if the caller's are); refused unless ``token_local``."""
+        raise TypeError(f"{type(self).__name__} must define weigh(rows)")
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The state before the first step; none unless overridden."""
+        return ()
 
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
         """Weights of whole sequences and the updated state; columns have the shape of the mask.
@@ -59,12 +61,15 @@ class Weight(Protocol):
 
     def seen(self, state: State) -> Float[Tensor, "n k"]:
         """The sequence scores that `apply` has met since the last `observe`, one row per sequence."""
+        return torch.empty(0, 0)
 
     def observe(self, scores: Float[Tensor, "n k"], state: State) -> State:
         """End one optimizer step with the scores of all micro-batches and ranks; a nan row is padding."""
+        return state
 
     def now(self, state: State) -> Weight:
         """The weight during this optimizer step: a schedule returns its current part."""
+        return self
 
 
 def position_and_length(mask_BL: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, "B L"]]:
@@ -79,7 +84,7 @@ def position_and_length(mask_BL: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B L"
     return position_BL, position_BL[:, -1:].expand_as(position_BL)
 
 
-class TokenWeight:
+class TokenWeight(Weight):
     """A weight defined by `weigh` alone. Inherit from it to write a loss of your own.
 
     Examples:
@@ -109,14 +114,6 @@ class TokenWeight:
             if "never_zero" not in cls.__dict__:
                 cls.never_zero = False
 
-    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
-        """The weight of each token, from detached columns in float32 (float64 if the caller's are)."""
-        raise TypeError(f"{type(self).__name__} must define weigh(rows)")
-
-    def init(self) -> State:
-        """No state."""
-        return ()
-
     def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
         """`weigh` on the target tokens, 0 elsewhere."""
         needed = rows.only(self.needs)
@@ -127,17 +124,42 @@ class TokenWeight:
         w_N = self.weigh(needed.map(lambda x: torch.where(mask_BL, x, 0).flatten()))
         return torch.where(mask_BL, w_N.view(mask_BL.shape), 0.0), state
 
-    def seen(self, state: State) -> Float[Tensor, "n k"]:
-        """No scores."""
-        return torch.empty(0, 0)
 
-    def observe(self, scores: Float[Tensor, "n k"], state: State) -> State:
-        """No change."""
-        return state
+class SequenceWeight(TokenWeight):
+    """A weight of whole sequences, defined by `weigh_sequences`. Inherit from it to write such a loss of your own.
 
-    def now(self, state: State) -> TokenWeight:
-        """Itself."""
-        return self
+    A loss f(log Q(x)) of the sequence's log-probability has the weight -f'(log Q(x)) on each of its tokens: that gives its gradient.
+
+    Examples:
+      >>> class Rare(SequenceWeight):
+      ...     def weigh_sequences(self, logq_B, length_B):
+      ...         return 1 - logq_B.exp()
+      >>> w, _ = Rare().apply(Rows(torch.tensor([[0.5, 0.5]]).log()), torch.tensor([[True, True]]), ())
+      >>> w
+      tensor([[0.7500, 0.7500]])
+    """
+
+    token_local: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"logq"})
+
+    def weigh_sequences(self, logq_B: Float[Tensor, " B"], length_B: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+        """The weight of each sequence, at least 0.
+
+        Args:
+          logq_B: log-probability of all target tokens of each sequence, detached, in float64.
+          length_B: the number of these tokens; 0 for a row without targets, whose weight is not used.
+        """
+        raise TypeError(f"{type(self).__name__} must define weigh_sequences(logq_B, length_B)")
+
+    def weigh(self, rows: Rows) -> Float[Tensor, " N"]:
+        """Refused: the weight of a token depends on its whole sequence."""
+        raise TypeError(f"{type(self).__name__} weighs whole sequences, not tokens: call apply(rows, mask_BL, state)")
+
+    def apply(self, rows: Rows, mask_BL: Bool[Tensor, "B L"], state: State) -> tuple[Float[Tensor, "B L"], State]:
+        """The weight of each row on its target tokens, 0 elsewhere."""
+        logq_B = torch.where(mask_BL, rows.logq, 0.0).double().sum(-1)
+        w_B = self.weigh_sequences(logq_B, mask_BL.sum(-1)).to(rows.logq.dtype)
+        return torch.where(mask_BL, w_B[:, None], 0.0), state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,15 +171,15 @@ class Bounded(TokenWeight):
     """
 
     spec_name: ClassVar[str] = ""
-    """Name on the command line; "" for a loss of your own."""
+    """Name on the command line, from `widen.losses.LOSSES`; "" for a loss of your own."""
+    field_ranges: ClassVar[tuple[str, ...]] = ("0 <= floor < inf", "0 < cap <= inf (0 leaves no token any weight)")
+    """The range of each field of this class, as `widen.losses.fields.check` reads it; subclasses add their own."""
     floor: float = 0.0
     cap: float = math.inf
 
     def __post_init__(self) -> None:
-        check(self, "floor", 0.0, math.inf)
-        check(self, "cap", 0.0, math.inf, allow_high=True)
-        if self.cap == 0:
-            raise ValueError("cap=0 leaves no token any weight; legal: cap > 0")
+        for kind in type(self).__mro__:
+            check(self, *vars(kind).get("field_ranges", ()))
         if self.floor > self.cap:
             raise ValueError(f"floor={self.floor:g} is above cap={self.cap:g}; legal: floor <= cap")
 

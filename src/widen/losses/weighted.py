@@ -30,14 +30,12 @@ def weighted_nll(
     Args:
       logq_BL: log Q of each target token. Entries where the mask is False may hold anything. Half precision is converted to float32.
       mask_BL: True at target tokens.
-      weight: how much each token counts; it sees ``logq_BL`` detached.
       state: from ``weight.init()``, or from the last call.
       num_tokens: number of target tokens of the *whole optimizer step*, all ranks and micro-batches. Then gradients of micro-batches
         add up to the gradient of the batch.
       entropy_BL, top1_BL: for a weight that needs them (`Rows`).
 
-    Returns:
-      The loss, to be summed over micro-batches and ranks, and the state. A batch without targets gives a differentiable 0.
+    Returns the loss, to be summed over micro-batches and ranks, and the state. A batch without targets gives a differentiable 0.
 
     Examples:
       >>> from widen.losses import parse

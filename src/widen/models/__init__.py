@@ -10,19 +10,6 @@ if TYPE_CHECKING:
     from .likelihood import decoded_log_likelihood, log_likelihood, log_likelihood_from_logits, next_logits
     from .tiny_llama import LlamaShape, TinyLlama
 
-_HOME = {
-    "LlamaShape": "tiny_llama",
-    "TinyLlama": "tiny_llama",
-    "decoded_log_likelihood": "likelihood",
-    "from_transformers": "convert",
-    "load_pretrained": "convert",
-    "log_likelihood": "likelihood",
-    "log_likelihood_from_logits": "likelihood",
-    "next_logits": "likelihood",
-    "save_pretrained": "convert",
-    "to_transformers": "convert",
-}
-
 __all__ = [
     "LlamaShape",
     "TinyLlama",
@@ -38,6 +25,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    """Load modules when a name of theirs is asked for, the fastest first."""
+    for home in ("tiny_llama", "convert", "likelihood") if name in __all__ else ():
+        if name in vars(module := importlib.import_module(f".{home}", __name__)):
+            return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

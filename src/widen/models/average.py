@@ -20,19 +20,19 @@ from torch import Tensor
 from widen.disk.checksums import check_files
 from widen.disk.json_file import read_json
 
-__all__ = ["average_folders"]
-
-_SETTINGS = {"config.json": "model", "adapter_config.json": "adapter"}
-_COMPARED = (
-    "model_type",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_local_experts",
-    "num_experts",
-    "n_routed_experts",
-    "vocab_size",
-)
-_COMPARED_ADAPTERS = ("peft_type", "r", "target_modules", "base_model_name_or_path")
+_COMPARED = {
+    "config.json": (
+        "model_type",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_local_experts",
+        "num_experts",
+        "n_routed_experts",
+        "vocab_size",
+    ),
+    "adapter_config.json": ("peft_type", "r", "target_modules", "base_model_name_or_path"),
+}
+"""The settings of a model and of an adapter, and what must be equal in them."""
 _TIED = ("lm_head.weight", "embed_out.weight")
 """Names under which a tied output layer may be stored a second time."""
 
@@ -79,30 +79,25 @@ def average_folders(folders: Sequence[Path], weights: Sequence[float], out: Path
 
 def _refuse_other_kinds(folders: Sequence[Path]) -> bool:
     """Compare what the settings say; whether the output layer is tied."""
-    kinds = [next((name for name in _SETTINGS if (folder / name).is_file()), None) for folder in folders]
-    for folder, kind in zip(folders, kinds, strict=True):
-        if kind is None:
-            raise ValueError(f"{folder} is neither a run folder nor a model: it has no {' and no '.join(_SETTINGS)}")
-        if kind != kinds[0]:
-            raise ValueError(
-                f"{folders[0]} is a {_SETTINGS[str(kinds[0])]} and {folder} is not: only like can be averaged with like"
+    found: list[tuple[str, dict[str, Any]]] = []
+    for folder in folders:
+        name = next((name for name in _COMPARED if (folder / name).is_file()), None)
+        if name is None:
+            raise ValueError(f"{folder} is neither a run folder nor a model: it has no {' and no '.join(_COMPARED)}")
+        found.append((name, read_json(folder / name)))
+    kind, first = found[0]
+    what = "adapter" if kind == "adapter_config.json" else "model"
+    for folder, (other_kind, other) in zip(folders, found, strict=True):
+        if other_kind != kind:
+            raise ValueError(f"{folders[0]} is a {what} and {folder} is not: only like can be averaged with like")
+        for key in _COMPARED[kind]:
+            mine, theirs = (
+                sorted(one[key]) if isinstance(one.get(key), list) else one.get(key) for one in (first, other)
             )
-    first, *others = (read_json(folder / str(kind)) for folder, kind in zip(folders, kinds, strict=True))
-    for folder, other in zip(folders[1:], others, strict=True):
-        for key in _COMPARED if kinds[0] == "config.json" else _COMPARED_ADAPTERS:
-            mine, theirs = _plain(first.get(key)), _plain(other.get(key))
             if mine != theirs:
-                what = (
-                    f"adapters of different {'rank' if key == 'r' else key}"
-                    if key in _COMPARED_ADAPTERS
-                    else f"models of different {key}"
-                )
-                raise ValueError(f"{folders[0]} has {key}={mine!r} and {folder} has {theirs!r}: {what} have no average")
+                said = f"{what}s of different {'rank' if key == 'r' else key} have no average"
+                raise ValueError(f"{folders[0]} has {key}={mine!r} and {folder} has {theirs!r}: {said}")
     return bool(first.get("tie_word_embeddings"))
-
-
-def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
 
 
 def _tensors(folder: Path, opened: ExitStack) -> Mapping[str, Any]:

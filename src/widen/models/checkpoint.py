@@ -6,7 +6,6 @@ loss state, random state).
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from widen.disk.json_file import read_json
 SCHEMA = 1
 """Version of ``checkpoint.json``."""
 
-_NAME = re.compile(r"step-(\d{9})")
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -41,18 +38,13 @@ class Checkpoint:
 
 def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/step-<n>`` in one move, then remove older ones."""
-    content = {
-        "schema": SCHEMA,
-        "step": checkpoint.step,
-        "groups": sorted(checkpoint.groups),
-        "numbers": checkpoint.numbers,
-    }
 
     def fill(part: Path) -> None:
         for name, tensors in checkpoint.groups.items():
             plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
             save_file(plain, part / f"{name}.safetensors")
-        write_json(part / "checkpoint.json", content)
+        about = {"step": checkpoint.step, "groups": sorted(checkpoint.groups), "numbers": checkpoint.numbers}
+        write_json(part / "checkpoint.json", {"schema": SCHEMA, **about})
 
     target = write_folder(Path(folder) / f"step-{checkpoint.step:09d}", fill)
     for other in _all(Path(folder)):
@@ -63,11 +55,10 @@ def save(folder: str | Path, checkpoint: Checkpoint) -> Path:
 
 def latest(folder: str | Path) -> Path | None:
     """The newest complete checkpoint under `folder`, or None."""
-    found = _all(Path(folder))
-    return found[-1] if found else None
+    return max(_all(Path(folder)), default=None)
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
+def load(path: str | Path) -> Checkpoint:
     """Read a checkpoint folder; an error names the damaged file."""
     path = Path(path)
     tree_inside(path.parent, path)
@@ -75,14 +66,14 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
     content = read_json(path / "checkpoint.json")
     if content.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {content.get('schema')!r}; this version of widen reads schema {SCHEMA}")
-    groups = {name: load_tensors(path / f"{name}.safetensors", device=device) for name in content["groups"]}
+    groups = {name: load_tensors(path / f"{name}.safetensors") for name in content["groups"]}
     return Checkpoint(content["step"], groups, content["numbers"])
 
 
-def load_tensors(path: str | Path, *, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+def load_tensors(path: str | Path) -> dict[str, Tensor]:
     """Read a safetensors file; an error names the file."""
     try:
-        return load_file(path, device=str(device))  # type: ignore[no-any-return]
+        return load_file(path)  # type: ignore[no-any-return]
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
 
@@ -129,6 +120,4 @@ def restore_random_state(states: Mapping[str, Tensor]) -> None:
 
 
 def _all(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    return list(folder.glob("step-" + 9 * "[0-9]"))

@@ -51,14 +51,10 @@ _FIXED = {
 """What every small Llama has in common."""
 
 
-def save_pretrained(model: TinyLlama, folder: str | Path, *, max_length: int = 2048) -> Path:
-    """Write a folder that `transformers.LlamaForCausalLM.from_pretrained` and `load_pretrained` open.
-
-    Args:
-      max_length: the longest sequence, for transformers; it costs nothing.
-    """
+def save_pretrained(model: TinyLlama, folder: str | Path) -> Path:
+    """Write a folder that `transformers.LlamaForCausalLM.from_pretrained` and `load_pretrained` open."""
     folder = Path(folder)
-    config = json.dumps(config_of(model.shape, model.embed.dtype, max_length=max_length), indent=1)
+    config = json.dumps(config_of(model), indent=1)
     contents = {"model.safetensors": save(theirs(model), metadata={"format": "pt"}), "config.json": config.encode()}
     write_checksums(folder, contents)
     for name, data in contents.items():  # the config comes last: it marks the folder as complete
@@ -77,8 +73,7 @@ def to_transformers(model: TinyLlama) -> Any:
     """The same model as a `transformers.LlamaForCausalLM`, with the same logits."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(**config_of(model.shape, model.embed.dtype, max_length=2048))
-    other = LlamaForCausalLM(config).to(model.embed.dtype)
+    other = LlamaForCausalLM(LlamaConfig(**config_of(model))).to(model.embed.dtype)
     other.load_state_dict(theirs(model))
     return other
 
@@ -88,8 +83,9 @@ def from_transformers(other: Any) -> TinyLlama:
     return _build(shape_of(other.config.to_dict()), other.state_dict())
 
 
-def config_of(shape: LlamaShape, dtype: torch.dtype, *, max_length: int) -> dict[str, Any]:
-    """transformers' ``config.json`` for this shape."""
+def config_of(model: TinyLlama) -> dict[str, Any]:
+    """transformers' ``config.json`` for this model."""
+    shape = model.shape
     return {
         "architectures": ["LlamaForCausalLM"],
         **_FIXED,
@@ -97,10 +93,10 @@ def config_of(shape: LlamaShape, dtype: torch.dtype, *, max_length: int) -> dict
         "num_key_value_heads": shape.heads,
         "head_dim": shape.head_dim,
         "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
-        "max_position_embeddings": max_length,
+        "max_position_embeddings": 2048,
         "bos_token_id": None,
         "eos_token_id": None,
-        "dtype": str(dtype).removeprefix("torch."),
+        "dtype": str(model.embed.dtype).removeprefix("torch."),
     }
 
 

@@ -1,7 +1,7 @@
 """Exact log-likelihoods under any decoding, on any device: the torch twin of :func:`widen.theory.exact_log_likelihood`.
 
-The model runs once over every sequence; each decoding (:mod:`widen.theory.steps`) then re-normalises the same logits. Laws and sums are
-computed in float64, whatever the dtype of the model.
+The model runs once over every sequence; each decoding (:mod:`widen.theory.steps`) then re-normalises the same logits. Probabilities
+and sums are float64, whatever the dtype of the model.
 
 Shapes: S sequences, L target tokens, V vocabulary, T decodings, B sequences of a chunk, N rows of logits.
 """
@@ -25,9 +25,7 @@ SLICE = 1 << 24
 """Logits converted to float64 at a time: 128 MB, and a few times that while a decoding is applied."""
 
 
-def log_likelihood(
-    model: TinyLlama, tokens: NDArray[np.int64], decodings: Decodings, *, mask: NDArray[np.bool_] | None = None
-) -> NDArray[np.float64]:
+def log_likelihood(model: TinyLlama, tokens: NDArray[np.int64], decodings: Decodings) -> NDArray[np.float64]:
     """`decoded_log_likelihood` of a small Llama, run in float64.
 
     Examples:
@@ -36,19 +34,14 @@ def log_likelihood(
       >>> logq.shape, round(float(logq[1, 0] / np.log(13)), 6)
       ((2, 81), -5.0)
     """
-    return decoded_log_likelihood(_in_float64(model).logits, tokens, decodings, mask=mask, device=model.head.device)
+    return decoded_log_likelihood(_in_float64(model).logits, tokens, decodings, device=model.head.device)
 
 
 @torch.no_grad()
-def next_logits(model: TinyLlama, tokens: NDArray[np.int64], *, chunk: int = 1024) -> Float[Tensor, "S L V"]:
-    """Teacher-forced logits of a small Llama in float64, on its device: row l of a sequence predicts token l + 1.
-
-    Args:
-      tokens: [S, 1 + L], the first token is context only (BOS).
-      chunk: sequences in one forward pass.
-    """
+def next_logits(model: TinyLlama, tokens: NDArray[np.int64]) -> Float[Tensor, "S L V"]:
+    """Teacher-forced logits of a small Llama in float64, on its device, for tokens [S, 1 + L]: row l predicts token l + 1."""
     net, ids = _in_float64(model), torch.from_numpy(np.ascontiguousarray(tokens[:, :-1])).to(model.head.device)
-    return torch.cat([net.logits(part) for part in ids.split(chunk)])
+    return torch.cat([net.logits(part) for part in ids.split(1024)])
 
 
 def _in_float64(model: TinyLlama) -> TinyLlama:

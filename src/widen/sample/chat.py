@@ -10,8 +10,6 @@ from widen.data.tasks.conversations import Message
 from .decoding import Settings
 from .prompts import Prompt
 
-__all__ = ["StopStrings", "check_chat", "cut_at", "turns"]
-
 
 def turns(prompt: Prompt, settings: Settings) -> tuple[Message, ...]:
     """The messages that a chat template gets: those of the prompt, or its text as the user's, after the system message of the settings.

@@ -15,8 +15,6 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
-__all__ = ["FILTERS", "ORDERS", "WITHOUT", "Decoding", "Settings"]
-
 FILTERS = ("top_n_sigma", "top_k", "top_p", "min_p", "typical", "epsilon", "eta")
 """Every filter, in the order of Hugging Face; top-n-sigma comes first because it reads the whole distribution."""
 
@@ -163,24 +161,30 @@ class Decoding:
         if isinstance(spec, Decoding):
             return spec
         stages = spec.split(" then ")
-        known = {{"temperature": "t"}.get(f.name, f.name): f.name for f in fields(cls)}
+        known = ["t" if f.name == "temperature" else f.name for f in fields(cls)]
         values: dict[str, Any] = {}
         for pair in filter(None, (piece.strip() for stage in stages for piece in stage.split(","))):
             key, equals, text = (piece.strip() for piece in pair.partition("="))
-            if key not in known and key not in known.values():
-                close = get_close_matches(key, [*known, *known.values()], n=1, cutoff=0.5)
+            if key not in (*known, "temperature"):
+                close = get_close_matches(key, [*known, "temperature"], n=1, cutoff=0.5)
                 hint = f"; did you mean {close[0]!r}?" if close else "."
                 raise ValueError(f"{spec!r}: no setting is called {key!r}{hint} Settings: {', '.join(known)}")
             if not equals or not text:
                 raise ValueError(f"{spec!r}: {pair!r} is not name=value")
-            name = known.get(key, key)
+            name = "temperature" if key == "t" else key
             if name in values:
                 raise ValueError(f"{spec!r}: {key} is given twice")
-            values[name] = _value(name, text, spec)
+            try:
+                values[name] = text if name in ("without", "order") else int(text) if name == "top_k" else float(text)
+            except ValueError:
+                kind = "whole number" if name == "top_k" else "number"
+                raise ValueError(f"{spec!r}: {name}={text} is not a {kind}") from None
         if len(stages) > 1:
             if "order" in values:
                 raise ValueError(f"{spec!r}: 'then' already gives the order; leave out order={values['order']}")
-            values["order"] = _written_order([name for name in values if name in ORDERS["temperature_first"]])
+            written = [name for name in values if name in ORDERS["temperature_first"]]
+            named = (order for order, steps in ORDERS.items() if [step for step in steps if step in written] == written)
+            values["order"] = next(named, ">".join(dict.fromkeys([*written, "temperature"])))
         try:
             return cls(**values)
         except ValueError as error:
@@ -205,25 +209,9 @@ class Decoding:
         return steps
 
 
-def _written_order(names: list[str]) -> str:
-    """The first named order that keeps these steps as written, else the steps joined by ``>``."""
-    named = (order for order, steps in ORDERS.items() if [step for step in steps if step in names] == names)
-    return next(named, ">".join(dict.fromkeys([*names, "temperature"])))
-
-
 def _text(value: Any) -> str:
     """A number as people write it: 0.7, 3, 1e-05, inf."""
     return value if isinstance(value, str) else repr(value).removesuffix(".0")
-
-
-def _value(name: str, text: str, spec: str) -> Any:
-    if name in ("without", "order"):
-        return text
-    kind, words = (int, "a whole number") if name == "top_k" else (float, "a number")
-    try:
-        return kind(text)
-    except ValueError:
-        raise ValueError(f"{spec!r}: {name}={text} is not {words}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,11 +226,13 @@ class Settings:
     decoding: Decoding
     max_tokens: int = 256  # the end token included
     seed: int = 0
-    stop: tuple[str, ...] = ()  # a sample ends before the first of these strings
+    stop: str | tuple[str, ...] = ()  # a sample ends before the first of these strings
     chat: bool = False  # prompts go through the model's chat template
     system: str = ""  # the system message of every prompt
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
         if not all(self.stop):
             raise ValueError(f"stop={self.stop!r}: a stop string must not be empty")
         if self.system and not self.chat:
@@ -255,9 +245,8 @@ class Settings:
     @cached_property
     def hash(self) -> str:
         """Eight hex digits of the settings."""
-        text = f"{self.decoding.name}|{self.max_tokens}|{self.seed}"
-        if chat := self._chat():
-            text += json.dumps(chat, sort_keys=True)
+        chat = self._chat()
+        text = f"{self.decoding.name}|{self.max_tokens}|{self.seed}{json.dumps(chat, sort_keys=True) if chat else ''}"
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @cached_property
@@ -284,11 +273,5 @@ class Settings:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Settings:
         """The settings that a header holds."""
-        return cls(
-            decoding=Decoding.parse(data["decoding"]),
-            max_tokens=data["max_tokens"],
-            seed=data["seed"],
-            stop=tuple(data.get("stop", ())),
-            chat=data.get("chat", False),
-            system=data.get("system", ""),
-        )
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        return cls(**known | {"decoding": Decoding.parse(data["decoding"]), "stop": tuple(data.get("stop", ()))})

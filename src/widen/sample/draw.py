@@ -13,8 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["choose", "draw"]
-
 LEAST = -87.0
 """Log-weights below become 0: `exp` is ten times slower if it underflows, and float32 has few numbers below e^-87."""
 BLOCK = 256  # tokens summed before the search: it then covers V / 256 sums and 256 weights

@@ -13,8 +13,6 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from .decoding import Settings
 from .prompts import Prompt
 
-__all__ = ["Drawn", "Engine", "Have", "Identity", "Sample", "nothing"]
-
 Have = Callable[[Settings, str, int], bool]  # whether this sample (settings, prompt id, index) is already on disk
 
 

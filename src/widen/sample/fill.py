@@ -13,16 +13,12 @@ from .prompts import Prompt, unique
 from .samples_file import read_samples
 from .writer import SamplesWriter
 
-__all__ = ["Difference", "SamplingProgress", "collect", "difference"]
-
 
 class SamplingProgress(NamedTuple):
-    """Number of samples. `done` includes those that were on disk before; `drawn` and `tokens` do not."""
+    """Number of samples on disk, and wanted there."""
 
     done: int
     total: int
-    drawn: int
-    tokens: int
 
 
 def collect(
@@ -64,15 +60,13 @@ def collect(
                 )
             writers[setting.name] = writer
         done = sum(writer.has(p.id, i) for writer in writers.values() for p in prompts for i in range(num))
-        now = SamplingProgress(done, len(prompts) * num * len(writers), 0, 0)
-        progress(now)
+        total = len(prompts) * num * len(writers)
+        progress(SamplingProgress(done, total))
         for setting, samples in engine.draw(
             prompts, settings, num=num, have=lambda s, prompt, index: writers[s.name].has(prompt, index)
         ):
-            new = writers[setting.name].append(samples)
-            tokens = now.tokens + sum(sample.num_tokens or 0 for sample in samples)
-            now = SamplingProgress(now.done + new, now.total, now.drawn + new, tokens)
-            progress(now)
+            done += writers[setting.name].append(samples)
+            progress(SamplingProgress(done, total))
     return list(files.values())
 
 
@@ -81,11 +75,6 @@ class Difference(NamedTuple):
 
     compared: int
     differ: int
-
-    @property
-    def share(self) -> float:
-        """The share of samples that differ."""
-        return self.differ / self.compared if self.compared else 0.0
 
 
 def difference(first: str | Path, second: str | Path) -> Difference:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from .decoding import Decoding
 
-__all__ = ["TEMPERATURES", "decoding_grid", "parse_decodings"]
-
 TEMPERATURES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0)
 """Twenty temperatures over the paper's [0.1, 5]: the default for small models."""
 

@@ -14,8 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["MIN_TEMPERATURE", "guided_temperature"]
-
 MIN_TEMPERATURE = 1e-4  # there a gap of 0.01 between logits is a factor of e^100: greedy except for ties
 
 

@@ -13,8 +13,6 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["key", "philox", "uniforms"]
-
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from .decoding import Decoding
 
-__all__ = ["apply_steps", "logits_processors", "pipeline", "top_n_sigma"]
-
 Processor = Callable[[Tensor, Tensor], Tensor]  # (token ids so far, scores) -> scores
 _NO_IDS = torch.empty((0, 0), dtype=torch.long)  # these filters do not look at the tokens so far
 
@@ -81,17 +79,12 @@ def logits_processors(decoding: Decoding, *, device: torch.device | str = "cpu")
 def _processor(name: str, value: float, device: str) -> Processor:
     if name == "top_n_sigma":
         return lambda _, scores: top_n_sigma(scores, value)
-    hf = _logits_process(name)
-    build: dict[str, Callable[[], Processor]] = {
-        "temperature": lambda: hf.TemperatureLogitsWarper(float(value)),
-        "top_k": lambda: hf.TopKLogitsWarper(top_k=int(value)),
-        "top_p": lambda: hf.TopPLogitsWarper(top_p=value),
-        "min_p": lambda: hf.MinPLogitsWarper(min_p=value),
-        "typical": lambda: hf.TypicalLogitsWarper(mass=value),
-        "epsilon": lambda: hf.EpsilonLogitsWarper(epsilon=value),
-        "eta": lambda: hf.EtaLogitsWarper(epsilon=value, device=device),
-    }
-    return build[name]()
+    # The class of top_p is TopPLogitsWarper, and so on; the value is the first argument of each.
+    warper = getattr(_logits_process(name), f"{name.title().replace('_', '')}LogitsWarper")
+    made: Processor = warper(
+        int(value) if name == "top_k" else float(value), **{"device": device} if name == "eta" else {}
+    )
+    return made
 
 
 def _logits_process(name: str) -> Any:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from widen.data.tasks.source_files import line_records
 from widen.data.tasks.text_tasks import kind_of, own_record
-
-__all__ = ["Prompt", "digest", "read_prompts", "unique"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,46 +73,39 @@ def read_prompts(path: str | Path) -> list[Prompt]:
     each line is a prompt. Errors name the line.
     """
     path = Path(path)
-    prompts: dict[str, Prompt] = {}
-    lines: dict[str, int] = {}
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error})") from None
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
+    parse = json.loads if path.suffix == ".jsonl" else lambda line: {"prompt": line}
+    seen: dict[str, tuple[Prompt, str]] = {}
+    for where, data, fault in line_records(path, parse):
         try:
-            prompt = _from_json(json.loads(line)) if path.suffix == ".jsonl" else Prompt(text=line)
-        except (json.JSONDecodeError, ValueError) as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
-        if prompt.id in prompts:
-            raise ValueError(
-                f"{path}, line {number}: the same prompt or id as line {lines[prompt.id]}; give it an id of its own, or drop it"
-            )
-        prompts[prompt.id], lines[prompt.id] = prompt, number
-    if not prompts:
+            prompt = _from_json(data, fault)
+            if prompt.id in seen:
+                raise ValueError(f"the same prompt or id as {seen[prompt.id][1]}; give it an id of its own, or drop it")
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        seen[prompt.id] = prompt, where.rpartition(", ")[2]
+    if not seen:
         raise ValueError(f"{path} holds no prompts")
-    return list(prompts.values())
+    return [prompt for prompt, _ in seen.values()]
 
 
-def _from_json(data: Any) -> Prompt:
+def _from_json(data: Any, fault: str) -> Prompt:
     """The prompt of one line's object; other fields are ignored."""
+    if fault:
+        raise ValueError(fault)
     if not isinstance(data, dict):
         raise ValueError(f'expected an object such as {{"prompt": "..."}}, got {type(data).__name__}')
-    if kind_of(data) in ("messages", "conversations", "chat_prompt"):
-        example = own_record({**data, "completion": None})
-        return Prompt(text=example.prompt, id=str(data.get("id", "")), messages=example.asked)
-    text, ids = data.get("prompt", data.get("text")), data.get("ids")
-    if text is None and ids is None:
-        raise ValueError(f"neither 'prompt' nor 'text' nor 'ids' among its keys: {', '.join(map(str, data)) or 'none'}")
-    if text is not None and not isinstance(text, str):
-        raise ValueError(f"the prompt must be a string, got {text!r}")
-    if ids is not None and not (isinstance(ids, list) and ids and all(isinstance(i, int) and i >= 0 for i in ids)):
-        raise ValueError(f"'ids' must be a list of token ids, got {ids!r}")
-    without, name = data.get("without"), data.get("id", "")
-    if without is not None and not isinstance(without, str):
-        raise ValueError(f"'without' must be a string, got {without!r}")
+    name = "" if data.get("id") is None else data["id"]
     if not isinstance(name, (str, int)):
         raise ValueError(f"'id' must be a string or a number, got {name!r}")
+    if kind_of(data) in ("messages", "conversations", "chat_prompt"):
+        example = own_record({**data, "completion": None})
+        return Prompt(text=example.prompt, id=str(name), messages=example.asked)
+    text, ids, without = data.get("prompt", data.get("text")), data.get("ids"), data.get("without")
+    if text is None and ids is None:
+        raise ValueError(f"neither 'prompt' nor 'text' nor 'ids' among its keys: {', '.join(map(str, data)) or 'none'}")
+    for field_name, value in (("prompt", text), ("without", without)):
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"{field_name!r} must be a string, got {value!r}")
+    if ids is not None and not (isinstance(ids, list) and ids and all(isinstance(i, int) and i >= 0 for i in ids)):
+        raise ValueError(f"'ids' must be a list of token ids, got {ids!r}")
     return Prompt(text=text or "", id=str(name), without=without, ids=tuple(ids) if ids is not None else None)

@@ -11,42 +11,39 @@ off. A wrong line anywhere else is damage, and is refused with its number.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from .decoding import Settings
-from .engine import Identity, Sample
-from .prompts import Prompt, digest
-
-__all__ = ["SCHEMA", "Samples", "encode", "read_samples", "scan"]
+from .engine import Sample
+from .prompts import Prompt
 
 SCHEMA = 1  # raised when the meaning of a field changes
 
-_MARK = b',"crc":"'
-_TAIL = len(_MARK) + 8 + len('"}')
 _START = b'{"kind":"header"'
-_FIELDS = tuple(f.name for f in fields(Sample))
+_CHECK = re.compile(rb',"crc":"(.{8})"}\Z', re.DOTALL)
+_FIELDS = {"sample": {f.name for f in fields(Sample)}, "prompt": {f.name for f in fields(Prompt)}}
 
 
 def encode(record: dict[str, Any]) -> bytes:
     """A record as a line with its check."""
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     body = text.encode("utf-8", "surrogatepass")
-    return b'%s%s%08x"}\n' % (body[:-1], _MARK, zlib.crc32(body))
+    return b'%s,"crc":"%08x"}\n' % (body[:-1], zlib.crc32(body))
 
 
 def decode(line: bytes) -> dict[str, Any] | None:
     """The record of a line (without its newline), or None if the check fails."""
-    if len(line) <= _TAIL or line[-_TAIL : -_TAIL + len(_MARK)] != _MARK:
+    check = _CHECK.search(line, max(0, len(line) - 18))
+    if check is None:
         return None
-    body = line[:-_TAIL] + b"}"
-    if line[-10:-2] != b"%08x" % zlib.crc32(body):
-        return None
+    body = line[: check.start()] + b"}"
     try:
-        record = json.loads(body)
+        record = json.loads(body) if check[1] == b"%08x" % zlib.crc32(body) else None
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
@@ -55,57 +52,31 @@ def decode(line: bytes) -> dict[str, Any] | None:
 def damaged(line: bytes) -> bool:
     """Whether a line carries a check and fails it."""
     line = line.rstrip(b"\n")
-    return line[-_TAIL : -_TAIL + len(_MARK)] == _MARK and decode(line) is None
+    return _CHECK.search(line, max(0, len(line) - 18)) is not None and decode(line) is None
 
 
-def scan(path: Path) -> tuple[list[tuple[dict[str, Any], int]], int]:
-    """All good records, each with the position of the byte after it, and the number of bytes after them (an incomplete line).
+def scan(path: Path) -> tuple[list[dict[str, Any]], int, int]:
+    """All good records, the number of their bytes, and the number of bytes after them (an incomplete line).
 
     Raises ValueError if the file is not a samples file, has another schema, or is damaged before its end.
     """
     data = path.read_bytes()
-    lines: list[tuple[dict[str, Any], int]] = []
-    start, number, bad = 0, 0, 0
-    while (newline := data.find(b"\n", start)) >= 0:
-        number += 1
-        record = decode(data[start:newline])
-        if record is None:
-            bad = bad or number
-        elif bad:
-            raise ValueError(
-                f"{path}, line {bad}: damaged (its check fails) with good lines after it: no crash does that; restore the file"
-            )
-        else:
-            lines.append((record, newline + 1))
-        start = newline + 1
-    if not lines:
-        if not data.startswith(_START[: len(data)]):
-            raise ValueError(f"{path} is not a samples file: it does not begin with a header")
-        return [], len(data)
-    header = lines[0][0]
-    if header.get("kind") != "header":
+    lines = data.split(b"\n")[:-1]
+    decoded = [decode(line) for line in lines]
+    good = [record for record in decoded if record is not None]
+    if decoded[: len(good)] != good:
+        at = f"{path}, line {decoded.index(None) + 1}"
+        raise ValueError(
+            f"{at}: damaged (its check fails) with good lines after it: no crash does that; restore the file"
+        )
+    if not good and not data.startswith(_START[: len(data)]):
+        raise ValueError(f"{path} is not a samples file: it does not begin with a header")
+    if good and good[0].get("kind") != "header":
         raise ValueError(f"{path} is not a samples file: its first line is no header")
-    if header.get("schema") != SCHEMA:
-        raise ValueError(f"{path} has schema {header.get('schema')!r}; this version of widen reads schema {SCHEMA}")
-    return lines, len(data) - lines[-1][1]
-
-
-def header_record(settings: Settings, identity: Identity) -> dict[str, Any]:
-    """The first line."""
-    return {"kind": "header", "schema": SCHEMA, "settings": settings.to_json()} | asdict(identity)
-
-
-def prompt_record(prompt: Prompt) -> dict[str, Any]:
-    """A prompt's line."""
-    optional = {"without": prompt.without, "ids": prompt.ids, "messages": prompt.messages or None}
-    record = {"kind": "prompt", "id": prompt.id, "digest": digest(prompt), "text": prompt.text}
-    return record | {name: value for name, value in optional.items() if value is not None}
-
-
-def sample_record(sample: Sample, settings: Settings) -> dict[str, Any]:
-    """A sample's line; unknown values are left out."""
-    record: dict[str, Any] = {"kind": "sample", "settings": settings.hash, "seed": settings.seed}
-    return record | {name: value for name in _FIELDS if (value := getattr(sample, name)) is not None}
+    if good and good[0].get("schema") != SCHEMA:
+        raise ValueError(f"{path} has schema {good[0].get('schema')!r}; this version of widen reads schema {SCHEMA}")
+    end = sum(len(line) + 1 for line in lines[: len(good)])
+    return good, end, len(data) - end
 
 
 @dataclass(frozen=True)
@@ -136,19 +107,15 @@ class Samples:
 
 def read_samples(path: str | Path) -> Samples:
     """Everything in a samples file; the file is not changed."""
-    lines, torn = scan(Path(path))
-    if not lines:
+    records, _, torn = scan(Path(path))
+    if not records:
         raise ValueError(f"{path} holds no complete header: its writer was killed before the first sample")
     prompts, samples = {}, []
-    for record, _ in lines[1:]:
-        ids = tuple(record["ids"]) if "ids" in record else None
+    for record in records[1:]:
+        names = _FIELDS.get(record["kind"], ())
+        known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items() if n in names}
         if record["kind"] == "sample":
-            known = {name: value for name, value in record.items() if name in _FIELDS}
-            samples.append(Sample(**(known | {"ids": ids})))
+            samples.append(Sample(**known))
         elif record["kind"] == "prompt":
-            messages = tuple(record.get("messages", ()))
-            without = record.get("without")
-            prompts[record["id"]] = Prompt(
-                text=record["text"], id=record["id"], without=without, ids=ids, messages=messages
-            )
-    return Samples(lines[0][0], prompts, samples, torn)
+            prompts[record["id"]] = Prompt(**known)
+    return Samples(records[0], prompts, samples, torn)

@@ -21,8 +21,6 @@ from .draw import choose
 from .kl_guided import guided_temperature
 from .processors import apply_steps, pipeline
 
-__all__ = ["Continued", "Prefixes", "continue_samples"]
-
 FEW = 0.125  # share of rows without samples that may stay in the cache: dropping rows copies it
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     MinPFirst: type[Any]
     TopNSigma: type[Any]
 
-__all__ = ["MinPFirst", "TopNSigma", "min_p_of_rows"]
-
 
 def min_p_of_rows(scores_BV: Tensor, m_B1: Tensor) -> Tensor:
     """Keep ``q >= m max q``, with one m per row."""

@@ -12,15 +12,14 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .decoding import Settings
 from .engine import Identity, Sample
 from .prompts import Prompt, digest
-from .samples_file import encode, header_record, prompt_record, sample_record, scan
-
-__all__ = ["SamplesWriter"]
+from .samples_file import SCHEMA, encode, scan
 
 
 class SamplesWriter:
@@ -76,10 +75,9 @@ class SamplesWriter:
         """Write the samples that are not in the file yet; returns their number."""
         fresh = {(s.prompt, s.index): s for s in samples if not self.has(s.prompt, s.index)}
         prompts = dict.fromkeys(prompt for prompt, _ in fresh if prompt not in self._written)
-        lines = [encode(prompt_record(self._prompts[prompt])) for prompt in prompts]
-        lines += [encode(sample_record(sample, self.settings)) for sample in fresh.values()]
-        if lines:
-            self._write(b"".join(lines))
+        if fresh:
+            records = [*(_prompt(self._prompts[prompt]) for prompt in prompts), *map(self._sample, fresh.values())]
+            self._write(b"".join(map(encode, records)))
             self._written.update(prompts)
             for prompt, index in fresh:
                 self._have[prompt].add(index)
@@ -91,13 +89,19 @@ class SamplesWriter:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(f"{self.path} is being written by another process: wait for it, or stop it") from None
-        lines, self.repaired = scan(self.path)
-        for record, self._end in lines:
+        records, self._end, self.repaired = scan(self.path)
+        for record in records:
             self._recall(record, identity)
         if self.repaired:
             os.ftruncate(self._fd, self._end)
-        if not lines:
-            self._write(encode(header_record(self.settings, identity)))
+        if not records:
+            header = {"kind": "header", "schema": SCHEMA, "settings": self.settings.to_json()}
+            self._write(encode(header | asdict(identity)))
+
+    def _sample(self, sample: Sample) -> dict[str, Any]:
+        """The record of a sample; unknown values are left out."""
+        record = {"kind": "sample", "settings": self.settings.hash, "seed": self.settings.seed}
+        return record | {name: value for name, value in vars(sample).items() if value is not None}
 
     def _recall(self, record: dict[str, Any], identity: Identity) -> None:
         if record["kind"] == "sample":
@@ -139,3 +143,10 @@ class SamplesWriter:
                     str(self.path),
                 ) from error
             raise
+
+
+def _prompt(prompt: Prompt) -> dict[str, Any]:
+    """The record of a prompt; what it does not have is left out."""
+    optional = {"without": prompt.without, "ids": prompt.ids, "messages": prompt.messages or None}
+    record = {"kind": "prompt", "id": prompt.id, "digest": digest(prompt), "text": prompt.text}
+    return record | {name: value for name, value in optional.items() if value is not None}

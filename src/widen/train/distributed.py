@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from widen.data.batch import Batch
 
-__all__ = ["count_tokens", "gather_scores", "rank", "share", "sum_gradients", "world_size"]
-
 
 def _on() -> bool:
     return dist.is_available() and dist.is_initialized()

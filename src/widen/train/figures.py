@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from widen.losses import CDiv, LambdaPR, Product, State, Trunc, Warmup, Weight
-
-__all__ = ["Figures", "concentration", "staleness", "starvation", "threshold"]
+from widen.losses import CDiv, LambdaPR, State, Trunc, Weight
+from widen.losses.compose import parts
 
 STARVED = 0.01
 """Below this share of tokens with a weight above 0, training is called starved."""
@@ -97,17 +96,15 @@ def threshold(weight: Weight, state: State, mean_length: float) -> float | None:
 
     None if the loss has no threshold, or none yet.
     """
-    if isinstance(weight, Warmup):
-        return threshold(weight.then, state[1], mean_length)
-    if isinstance(weight, Product):
-        found = (threshold(*pair, mean_length) for pair in zip(weight.factors, state, strict=True))
-        return next((delta for delta in found if delta is not None), None)
-    delta = math.inf
-    if isinstance(weight, Trunc):
-        delta = float(state[2])
-    elif isinstance(weight, LambdaPR) and mean_length > 0:
-        delta = weight.threshold(mean_length)
-    return delta if math.isfinite(delta) else None
+    for one, its in parts(weight, state):
+        delta = math.inf
+        if isinstance(one, Trunc):
+            delta = float(its[2])
+        elif isinstance(one, LambdaPR) and mean_length > 0:
+            delta = one.threshold(mean_length)
+        if math.isfinite(delta):
+            return delta
+    return None
 
 
 def starvation(weight: Weight, seen: Figures, *, mean_length: float | None = None) -> str | None:
@@ -168,8 +165,4 @@ def concentration(weight: Weight, seen: Figures) -> str | None:
 
 def _part(weight: Weight, kind: type[Any]) -> Any:
     """The loss of one kind inside a weight, if there is one."""
-    if isinstance(weight, Warmup):
-        return _part(weight.then, kind)
-    if isinstance(weight, Product):
-        return next((found for factor in weight.factors if (found := _part(factor, kind))), None)
-    return weight if isinstance(weight, kind) else None
+    return next((one for one, _ in parts(weight) if isinstance(one, kind)), None)

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from .settings import Train, ema_decay
 
-__all__ = ["FlatAdamW"]
-
 
 class FlatAdamW:
     """The optimizer state of M models and its step.

@@ -12,8 +12,6 @@ from . import distributed
 if TYPE_CHECKING:
     from .objective import MicroBatch
 
-__all__ = ["NonFiniteLossError", "refuse_non_finite"]
-
 _SHOWN = 3  # sequences named in the message
 _TOKENS = 24  # token ids shown of each
 _SCANNED = 200_000  # dataset rows that are compared; more would take minutes
@@ -28,12 +26,8 @@ def refuse_non_finite(
 ) -> None:
     """Raise on *every* rank if a micro-batch of any rank was not finite, so that no rank waits for a stopped one.
 
-    Args:
-      pending: this rank's micro-batches.
-      bad_R: the first bad micro-batch of each rank, counted from 1; 0 for none.
-      step: the optimizer step that is not made.
-      dataset: searched for the rows that hold the bad sequences.
-      loss: the loss, for the message.
+    ``bad_R`` has the first bad micro-batch of each rank, counted from 1, or 0. ``pending`` are the micro-batches of this rank; the rows
+    that hold its bad sequences are looked up in ``dataset``.
     """
     if not any(bad_R):
         return

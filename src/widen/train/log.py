@@ -12,8 +12,6 @@ from typing import Any
 from widen.disk.atomic import write_text
 from widen.disk.lock import hold
 
-__all__ = ["Log", "read_log"]
-
 
 class Log:
     """A log open for appending. It holds its folder against other processes until it is closed.

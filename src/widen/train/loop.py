@@ -27,8 +27,6 @@ from .objective import Objective
 from .settings import Train, ema_decay
 from .step import StepFigures, train_step
 
-__all__ = ["Loop", "OnProgress", "Progress", "Timer"]
-
 _log = logging.getLogger("widen.train")
 
 

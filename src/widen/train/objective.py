@@ -31,8 +31,6 @@ from . import distributed
 from .figures import Figures, concentration, staleness, starvation, threshold
 from .guard import refuse_non_finite
 
-__all__ = ["SCALES", "MicroBatch", "Objective"]
-
 SCALES = ("raw", "mean_one")
 """Weights as the loss gives them, or divided by the mean weight of the previous optimizer step."""
 
@@ -126,9 +124,7 @@ class Objective:
     def weigh(self, rows: Rows, sequences: Sequences) -> Float[Tensor, " N"]:
         """The weight of each target, padded or packed; 0 elsewhere. Advances the state.
 
-        Args:
-          rows: what the head found, one entry per place (`rows_of`). Columns that the loss does not need are not touched.
-          sequences: the targets, with the columns of the batch.
+        ``rows`` has one entry per place (`rows_of`); columns that the loss does not need are not touched.
         """
         needs = needs_of(self.weight)
         found = rows.only(needs - COUNTED).map(Tensor.detach)  # positions are counted from the mask
@@ -146,23 +142,15 @@ class Objective:
     def add(self, out: HeadLoss, sequences: Sequences, tokens_BC: Tensor, *, divided_by: float) -> None:
         """Note one micro-batch. Nothing here waits for the device."""
         number = HostCopy(sequences.number) if needs_of(self.weight) & COUNTED else None
-        self.pending.append(
-            MicroBatch(
-                HostCopy(out.sums), divided_by, number, out.loss.detach(), out.logq_N, out.w_N, sequences, tokens_BC
-            )
-        )
+        kept = (out.loss.detach(), out.logq_N, out.w_N, sequences, tokens_BC)
+        self.pending.append(MicroBatch(HostCopy(out.sums), divided_by, number, *kept))
 
     # ---- one optimizer step
 
     def finish(self, *, step: int, dataset: Any = None) -> Figures:
-        """End the step before the optimizer moves: refuse a loss that is not finite, let the loss observe, add up the figures.
+        """End step number ``step`` (from 1) before the optimizer moves: let the loss observe, and add up the figures.
 
-        Args:
-          step: number of the optimizer step that is about to be made, from 1.
-          dataset: where an error message looks up the rows of a bad batch.
-
-        Raises:
-          NonFiniteLossError: on every rank, if a micro-batch of any rank was not finite.
+        Raises NonFiniteLossError on every rank if a micro-batch of any rank was not finite; it looks up the bad rows in ``dataset``.
         """
         table = self._gather()
         refuse_non_finite(self.pending, [line[0] for line in table], step=step, dataset=dataset, loss=self.weight)
@@ -186,12 +174,9 @@ class Objective:
 
     def warning(self, seen: Figures) -> str | None:
         """A sentence if the loss trains on almost nothing, on much less than was asked for, or on few tokens; each kind once."""
-        kinds = {
-            "few": lambda: starvation(self.weight, seen, mean_length=seen.mean_length) or staleness(self.weight, seen),
-            "uneven": lambda: concentration(self.weight, seen),
-        }
-        for kind, look in kinds.items():
-            if kind not in self._said and (text := look()) is not None:
+        few = starvation(self.weight, seen, mean_length=seen.mean_length) or staleness(self.weight, seen)
+        for kind, text in (("few", few), ("uneven", concentration(self.weight, seen))):
+            if text is not None and kind not in self._said:
                 self._said.add(kind)
                 return text
         return None
@@ -201,11 +186,13 @@ class Objective:
 
         The sums were requested before the backward pass, so reading them does not wait for it.
         """
-        found = [Figures(*micro.sums.read()) for micro in self.pending]
-        each = zip(found, (micro.divided_by for micro in self.pending), strict=True)
-        bad = next((at for at, pair in enumerate(each, 1) if not _is_finite(*pair)), 0)
-        numbers = (0.0 if micro.number is None else float(micro.number.read()) for micro in self.pending)
-        sums = sum((one._replace(sequences=n) for one, n in zip(found, numbers, strict=True)), Figures())
+        bad, sums = 0, Figures()
+        for at, micro in enumerate(self.pending, 1):
+            number = 0.0 if micro.number is None else float(micro.number.read())
+            found = Figures(*micro.sums.read())._replace(sequences=number)
+            if not bad and not _is_finite(found, micro.divided_by):
+                bad = at
+            sums += found
         rows = len(self.weight.seen(self.state)) if self.weight.score_columns else 0
         line = [float(bad), float(rows), *sums]
         if distributed.world_size() == 1:

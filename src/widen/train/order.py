@@ -13,8 +13,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Order"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Order:

@@ -8,19 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from widen.data.batch import Batch
 from widen.data.mulmod import MulMod
 from widen.data.rows import COLUMNS, needs_of
 from widen.data.targets import LOSS_WEIGHTS
 from widen.losses import Weight, fitted, parse
+from widen.losses.fields import check
 from widen.models.tiny_llama import LlamaShape
-
-__all__ = ["AdamW", "Configuration", "Schedule", "Train", "ema_decay"]
 
 
 def ema_decay(ema: float, step: int) -> float:
@@ -47,16 +45,9 @@ class AdamW:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))  # JSON gives a list
-        if not self.lr >= 0:
-            raise ValueError(f"lr={self.lr}: must not be negative")
+        check(self, "0 <= lr <= inf", "0 < eps <= inf", "0 <= weight_decay <= inf", "0 < max_grad_norm <= inf")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas={self.betas}: two numbers, 0 <= beta < 1")
-        if not self.eps > 0:
-            raise ValueError(f"eps={self.eps}: must be above 0")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay={self.weight_decay}: must not be negative")
-        if not self.max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm={self.max_grad_norm}: must be above 0; inf for none")
+            raise ValueError(f"AdamW: betas={self.betas}; legal: two numbers, 0 <= beta < 1")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.AdamW:
         """The optimizer of one model."""
@@ -80,11 +71,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.decay not in ("constant", "linear", "cosine"):
-            raise ValueError(f"decay={self.decay!r}: constant, linear or cosine")
-        if self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps={self.warmup_steps}: must not be negative")
-        if not 0 <= self.final <= 1:
-            raise ValueError(f"final={self.final}: a share of the rate, between 0 and 1")
+            raise ValueError(f"Schedule: decay={self.decay!r}; legal: 'constant', 'linear' or 'cosine'")
+        check(self, "0 <= warmup_steps < inf", "0 <= final <= 1 (a share of the learning rate)")
 
     def factor(self, step: int, steps: int) -> float:
         """The factor for step number `step` (from 0) of `steps`."""
@@ -117,55 +105,36 @@ class Train:
     ema: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.steps < 0:
-            raise ValueError(f"steps={self.steps}: must not be negative")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size}: must be at least 1")
-        if self.micro_batch is not None and self.micro_batch < 1:
-            raise ValueError(f"micro_batch={self.micro_batch}: must be at least 1, or None")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"ema={self.ema}: need 0 <= ema < 1")
+        check(self, "0 <= steps < inf", "1 <= batch_size < inf", "0 <= ema < 1")
+        if self.micro_batch is not None:
+            check(self, "1 <= micro_batch < inf (or None)")
 
     def lr(self, step: int) -> float:
         """The learning rate of step number `step`, from 0."""
         return self.optimizer.lr * self.schedule.factor(step, self.steps)
 
 
-@runtime_checkable
-class TrainingData(Protocol):
-    """What a small model trains on: a frozen dataclass such as `MulMod`, so that it goes to JSON."""
-
-    @property
-    def vocab(self) -> int:
-        """Size of the vocabulary."""
-        ...
-
-    def train_batch(self) -> Batch:
-        """All training sequences with their targets; a function of the fields alone."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
     """One small model: what it is trained on, with which loss, how, and from which seed.
 
-    `seed` sets the initial weights and the order of the data; the training sample has its own, `data.seed`.
+    `seed` sets the initial weights and the order of the data; the training sample has its own, `data.seed`. `data` is a frozen dataclass
+    with the size of the vocabulary, `vocab`, and `train_batch()`, all training sequences with their targets as a `Batch`.
 
     Examples:
       >>> Configuration(loss="cdiv:alpha=1.4", data=MulMod(under_representation=0.1)).weight
       CDiv(floor=0.0, cap=10.0, alpha=1.4)
     """
 
-    data: Any = field(default_factory=MulMod)  # a `TrainingData`; Any, since a protocol is no dataclass to `replace`
+    data: Any = field(default_factory=MulMod)
     model: LlamaShape = field(default_factory=LlamaShape)
     loss: str | Weight = "nll"
     train: Train = field(default_factory=Train)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed}: must not be negative")
-        if not isinstance(self.data, TrainingData):
+        check(self, "0 <= seed < inf")
+        if not (hasattr(self.data, "vocab") and hasattr(self.data, "train_batch")):
             raise ValueError(f"data={self.data!r}: must have vocab and train_batch(), as MulMod has")
         missing = needs_of(parse(self.loss)).difference(COLUMNS, {LOSS_WEIGHTS})  # a misspelt loss is refused here too
         if missing:

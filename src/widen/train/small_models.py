@@ -22,8 +22,6 @@ from .loop import Loop, OnProgress, Progress, Timer
 from .order import Order
 from .settings import Configuration
 
-__all__ = ["batches_of", "loop_of", "train_models", "train_one"]
-
 
 def train_models(
     configurations: Sequence[Configuration],
@@ -35,14 +33,11 @@ def train_models(
     log_every: int = 50,
     progress: OnProgress | None = None,
 ) -> list[Loop]:
-    """Train every configuration to its end; each leaves ``log.jsonl`` and ``checkpoint/`` in its folder.
+    """Train any mix of tasks, sizes, losses and seeds; each configuration leaves ``log.jsonl`` and ``checkpoint/`` in its folder.
 
     Args:
-      configurations: any mix of tasks, sizes, losses and seeds.
       folders: one per configuration. A folder with a checkpoint of a killed run is continued.
       starts: the model that each configuration fine-tunes; None starts from its seed.
-      device: ``cpu`` or ``cuda``.
-      save_every, log_every: steps between checkpoints, and between lines of the logs.
       progress: called with the steps of all models together.
     """
     starts = [None] * len(configurations) if starts is None else starts

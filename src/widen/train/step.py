@@ -25,8 +25,6 @@ from .figures import Figures
 from .guard import NonFiniteLossError
 from .objective import Objective
 
-__all__ = ["StepFigures", "train_step"]
-
 
 class StepFigures(NamedTuple):
     """What one step reports, over all micro-batches and ranks."""
@@ -44,11 +42,6 @@ class StepFigures(NamedTuple):
     def nll(self) -> float:
         """NLL per token, whatever the loss."""
         return self.sums.nll
-
-    @property
-    def tokens(self) -> int:
-        """Target tokens of the step."""
-        return int(self.sums.tokens)
 
 
 def train_step(
@@ -68,10 +61,8 @@ def train_step(
       batches: this rank's micro-batches; may be empty if another rank has one.
       objective: the loss and its state, which this step advances.
       step: number of this step, from 1, for error messages.
-      max_grad_norm: clip the gradient to this norm; inf leaves it alone.
 
-    Raises:
-      NonFiniteLossError: the loss or the gradient is not finite. The weights are unchanged.
+    Raises NonFiniteLossError if the loss or the gradient is not finite. The weights are then unchanged.
     """
     net: Any = model
     device = next(model.parameters()).device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 LOSS_WEIGHTS = "loss_weights"
@@ -18,8 +18,7 @@ class Example(NamedTuple):
       prompt: what the model is given; may be empty.
       completion: what it should write; "" if the data set has no answer (good for sampling, not for training).
       facts: what a judge needs: ``{"answer": 3.5}``, ``{"tests": [...], "setup": ""}``, ``{"inputs": [...], "outputs": [...]}`` or nothing.
-      loss_weights: the field ``loss_weights`` of the record: one number for the whole completion, or one per target token (for a
-        completion its tokens and the end token); None where the record has no such field.
+      loss_weights: one number for the whole completion, or one per target token, the end token included; None without the field.
       messages: the whole conversation, if the record is one; `prompt` and `completion` are then texts for people.
       given: the first so many messages are the prompt.
     """
@@ -49,30 +48,35 @@ def spaced(facts: Mapping[str, Any], answer: str) -> str:
     return " ".join(answer.split())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Task:
-    """A kind of data: which fields it reads, and the format of the prompt.
+    """A kind of data.
 
     Args:
       name: as on the command line.
-      hub: its data set on the hub, ``owner/name`` or ``owner/name:config``, if it has one.
-      columns: the fields that it reads; other columns of a data set are not decoded.
-      completion: the fields that hold the completion.
       make: the example of a record; a ValueError says what is wrong with the record.
+      fields: the fields that it reads besides the completion.
+      completion: the fields that may hold the completion.
+      hub: its data set on the hub, ``owner/name`` or ``owner/name:config``, if it has one.
       csv: whether a .csv, .tsv or .txt can hold its records.
-      check: whether an answer is right, given the facts of its example, without running anything; None: an answer is a program or has no
-        check.
+      check: whether an answer is right, given the facts of its example; None if an answer is a program or has no check.
       key: answers to one prompt with the same key count as one; the facts are empty if the prompt is unknown.
     """
 
     name: str
-    hub: str | None
-    columns: tuple[str, ...]
-    completion: tuple[str, ...]
     make: Callable[[Mapping[str, Any]], Example]
+    fields: tuple[str, ...]
+    completion: tuple[str, ...]
+    _: KW_ONLY
+    hub: str | None = None
     csv: bool = True
     check: Callable[[Mapping[str, Any], str], bool] | None = None
     key: Callable[[Mapping[str, Any], str], str] = spaced
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All fields that it reads; other columns of a data set are not decoded."""
+        return (*self.fields, *self.completion)
 
     def example(self, record: Any) -> Example:
         """The example of one record; a ValueError says what is wrong with the record."""
@@ -91,27 +95,36 @@ class Task:
         return f"there is no completion to learn: {name!r} {state}"
 
 
+def field_of(record: Mapping[str, Any], *names: str) -> str:
+    """The first of these names that has a value in the record.
+
+    >>> field_of({"q": "2 + 2"}, "question", "text")
+    Traceback (most recent call last):
+    ...
+    ValueError: no field 'question' or 'text'; it has 'q'
+    """
+    for name in names:
+        if record.get(name) is not None:
+            return name
+    null = [f"{name!r} is null" for name in names if name in record]
+    raise ValueError(null[0] if null else missing(record, names))
+
+
+def missing(record: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The sentence about a record with none of these fields."""
+    return f"no field {' or '.join(map(repr, names))}; it has {', '.join(map(repr, record)) or 'none'}"
+
+
 def text_of(record: Mapping[str, Any], *names: str, empty: bool = False, default: str | None = None) -> str:
-    """The text under the first of these names that the record has.
+    """The text under the first of these names that has a value.
 
     Args:
       empty: allow blank texts.
       default: for records without the field; None requires the field.
-
-    Examples:
-      >>> text_of({"code": "x = 1"}, "program", "code")
-      'x = 1'
-      >>> text_of({"q": "2 + 2"}, "question", "text")
-      Traceback (most recent call last):
-      ...
-      ValueError: no field 'question' or 'text'; it has 'q'
     """
-    name = next((name for name in names if record.get(name) is not None), None)
-    if name is None:
-        if default is not None:
-            return default
-        null = [f"{name!r} is null" for name in names if name in record]
-        raise ValueError(null[0] if null else missing(record, names))
+    if default is not None and all(record.get(name) is None for name in names):
+        return default
+    name = field_of(record, *names)
     text = record[name]
     if not isinstance(text, str):
         raise ValueError(f"{name!r} must be text, got {type(text).__name__}")
@@ -124,15 +137,12 @@ def text_of(record: Mapping[str, Any], *names: str, empty: bool = False, default
     return text
 
 
-def texts_of(record: Mapping[str, Any], name: str, *, default: list[str] | None = None) -> list[str]:
+def texts_of(record: Mapping[str, Any], name: str) -> list[str]:
     """A list of texts under this name."""
-    value = record.get(name)
-    if value is None and default is not None:
-        return default
-    if value is None:
-        raise ValueError(f"{name!r} is null" if name in record else missing(record, (name,)))
+    value = record[field_of(record, name)]
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"{name!r} must be a list of texts, got {_kind(value)}")
+        kind = f"a list with {type(value[0]).__name__}" if isinstance(value, list) and value else type(value).__name__
+        raise ValueError(f"{name!r} must be a list of texts, got {kind}")
     return list(value)
 
 
@@ -152,7 +162,7 @@ def number_of(value: Any, name: str) -> float:
 
 
 def weights_of(record: Mapping[str, Any]) -> float | tuple[float, ...] | None:
-    """The ``loss_weights`` of a record: None, one number, or several; refused where one is negative or not finite.
+    """The ``loss_weights`` of a record: None, one number, or several.
 
     >>> weights_of({"prompt": "a"}), weights_of({"loss_weights": 2}), weights_of({"loss_weights": [0, 1.5]})
     (None, 2.0, (0.0, 1.5))
@@ -164,12 +174,3 @@ def weights_of(record: Mapping[str, Any]) -> float | tuple[float, ...] | None:
     if any(number < 0 for number in numbers):
         raise ValueError(f"{LOSS_WEIGHTS!r} must be at least 0, got {min(numbers):g}")
     return numbers if isinstance(given, (list, tuple)) else numbers[0]
-
-
-def missing(record: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The sentence about a record with none of these fields."""
-    return f"no field {' or '.join(map(repr, names))}; it has {', '.join(map(repr, record)) or 'none'}"
-
-
-def _kind(value: Any) -> str:
-    return f"a list with {type(value[0]).__name__}" if isinstance(value, list) and value else type(value).__name__

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from .definition import Example, Task, text_of, texts_of
+from .definition import Example, text_of, texts_of
 
 SLOT = re.compile(r"\s*([\w ]+?)\[([^\]]*)\]\s*(?:,|$)")
 _DIGIT = {"1": "1|one", "3": "3|three", "5": "5|five"}
@@ -171,14 +171,3 @@ def e2e(record: Mapping[str, Any]) -> Example:
     if not texts:
         raise ValueError("'refs' must hold at least one text")
     return Example(f"{meaning}\n", texts[0].strip(), {"meaning": meaning, "references": [one.strip() for one in texts]})
-
-
-E2E = Task(
-    name="e2e",
-    hub=None,
-    columns=("mr", "ref", "refs"),
-    completion=("ref", "refs"),
-    make=e2e,
-    check=says_all,
-    key=words,
-)

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .definition import LOSS_WEIGHTS, Example, Task, weights_of
-from .e2e import E2E
-from .program_tasks import CODECONTESTS, HUMANEVAL, MATHQA_PYTHON, MBPP
+from .definition import LOSS_WEIGHTS, Example, Task, missing, weights_of
+from .e2e import e2e, says_all, words
+from .program_tasks import codecontests, humaneval, mathqa_python, mbpp
 from .source_files import records
-from .text_tasks import ALPACA, ANSWERS, JSONL, WRITING_PROMPTS, own_fields
+from .text_tasks import alpaca, is_listed, listed_key, own_record, prompt_and_answers, writing_prompts
 
-TASKS = {
-    t.name: t for t in (WRITING_PROMPTS, MATHQA_PYTHON, CODECONTESTS, ALPACA, MBPP, HUMANEVAL, JSONL, ANSWERS, E2E)
-}
+_TESTS = ("public_tests", "private_tests", "generated_tests", "input_output", "test_list")
+_ALL = (
+    Task("writing_prompts", writing_prompts, ("prompt",), ("story",), hub="euclaise/writingprompts"),
+    Task(
+        "mathqa_python",
+        mathqa_python,
+        ("question", "prompt", "text", "answer"),
+        ("program", "code"),
+        hub="dtruong46me/mathqa-python",
+    ),
+    Task(
+        "codecontests",
+        codecontests,
+        ("description", "question", "prompt", *_TESTS),
+        ("solutions", "solution", "canonical_solution", "code"),
+        hub="deepmind/code_contests",
+    ),
+    Task("alpaca", alpaca, ("instruction", "input"), ("output",), hub="tatsu-lab/alpaca"),
+    Task(
+        "mbpp",
+        mbpp,
+        ("text", "prompt", "test_list", "test_setup_code", "test_imports"),
+        ("code",),
+        hub="google-research-datasets/mbpp:full",
+        csv=False,
+    ),
+    Task(
+        "humaneval",
+        humaneval,
+        ("prompt", "entry_point", "test"),
+        ("canonical_solution",),
+        hub="openai/openai_humaneval",
+        csv=False,
+    ),
+    Task("jsonl", own_record, ("prompt", "conversations", "text", "tools"), ("completion", "messages")),
+    Task("answers", prompt_and_answers, ("prompt",), ("answers",), csv=False, check=is_listed, key=listed_key),
+    Task("e2e", e2e, ("mr",), ("ref", "refs"), check=says_all, key=words),
+)
+TASKS = {one.name: one for one in _ALL}
 SHOWN = 10
 """Kinds of bad records that `listed` names; the others are counted."""
 
@@ -39,6 +76,29 @@ def task(name: str) -> Task:
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ValueError(f"no task is called {name!r}{hint} Tasks: {', '.join(TASKS)}")
     return TASKS[name]
+
+
+def own_fields(prompt: str | None, completion: str | None) -> Task:
+    """The task `jsonl` for records whose prompt and completion have other names; None keeps the usual name.
+
+    >>> own_fields("question", "answer").example({"question": "2 + 2 =", "answer": " 4"})[:2]
+    ('2 + 2 =', ' 4')
+    """
+    names = {"prompt": prompt or "prompt", "completion": completion or "completion"}
+
+    def make(record: Mapping[str, Any]) -> Example:
+        if prompt is not None and prompt not in record:
+            raise ValueError(missing(record, (prompt,)))
+        found = {usual: record[name] for usual, name in names.items() if record.get(name) is not None}
+        try:
+            return own_record({"prompt": "", **found})
+        except ValueError as error:
+            text = str(error)
+            for usual, name in names.items():
+                text = text.replace(repr(usual), repr(name))
+            raise ValueError(text) from None
+
+    return replace(TASKS["jsonl"], fields=(names["prompt"],), completion=(names["completion"],), make=make)
 
 
 def read(
@@ -76,7 +136,7 @@ def read(
     """
     known = task(task_name)
     if prompt_field is not None or completion_field is not None:
-        if known is not JSONL:
+        if task_name != "jsonl":
             raise ValueError(
                 f"the task {task_name!r} has its own fields: prompt_field and completion_field are for the task 'jsonl'"
             )

@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,9 @@ DATA = (*ENDINGS, ".arrow", ".zip")
 """Endings of files in the folder of a data set."""
 MANY = 10_000
 """A folder with more files is not a data set."""
+
+_SPACE = re.compile(r"[ \n\r\t]*")
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 class SourceRecord(NamedTuple):
@@ -37,14 +42,15 @@ def records(source: str, *, split: str, columns: tuple[str, ...]) -> Iterator[So
     return _data_set(source, split, columns)
 
 
-def _json_lines(path: Path) -> Iterator[SourceRecord]:
+def line_records(path: Path, parse: Callable[[str], Any]) -> Iterator[SourceRecord]:
+    """One record per line; blank lines are no records."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             where = f"{path}, line {number}"
             try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if text.strip():
-                    yield SourceRecord(where, json.loads(text.rstrip()))  # rstrip: errors name this line, not the next
+                    yield SourceRecord(where, parse(text))
             except UnicodeDecodeError as error:
                 yield SourceRecord(where, None, f"not UTF-8 at byte {error.start + 1}")
             except json.JSONDecodeError as error:
@@ -55,11 +61,15 @@ def _json_lines(path: Path) -> Iterator[SourceRecord]:
 
 def _json_list(path: Path) -> Iterator[SourceRecord]:
     """Objects of one list, decoded one by one so that each has a number and a line."""
-    text = decoded(path)
-    at, line, counted, number, decoder = _blank(text, 0), 1, 0, 0, json.JSONDecoder()
+    text, decoder = decoded(path), json.JSONDecoder()
+
+    def skip(at: int) -> int:
+        return _SPACE.match(text, at).end()  # type: ignore[union-attr]
+
+    at, line, counted, number = skip(0), 1, 0, 0
     if text[at : at + 1] != "[":
         raise ValueError(f"{path}: a .json file must hold a list of records (.jsonl holds one a line)")
-    at = _blank(text, at + 1)
+    at = skip(at + 1)
     while text[at : at + 1] != "]":
         line, counted, number = line + text.count("\n", counted, at), at, number + 1
         try:
@@ -67,30 +77,10 @@ def _json_list(path: Path) -> Iterator[SourceRecord]:
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg} at column {error.colno}") from None
         yield SourceRecord(f"{path}, record {number} (line {line})", fields)
-        at = _blank(text, at)
+        at = skip(at)
         if text[at : at + 1] not in (",", "]"):
             raise ValueError(f"{path}: the list is not closed after the record at line {line}")
-        at = _blank(text, at + 1) if text[at] == "," else at
-
-
-def _blank(text: str, at: int) -> int:
-    while text[at : at + 1] in (" ", "\n", "\r", "\t"):
-        at += 1
-    return at
-
-
-def _txt(path: Path) -> Iterator[SourceRecord]:
-    """One text a line; blank lines are no records."""
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            where = f"{path}, line {number}"
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                yield SourceRecord(where, None, f"not UTF-8 at byte {error.start + 1}")
-                continue
-            if text.strip():
-                yield SourceRecord(where, {"text": text})
+        at = skip(at + 1) if text[at] == "," else at
 
 
 def _parquet(path: Path) -> Iterator[SourceRecord]:
@@ -107,11 +97,7 @@ def _parquet(path: Path) -> Iterator[SourceRecord]:
         raise ValueError(f"{path}: not a parquet file: {error}") from None
 
 
-def _tsv(path: Path) -> Iterator[SourceRecord]:
-    return _csv(path, delimiter="\t")
-
-
-def _csv(path: Path, delimiter: str = ",") -> Iterator[SourceRecord]:
+def _csv(path: Path, delimiter: str) -> Iterator[SourceRecord]:
     csv.field_size_limit(2**31 - 1)  # the default refuses a text of more than 128 KB
     # surrogateescape: a byte that is not UTF-8 spoils only its own row.
     text = path.read_bytes().decode("utf-8-sig", errors="surrogateescape")
@@ -119,6 +105,8 @@ def _csv(path: Path, delimiter: str = ",") -> Iterator[SourceRecord]:
     header = next(rows, None)
     if not header:
         raise ValueError(f"{path}, line 1: no header with the names of the columns")
+    if twice := [name for name in header if header.count(name) > 1]:
+        raise ValueError(f"{path}, line 1: the header names {twice[0]!r} twice")
     while True:
         where = f"{path}, line {rows.line_num + 1}"
         try:
@@ -127,7 +115,7 @@ def _csv(path: Path, delimiter: str = ",") -> Iterator[SourceRecord]:
             raise ValueError(f"{where}: not {path.suffix[1:].upper()}: {error}") from None
         if row is None:
             return
-        if not all(cell.isascii() or _is_utf8(cell) for cell in row):
+        if any(map(_NOT_UTF8.search, row)):
             yield SourceRecord(where, None, "not UTF-8")
         elif len(row) == len(header):
             yield SourceRecord(where, dict(zip(header, row, strict=True)))
@@ -136,20 +124,14 @@ def _csv(path: Path, delimiter: str = ",") -> Iterator[SourceRecord]:
             yield SourceRecord(where, None, f"{columns} where the header has {len(header)}")
 
 
-def _is_utf8(cell: str) -> bool:
-    try:
-        cell.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 _READERS: dict[str, Callable[[Path], Iterator[SourceRecord]]] = {
-    ".jsonl": _json_lines,
+    ".jsonl": partial(
+        line_records, parse=lambda text: json.loads(text.rstrip())
+    ),  # rstrip: errors name the right column
+    ".txt": partial(line_records, parse=lambda text: {"text": text}),
     ".json": _json_list,
-    ".csv": _csv,
-    ".tsv": _tsv,
-    ".txt": _txt,
+    ".csv": partial(_csv, delimiter=","),
+    ".tsv": partial(_csv, delimiter="\t"),
     ".parquet": _parquet,
 }
 
@@ -166,7 +148,7 @@ def decoded(path: Path) -> str:
 
 def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[SourceRecord]:
     if Path(source).is_dir():
-        _refuse_any_folder(Path(source))
+        _refuse_other_folders(Path(source))
     rows = _load(source, split)
     known = [name for name in rows.column_names if name in columns]
     if not known:
@@ -175,17 +157,16 @@ def _data_set(source: str, split: str, columns: tuple[str, ...]) -> Iterator[Sou
         yield SourceRecord(f"{source}, {split} row {number}", row)
 
 
-def _refuse_any_folder(folder: Path) -> None:
+def _refuse_other_folders(folder: Path) -> None:
     """Refuse a folder that is not a data set. `datasets` would first list every file below it, several times."""
-    files, found = 0, False
+    files: list[str] = []
     for _, _, names in os.walk(folder):
-        files += len(names)
-        found = found or any(suffix in DATA for name in names for suffix in Path(name).suffixes)
-        if files > MANY:
+        files += names
+        if len(files) > MANY:
             raise ValueError(
                 f"{folder} is not a data set: it holds more than {MANY:,} files; name the folder or the file of the data"
             )
-    if not found:
+    if not any(suffix in DATA for name in files for suffix in Path(name).suffixes):
         raise ValueError(f"{folder} is not a data set: no file in it ends in {', '.join(DATA)}")
 
 
@@ -196,7 +177,7 @@ def _load(source: str, split: str) -> Any:
         raise ImportError(f"{source} is read by datasets: pip install 'widen[hf]'") from None
     folder = Path(source)
     try:
-        if folder.is_dir() and any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
+        if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
             found = datasets.load_from_disk(source)
             if not isinstance(found, datasets.DatasetDict):
                 return found

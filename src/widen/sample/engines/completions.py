@@ -16,18 +16,6 @@ from ..decoding import ORDERS, Decoding, Settings
 from ..prompts import Prompt
 from .http import ServerFault
 
-__all__ = [
-    "Choice",
-    "Dialect",
-    "body",
-    "choices",
-    "endpoint",
-    "listed_models",
-    "needs",
-    "plugin_arguments",
-    "unsupported",
-]
-
 ROUNDING = 1e-3  # a log-probability may exceed 0 by this much: servers compute in half precision
 
 Dialect = Literal["vllm", "transformers", "openai"]
@@ -96,7 +84,9 @@ def body(
         sent["prompt"] = list(prompt.ids) if prompt.ids is not None else prompt.text
     if settings.stop:
         sent["stop"] = list(settings.stop)
-    filters = {_NAMES[dialect][name]: value for name, value in decoding.steps if name != "temperature"}
+    extra = plugin_arguments(decoding) if dialect == "vllm" else {}
+    plugged = {"temperature"} | {name.removesuffix("_first") for name in extra}
+    filters = {_NAMES[dialect][name]: value for name, value in decoding.steps if name not in plugged}
     if dialect == "transformers":
         config: dict[str, Any] = {"do_sample": not decoding.greedy, "max_new_tokens": settings.max_tokens}
         if not decoding.greedy:
@@ -107,11 +97,8 @@ def body(
         sent["return_token_ids"] = True
         if numbers := [stop_tokens[one] for one in settings.stop if stop_tokens and one in stop_tokens]:
             sent["stop_token_ids"] = numbers
-        if extra := plugin_arguments(decoding):
+        if extra:
             sent["vllm_xargs"] = extra
-            filters = {
-                name: value for name, value in filters.items() if name not in extra and f"{name}_first" not in extra
-            }
     return sent | filters
 
 
@@ -130,81 +117,80 @@ def choices(answer: dict[str, Any], url: str) -> tuple[list[Choice], int | None]
 
     The answer may hold fewer completions than were asked for. An answer without any is a fault.
     """
-    _optional(url, answer, "model", "a string")
-    given = _checked(url, "choices", answer.get("choices"), "a list that is not empty")
-    usage = _optional(url, answer, "usage", "an object", default={})
-    prompt_tokens = _optional(url, usage, "prompt_tokens", "a count")
-    completion_tokens = _optional(url, usage, "completion_tokens", "a count")
-    found: dict[int, Choice] = {}
-    for position, choice in enumerate(given):
-        place = f"choices[{position}]"
-        _checked(url, place, choice, "an object")
-        index = _optional(url, choice, "index", "a count", place, default=position)
+    _check(url, answer, _ANSWER)
+    usage, found = answer.get("usage") or {}, {}
+    if not answer.get("choices"):
+        raise _fault(url, "choices", answer.get("choices"), "a list that is not empty")
+    alone = len(answer["choices"]) == 1
+    for position, choice in enumerate(answer["choices"]):
+        index = position if choice.get("index") is None else choice["index"]
         if index in found:
             raise ServerFault(f"{url}: in the answer, index {index} occurs twice among the choices")
-        found[index] = _choice(url, choice, place, completion_tokens if len(given) == 1 else None)
-    return [found[index] for index in sorted(found)], prompt_tokens
+        found[index] = _choice(url, choice, f"choices[{position}]", usage.get("completion_tokens") if alone else None)
+    return [found[index] for index in sorted(found)], usage.get("prompt_tokens")
 
 
 def _choice(url: str, choice: dict[str, Any], place: str, num_tokens: int | None) -> Choice:
-    if "message" in choice:  # of a chat
-        message = _checked(url, f"{place}.message", choice["message"], "an object")
-        text = _checked(url, f"{place}.message.content", message.get("content"), "a string")
-    else:
-        text = _checked(url, f"{place}.text", choice.get("text"), "a string")
-    finish = _checked(url, f"{place}.finish_reason", choice.get("finish_reason"), "'stop' or 'length'")
-    ids = _optional(url, choice, "token_ids", "a list", place, default=[])
-    for position, one in enumerate(ids):
-        _checked(url, f"{place}.token_ids[{position}]", one, "a count")
-    logprobs = _optional(url, choice, "logprobs", "an object", place, default={})
-    scores = _optional(url, logprobs, "token_logprobs", "a list", f"{place}.logprobs", default=[])
-    for position, one in enumerate(_optional(url, logprobs, "content", "a list", f"{place}.logprobs", default=[])):
-        known_one = _checked(url, f"{place}.logprobs.content[{position}]", one, "an object")
-        scores = [*scores, known_one.get("logprob")]
-    for position, one in enumerate(scores):
-        _checked(url, f"{place}.logprobs.token_logprobs[{position}]", one, "a log-probability or null")
+    chat = choice.get("message") is not None
+    text: Any = choice["message"].get("content") if chat else choice.get("text")
+    _check(url, text, "a string", f"{place}.message.content" if chat else f"{place}.text")
+    _check(url, choice.get("finish_reason"), "'stop' or 'length'", f"{place}.finish_reason")
+    logprobs, ids = choice.get("logprobs") or {}, choice.get("token_ids") or ()
+    scores = [*(logprobs.get("token_logprobs") or ()), *(one.get("logprob") for one in logprobs.get("content") or ())]
     known = bool(scores) and None not in scores
     if ids:
         num_tokens = len(ids)
     elif num_tokens is None and known:
         num_tokens = len(scores)
-    return Choice(text, finish, num_tokens, float(sum(scores)) if known else None, tuple(ids) or None)
+    return Choice(text, choice["finish_reason"], num_tokens, float(sum(scores)) if known else None, tuple(ids) or None)
 
 
 def listed_models(answer: dict[str, Any], url: str) -> list[dict[str, Any]]:
     """The entries of ``/v1/models``; each `id` is a string."""
-    data: list[dict[str, Any]] = _optional(url, answer, "data", "a list", default=[])
-    for position, model in enumerate(data):
-        _checked(url, f"data[{position}]", model, "an object")
-        _optional(url, model, "id", "a string", f"data[{position}]")
-    return data
+    _check(url, answer, {"data": [{"id": "a string"}]})
+    return answer.get("data") or []
 
 
-def _is_number(value: Any, kinds: tuple[type, ...]) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)
+_LOGPROB = "a log-probability or null"
+_CHOICE = {
+    "index": "a count",
+    "message": {},
+    "token_ids": ["a count"],
+    "logprobs": {"token_logprobs": [_LOGPROB], "content": [{"logprob": _LOGPROB}]},
+}
+_ANSWER = {
+    "model": "a string",
+    "usage": {"prompt_tokens": "a count", "completion_tokens": "a count"},
+    "choices": [_CHOICE],
+}
+"""The shape of an answer: objects with their optional fields, lists of one shape, and kinds of values."""
 
 
-_LEGAL: dict[str, Callable[[Any], Any]] = {
+_LEGAL: dict[str, Callable[[Any], bool]] = {
     "a string": lambda value: isinstance(value, str),
     "an object": lambda value: isinstance(value, dict),
     "a list": lambda value: isinstance(value, list),
-    "a list that is not empty": lambda value: isinstance(value, list) and value,
-    "a count": lambda value: _is_number(value, (int,)) and 0 <= value < 2**63,
+    "a count": lambda value: type(value) is int and 0 <= value < 2**63,
     "'stop' or 'length'": lambda value: value in ("stop", "length"),
-    "a log-probability or null": lambda value: (
-        value is None or (_is_number(value, (int, float)) and -1e30 < value <= ROUNDING)
-    ),
+    _LOGPROB: lambda value: value is None or (type(value) in (int, float) and -1e30 < value <= ROUNDING),
 }
 
 
-def _checked(url: str, place: str, value: Any, kind: str) -> Any:
+def _check(url: str, value: Any, shape: Any, place: str = "") -> None:
+    """Raise a ServerFault if the value does not have the shape. Missing fields and null are allowed."""
+    kind = "an object" if isinstance(shape, dict) else "a list" if isinstance(shape, list) else shape
     if not _LEGAL[kind](value):
-        shown = repr(value)
-        shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
-        raise ServerFault(f"{url}: in the answer, {place} is {shown}, not {kind}")
-    return value
+        raise _fault(url, place, value, kind)
+    if isinstance(shape, list):
+        for position, one in enumerate(value):
+            _check(url, one, shape[0], f"{place}[{position}]")
+    elif isinstance(shape, dict):
+        for name, inner in shape.items():
+            if value.get(name) is not None:
+                _check(url, value[name], inner, f"{place}.{name}".lstrip("."))
 
 
-def _optional(url: str, content: dict[str, Any], name: str, kind: str, place: str = "", default: Any = None) -> Any:
-    value = content.get(name)
-    return default if value is None else _checked(url, f"{place}.{name}" if place else name, value, kind)
+def _fault(url: str, place: str, value: Any, kind: str) -> ServerFault:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
+    return ServerFault(f"{url}: in the answer, {place} is {shown}, not {kind}")

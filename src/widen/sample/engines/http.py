@@ -15,8 +15,6 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["LIMIT", "Client", "Refusal", "ServerFault"]
-
 LIMIT = 16 << 20  # bytes of an answer
 LONGEST_PAUSE = 60.0  # seconds that a server may ask us to wait
 CONNECT = 10.0  # seconds in which a server must accept a connection
@@ -79,16 +77,19 @@ class Client:
             deadline.start()
             self._open.add(sock)
             try:
-                if self._aborted:
-                    raise ConnectionAbortedError("the request was cancelled")
-                connection.request("GET" if data is None else "POST", parts.path.rstrip("/") + path, data, headers)
-                with connection.getresponse() as answer:
-                    text = _body(answer, limit)
+                if not self._aborted:
+                    connection.request("GET" if data is None else "POST", parts.path.rstrip("/") + path, data, headers)
+                    with connection.getresponse() as answer:
+                        text = answer.read(limit + 1)
                 if time.monotonic() - began >= self.timeout or self._aborted:
                     raise ConnectionAbortedError("the request was cancelled")  # what was read ends where we hung up
             finally:
                 self._open.discard(sock)
                 deadline.cancel()
+            if len(text) > limit:
+                raise OSError(f"the answer has more than {limit / 2**20:.3g} MiB")
+            if answer.length:
+                raise OSError(f"the answer broke off after {len(text)} bytes")
         except (OSError, http.client.HTTPException, ValueError) as error:
             late = time.monotonic() - began >= self.timeout
             reason = f"no complete answer within {self.timeout:g} s" if late else str(error) or type(error).__name__
@@ -103,23 +104,7 @@ def _hang_up(sock: socket.socket) -> None:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # a TLS socket's own method would close it under its reader
 
 
-def _body(answer: http.client.HTTPResponse, limit: int) -> bytes:
-    pieces, size = [], 0
-    while piece := answer.read(1 << 16):
-        pieces.append(piece)
-        size += len(piece)
-        if size > limit:
-            raise OSError(f"the answer has more than {limit / 2**20:.3g} MiB")
-    if answer.length:
-        raise OSError(f"the answer broke off after {size} bytes")
-    return b"".join(pieces)
-
-
 def _parse(base: str, answer: http.client.HTTPResponse, text: bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        content = None
     said = text[:300].decode("utf-8", "replace")
     if answer.status == 429 or answer.status >= 500:
         after = answer.getheader("Retry-After", "")
@@ -129,6 +114,9 @@ def _parse(base: str, answer: http.client.HTTPResponse, text: bytes) -> dict[str
         raise Refusal(f"{base} refuses the request ({answer.status}): {said}")
     if answer.status >= 300:
         raise ServerFault(f"{base}: status {answer.status}: a redirect; give the final address")
+    content = None
+    with suppress(ValueError, RecursionError):
+        content = json.loads(text or b"{}")
     if not isinstance(content, dict):
         raise ServerFault(f"{base}: the answer is not a JSON object ({len(text)} bytes)")
     return content

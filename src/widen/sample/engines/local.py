@@ -7,7 +7,7 @@ belong to the sample, so the batch changes nothing but the rounding of the logit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,9 +23,9 @@ from ..engine import Drawn, Have, Identity, Sample, nothing
 from ..philox import key, uniforms
 from ..prompts import Prompt
 from ..shared_prefixes import continue_samples
-from .cached_model import CachedModel
 
-__all__ = ["LocalEngine"]
+if TYPE_CHECKING:
+    from .cached_model import CachedModel
 
 
 class PromptTokens(NamedTuple):
@@ -114,6 +114,8 @@ class LocalEngine:
         self, prompts: Sequence[Prompt], settings: Sequence[Settings], *, num: int, have: Have = nothing
     ) -> Iterator[Drawn]:
         """Samples in batches. A batch with any sample missing is drawn whole, so that its samples are the same to the last bit."""
+        from .cached_model import CachedModel
+
         blocks = [range(start, min(start + self.batch, num)) for start in range(0, num, self.batch)]
         guided = any(setting.decoding.kl_sigma is not None for setting in settings)
         for batch in batches(self._encode(prompts, settings), most=max(1, self.batch // num)):

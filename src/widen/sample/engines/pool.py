@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from .http import ServerFault
 
-__all__ = ["AllServersDown", "Pool"]
-
 Notice = Callable[[str], None]
 
 
@@ -62,9 +60,10 @@ class Pool:
         """Servers that have not been dropped."""
         return [server for server in self.servers if not server.dropped]
 
-    def down(self) -> AllServersDown:
-        """The error that says why each server was dropped."""
-        return AllServersDown("; ".join(f"{s.url} was dropped ({s.dropped})" for s in self.servers))
+    def check(self) -> None:
+        """Raise an error that says why each server was dropped, if none is left."""
+        if not self.alive:
+            raise AllServersDown("; ".join(f"{s.url} was dropped ({s.dropped})" for s in self.servers))
 
     def run(self, on: bool) -> None:
         """Hand out servers, or wake all who wait for one with `AllServersDown`."""
@@ -76,14 +75,23 @@ class Pool:
     def lease(self) -> Iterator[Server]:
         """A server to send one request to. A ServerFault raised inside counts against the server."""
         server, begun = self._take(), time.monotonic()
-        fault: ServerFault | None = None
         try:
             yield server
-        except ServerFault as error:
-            fault = error
+            server.failures = 0
+        except ServerFault as fault:
+            with self._changed:
+                if begun > server.last_failure:
+                    server.failures += 1
+                    server.last_failure = time.monotonic()
+                    pause = min(60.0, self.back_off * 2 ** (server.failures - 1))
+                    server.retry_at = server.last_failure + max(pause, fault.wait)
+            if server.failures >= self.max_failures:
+                self.drop(server, f"{server.failures} failures in a row, the last: {fault}")
             raise
         finally:
-            self._give_back(server, fault, begun)
+            with self._changed:
+                server.in_flight -= 1
+                self._changed.notify_all()
 
     def drop(self, server: Server, reason: str) -> None:
         """Send this server nothing more."""
@@ -91,7 +99,6 @@ class Pool:
             if server.dropped:
                 return
             server.dropped = reason
-            self._changed.notify_all()
             left = len(self.alive)
         if self.notice is not None:
             rest = f"its work goes to the other {left}" if left else "no server is left"
@@ -102,8 +109,7 @@ class Pool:
             while True:
                 if self._stopped:
                     raise AllServersDown("stopped")
-                if not self.alive:
-                    raise self.down()
+                self.check()
                 now = time.monotonic()
                 # A failing server gets one request at a time, and only after its pause.
                 ready = [s for s in self.alive if s.failures == 0 or (s.retry_at <= now and s.in_flight == 0)]
@@ -114,17 +120,3 @@ class Pool:
                     return server
                 wake = min((s.retry_at for s in self.alive if s.in_flight == 0), default=now + 1.0)
                 self._changed.wait(max(0.01, wake - now))
-
-    def _give_back(self, server: Server, fault: ServerFault | None, begun: float) -> None:
-        with self._changed:
-            server.in_flight -= 1
-            if fault is None:
-                server.failures = 0
-            elif begun > server.last_failure:
-                server.failures += 1
-                server.last_failure = time.monotonic()
-                pause = min(60.0, self.back_off * 2 ** (server.failures - 1))
-                server.retry_at = server.last_failure + max(pause, fault.wait)
-            self._changed.notify_all()
-        if fault is not None and server.failures >= self.max_failures:
-            self.drop(server, f"{server.failures} failures in a row, the last: {fault}")

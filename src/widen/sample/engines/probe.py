@@ -18,8 +18,6 @@ from ..prompts import Prompt
 from .completions import Choice, Dialect, body, choices, endpoint, listed_models, unsupported
 from .http import Client, Refusal, ServerFault
 
-__all__ = ["Capabilities", "probe", "recognise", "stop_tokens"]
-
 TOKENS = 16
 HOT = 2.0
 _LIMITS: dict[str, dict[str, Any]] = {
@@ -53,19 +51,17 @@ def stop_tokens(client: Client, url: str, model: str, stop: Iterable[str]) -> tu
 
     vLLM looks for stop strings in the text, which leaves special tokens such as ``<|im_end|>`` out. It ends a sample at these by number.
     """
-    found = {}
-    for one in stop:
-        sent = {"model": model} if model else {}
-        try:
-            ids = client.request(url, "/tokenize", sent | {"prompt": one, "add_special_tokens": False}).get("tokens")
+    found, named = {}, {"model": model} if model else {}
+    try:
+        for one in stop:
+            ids = client.request(url, "/tokenize", named | {"prompt": one, "add_special_tokens": False}).get("tokens")
             if not isinstance(ids, list) or len(ids) != 1:
                 continue
-            if client.request(url, "/detokenize", sent | {"tokens": ids}).get("prompt") == one:
+            if client.request(url, "/detokenize", named | {"tokens": ids}).get("prompt") == one:
                 found[one] = int(ids[0])
-        except Refusal:
-            return {}, (
-                "this server does not show its tokens: a stop string that is a special token does not end a sample",
-            )
+    except Refusal:
+        note = "this server does not show its tokens: a stop string that is a special token does not end a sample"
+        return {}, (note,)
     return found, ()
 
 

@@ -22,8 +22,6 @@ from .http import LIMIT, Client, Refusal, ServerFault
 from .pool import Notice, Pool
 from .probe import Capabilities, probe, recognise, stop_tokens
 
-__all__ = ["ServerEngine"]
-
 
 class _Task(NamedTuple):
     """Samples of one prompt that one request asks for."""
@@ -69,10 +67,8 @@ class ServerEngine:
             raise ValueError("call check() first: the server must be asked for its model")
         found = list(self.capabilities.values())
         notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
-        name, details = (
-            found[0].name,
-            {"dialect": found[0].dialect, "servers": len(found), "per_request": self._batch()},
-        )
+        name = found[0].name
+        details = {"dialect": found[0].dialect, "servers": len(found), "per_request": self._batch()}
         return Identity(engine="server", name=name, model={"name": name}, details=details, notes=notes)
 
     def check(self, settings: Sequence[Settings], prompts: Sequence[Prompt]) -> None:
@@ -88,8 +84,7 @@ class ServerEngine:
                         self.pool.drop(server, f"it did not answer at the start: {fault}")
                     else:
                         time.sleep(max(fault.wait, self.pool.back_off * 2**trial))
-        if not self.pool.alive:
-            raise self.pool.down()
+        self.pool.check()
         names = {found.name for found in self.capabilities.values()}
         if len(names) > 1:
             raise ValueError(
@@ -180,9 +175,8 @@ class ServerEngine:
             except ServerFault as fault:
                 tries += 1
                 if tries > 2 * self.pool.max_failures:
-                    raise ServerFault(
-                        f"prompt {task.prompt.id!r}: {tries} requests failed, the last: {fault}"
-                    ) from None
+                    name = task.prompt.id
+                    raise ServerFault(f"prompt {name!r}: {tries} requests failed, the last: {fault}") from None
                 continue
             except Refusal as refusal:
                 raise Refusal(f"prompt {task.prompt.id!r}: {refusal}") from None

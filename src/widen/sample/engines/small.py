@@ -24,8 +24,6 @@ from ..philox import key, uniforms
 from ..prompts import Prompt
 from ..shared_prefixes import continue_samples
 
-__all__ = ["UNPROMPTED", "MulModEngine"]
-
 UNPROMPTED = Prompt(id="bos", ids=(BOS,))
 """The prompt of the integer task: its first token alone."""
 
@@ -82,7 +80,7 @@ class MulModEngine:
         if wrong := set(prompt.text) - set(_CHARACTERS):
             raise ValueError(f"prompt {prompt.id!r}: {sorted(wrong)[0]!r} is none of the task's signs {_CHARACTERS}")
         ids = prompt.ids if prompt.ids is not None else (BOS, *(_CHARACTERS.index(c) for c in prompt.text))
-        if ids[0] != BOS or len(ids) > self.task.length:
+        if ids[:1] != (BOS,) or len(ids) > self.task.length:
             raise ValueError(
                 f"prompt {prompt.id!r}: needs BOS ({BOS}) first and at most {self.task.length - 1} tokens after it"
             )

@@ -15,8 +15,6 @@ from ..philox import key
 from ..prompts import Prompt
 from .completions import plugin_arguments, unsupported
 
-__all__ = ["VllmEngine"]
-
 PROCESSORS = ["widen.sample.vllm_plugin:TopNSigma", "widen.sample.vllm_plugin:MinPFirst"]
 
 
