@@ -10,7 +10,7 @@ from widen.run.advise import search as searching
 from widen.run.advise.advice import Finalist, advise_from, to_test
 from widen.run.advise.plan import FEWEST_STEPS, Timing, make_plan
 from widen.run.advise.request import AdviceRequest
-from widen.run.advise.search import prepare, search
+from widen.run.advise.search import Search
 from widen.run.advise.split import split
 from widen.run.advise.wish import Wish, parse_budget
 from widen.run.record import Record
@@ -204,7 +204,7 @@ class World:
             batch_size=1,
         )
         timing = lambda *_: TIMING  # noqa: E731
-        return search(prepare(request, tmp_path / "out", clock=lambda: self.now, timing=timing))
+        return Search(request, tmp_path / "out", clock=lambda: self.now, timing=timing).advise()
 
 
 def test_nll_is_trained_in_every_rung_and_the_better_half_of_the_others(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """Rows -> weights: the paper's seven losses and their rivals (paper, Sec. 5).
 
 Read ``cdiv.py``, ``tailr.py`` and ``trunc.py`` (Sections 5.3, 5.4 and 5.2): each has a precision-side baseline and its recall-side
-reversal. ``weight.py`` is the contract, ``weighted.py`` the reduction; ``rival_losses.py`` holds other people's losses.
+reversal. ``weight.py`` is the contract, ``weighted.py`` the reduction; ``rivals.py`` holds other people's losses.
 """
 
 from widen.data.rows import Rows
@@ -13,7 +13,7 @@ from .fit import fitted, idle, refuse_late_start, was_idle
 from .nll import NLL
 from .parse import LOSSES, parse, spec
 from .residual import PLAIN, Residual
-from .rival_losses import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
+from .rivals import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR, keep
 from .weight import Bounded, SequenceWeight, State, TokenWeight, Weight, position_and_length

@@ -22,7 +22,7 @@ from .cdiv import CDiv, dft, gold
 from .compose import Product, Warmup
 from .nll import NLL
 from .own_class import class_spec, from_class_spec
-from .rival_losses import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
+from .rivals import DCO, EAFT, GEM, TOFU, EntropyBonus, Focal, LabelSmoothing
 from .tailr import LambdaPR, TaiLr
 from .trunc import Trunc, TruncR
 from .weight import Bounded, Weight
