@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -41,9 +42,15 @@ def samples(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> list[Section
     for keep, clip in LADDER:
         kept = [[chosen(cell, order, keep) for cell in run.samples] for _, run in runs]
         index: dict[str, int] = {}
-        blobs = {f"samples-{n}": _blob(of_run, index, clip) for n, of_run in enumerate(kept)}
+        blobs: dict[str, str] = {}
+        used, most = 0, math.inf if (keep, clip) == LADDER[-1] else budget
+        for n, of_run in enumerate(kept):
+            blobs[f"samples-{n}"] = _blob(of_run, index, clip)
+            used += len(blobs[f"samples-{n}"])
+            if used > most:  # compressing the other runs would be in vain
+                break
         prompts = [prompt[: min(clip, LONGEST_PROMPT)] for prompt in index]
-        if sum(map(len, [*blobs.values(), *prompts])) <= budget:
+        if used + sum(map(len, prompts)) <= most:
             break
     count, drawn = sum(len(some) for of_run in kept for some in of_run), sum(cell.drawn for cell in cells)
     said = f"{count:,} of {drawn:,} samples are kept in this page, at most {keep} per model and decoding; the rest are counted."
