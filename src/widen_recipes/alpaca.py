@@ -1,14 +1,12 @@
 """Llama-Alpaca: Llama3.1-8B instruction-tuned on Alpaca under each loss, then asked for stories and programs (``tab:pr-wp-mathqa``).
 
-    widen run alpaca:stories --stages train,sample --device cuda --out runs
-    widen run alpaca:mathqa --out runs                 the same models, asked for programs
-
 Both tasks are new to the model: "to get a basic instruction-tuned model, capable of generalization".
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from widen.data.tasks.text_tasks import WITHOUT_INPUT
@@ -17,7 +15,7 @@ from widen.run.finetune import Source
 
 from .paper_texts import LLAMA_8B, PROGRAMS, column, programs
 from .paper_texts import stories as ask_for_stories
-from .tiny_texts import shrink
+from .tiny_texts import first_seeds
 
 TRAIN = Source(task="alpaca", split="train")
 DECODING = "t=0.5"  # "a lower temperature t=0.5 was used to mitigate degenerate outputs"
@@ -56,6 +54,4 @@ def mathqa() -> list[Experiment]:
     return column(programs, LLAMA_8B, TRAIN, rows, decoding=DECODING, choices=CHOICES, **PROGRAM)
 
 
-def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """Small form: one seed of NLL and c-Div on the tiny model."""
-    return [shrink(one) for one in recipe if one.seed == 0 and one.name in ("NLL", "c-Div 1.4")]
+tiny = partial(first_seeds, names=("NLL", "c-Div 1.4"))

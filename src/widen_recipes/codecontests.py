@@ -1,10 +1,5 @@
 """CodeContests: figure ``fig:prcode``, Llama-3.1 8B and 70B before and after RLEF, over temperature.
 
-    vllm serve meta-llama/Llama-3.1-8B-Instruct                                        one server a model, on the machines that hold them
-    widen run codecontests:codecontests --stages sample --server http://gpu1:8000 --server http://gpu2:8000 --out runs
-    widen run codecontests:codecontests --stages score --out runs                      where programs may be run
-    widen figures --results runs                                                       fig:prcode
-
 Each call samples the models that the given servers serve. The RLEF weights are not public: set WIDEN_RLEF_8B and WIDEN_RLEF_70B to a
 folder, or to the name on the server, to include those models.
 """
@@ -18,7 +13,7 @@ from widen.run.finetune import Source
 from widen.run.score_settings import ProgramScore
 
 from .paper_texts import LLAMA_8B_INSTRUCT, LLAMA_70B_INSTRUCT, temperatures
-from .tiny_texts import shrink
+from .tiny_texts import first_seeds
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
 """Ten "between 0.2 (smaller dots) and 2 (larger dots)"."""
@@ -68,6 +63,4 @@ def codecontests() -> list[Experiment]:
     ]
 
 
-def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """Small form: two problems, samples and temperatures on the tiny model."""
-    return [shrink(one) for one in recipe]
+tiny = first_seeds

@@ -1,7 +1,5 @@
 """Countdown: several right answers per problem, all listed, on the paper's small Llama. Not in the paper.
 
-    widen run countdown:losses --device cuda --out runs
-
 The integer task has one problem with 9,801 right answers. Here 200 test problems, not seen in training, have between two and some dozens
 each. With ``skew=1`` some answers are rare in the training data, so a model must cover more than its data shows.
 """
@@ -16,7 +14,7 @@ from widen.run.experiment import Experiment
 from widen.run.score_settings import ExactScore
 from widen.train.settings import AdamW, Configuration, Schedule, Train
 
-from .mulmod import WARM_UP
+from .mulmod import WARM_UP, shrunk
 from .paper_texts import temperatures
 
 SEEDS = range(3)
@@ -62,17 +60,5 @@ def losses() -> list[Experiment]:
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:
     """Small form: three numbers up to 5, a small model, a few steps, one seed."""
-    small = []
-    for run in recipe:
-        assert isinstance(run.model, Configuration)
-        if run.model.seed == 0:
-            model = replace(
-                run.model,
-                data=replace(run.model.data, numbers=3, high=5, num_test=8, num_samples=128),
-                model=LlamaShape(vocab=run.model.data.vocab, layers=1, dim=16, heads=2, hidden=16, init_std=0.08),
-                loss=run.loss.replace("steps=3000", "steps=4"),
-                train=replace(run.model.train, steps=8, batch_size=16, schedule=Schedule(warmup_steps=2)),
-            )
-            decoding = temperatures((0.5, 1.0, 1.25))
-            small.append(replace(run, model=model, decoding=decoding, score=ExactScore(num_samples=20)))
-    return small
+    decoding, data = temperatures((0.5, 1.0, 1.25)), {"numbers": 3, "high": 5, "num_test": 8, "num_samples": 128}
+    return [shrunk(run, decoding=decoding, data=data, num_samples=20) for run in recipe if run.model_seed == 0]

@@ -1,7 +1,5 @@
 """The demo: fine-tune copies of one NLL model of the integer task under several losses, and score each under the same decodings.
 
-    widen demo
-
 The starting model is ``checkpoints/mulmod_nll``: NLL at seed 0 of recipe ``mulmod:temperature``, trained on one H200 (provenance.json).
 """
 

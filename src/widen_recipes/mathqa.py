@@ -1,21 +1,18 @@
 """MathQA-Python: the tables ``tab:pr-wp-mathqa`` and ``tab:pr-tradeoff``.
 
-    widen run mathqa:olmo1b --stages train,sample --device cuda --out runs
-    widen run mathqa:olmo1b --stages score --out runs               where programs may be run
-    widen run mathqa:five_models                                    all columns of tab:pr-wp-mathqa
-    widen run mathqa:tradeoff_recall                                tab:pr-tradeoff (a); tradeoff_precision is (b)
-
-"For MathQA-Python generation, we used vLLM": ``--stages sample --server URL`` does the same.
+"For MathQA-Python generation, we used vLLM": ``widen run --stages sample --server URL`` does the same.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from widen.run.experiment import Experiment, Published
 from widen.run.finetune import Source
 
 from . import alpaca, writing_prompts
 from .paper_texts import LLAMA_8B, OLMO_1B, SEEDS, column, printed, programs, temperatures, tuned
-from .tiny_texts import shrink
+from .tiny_texts import first_seeds
 
 TRAIN = Source(task="mathqa_python", split="train")
 ALPHA = 1.4
@@ -80,6 +77,4 @@ def _over_temperature(model: str, train: Source, published: dict[str, Published]
     ]
 
 
-def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """Small form: one seed of NLL and c-Div on the tiny model."""
-    return [shrink(one) for one in recipe if one.seed == 0 and one.name in ("NLL", "c-Div 1.4", "c-Div 1.3")]
+tiny = partial(first_seeds, names=("NLL", "c-Div 1.4", "c-Div 1.3"))

@@ -1,25 +1,20 @@
 """A real model on a real task and one GPU: SmolLM2-135M on MathQA-Python, category "gain" (after table ``tab:pr-wp-mathqa``).
 
-    export WIDEN_SMOLLM2=models/smollm2-135m          a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M on the hub
-    export WIDEN_MATHQA_GAIN=data/mathqa              a folder with gain_train.jsonl and gain_test.jsonl: question, program, answer
-    widen run mathqa_gain:gain --stages train,sample --device cuda --out runs        on the machine with the GPU
-    widen run mathqa_gain:gain --stages score --out runs                             where programs may be run; no checkpoints needed
-
-Each loss continues from one NLL model for as long again, three seeds each. c-Div(alpha) at t has the population optimum of NLL at alpha t;
-NLL is sampled there, so a difference at matched temperatures comes from training and not from temperature. Use the same paths on both
-machines: they are part of the run folders' names.
+WIDEN_SMOLLM2 names the model, WIDEN_MATHQA_GAIN a folder with gain_train.jsonl and gain_test.jsonl: question, program, answer. Use the same
+paths on all machines: they are part of the run folders' names. Each loss continues from one NLL model for as long again. c-Div(alpha) at t
+has the population optimum of NLL at alpha t; NLL is sampled there, so a difference at matched temperatures comes from training.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 from widen.run.experiment import Experiment, Published
-from widen.run.finetune import FineTune, Source
+from widen.run.finetune import Source
 from widen.run.score_settings import ProgramScore
 
-from .tiny_texts import shrink
+from .study.methods import nll_model, path_of
+from .tiny_texts import first_seeds
 
 SEEDS = range(3)
 ALPHA = 1.4
@@ -50,24 +45,13 @@ NOT_IN_PAPER = {
 
 def gain() -> list[Experiment]:
     """Three losses from one NLL model, three seeds, matched temperatures; pass@1, 10, 100 of 128 problems."""
-    return experiments(_path("WIDEN_SMOLLM2"), _path("WIDEN_MATHQA_GAIN"))
+    return experiments(path_of("WIDEN_SMOLLM2"), path_of("WIDEN_MATHQA_GAIN"))
 
 
 def experiments(model: str, data: str) -> list[Experiment]:
     """The same with a model (folder or hub name) and a data folder (``gain_train.jsonl``, ``gain_test.jsonl``) of your choice."""
-    start = FineTune(
-        model=model,
-        train=Source(task="mathqa_python", path=f"{data}/gain_train.jsonl"),
-        loss="nll",
-        precision="bf16",
-        max_length=512,
-        epochs=2,
-        batch_size=64,
-        micro_batch=64,
-        lr=1e-4,
-        schedule="cosine_with_min_lr",
-        warmup_steps=10,
-    )
+    train = Source(task="mathqa_python", path=f"{data}/gain_train.jsonl")
+    start = nll_model(model, train, batch_size=64, max_length=512, epochs=2, lr=1e-4)
     return [
         Experiment(
             name=name,
@@ -87,11 +71,4 @@ def experiments(model: str, data: str) -> list[Experiment]:
     ]
 
 
-def _path(variable: str) -> str:
-    """The path in an environment variable, or its name with a dollar sign, which `widen run` refuses."""
-    return os.environ.get(variable, f"${variable}").rstrip("/")
-
-
-def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """Small form: one seed on the tiny model."""
-    return [shrink(one) for one in recipe if one.seed == 0]
+tiny = first_seeds

@@ -1,22 +1,17 @@
 """How sparse real targets are: table ``tab:topp_supp`` and figure ``histo``.
 
-    widen run sparsity:table --device cuda --out runs              both data sets
-    widen run sparsity:support_size --device cuda --out runs       CodeContests alone; the figure: widen figures --results runs
-
-At each position of a completion, the fewest tokens that hold a share of the model's next-token law; the largest over positions, the
-geometric mean over samples, over V. The stage sample runs the model; score is arithmetic.
+At each position of a completion we count the fewest tokens that hold a share of the model's next-token distribution. The score is the
+largest count over positions, its geometric mean over samples, over V. The stage sample runs the model; score is arithmetic.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from widen.run.experiment import Experiment, Published
 from widen.run.finetune import Source
 from widen.run.score_settings import SupportScore
 
 from .paper_texts import LLAMA_8B_INSTRUCT
-from .tiny_texts import shrink
+from .tiny_texts import first_seeds
 
 NOT_IN_PAPER = {
     "model": "Llama-3.1-8B-Instruct, which the text names; the caption of histo says Llama3-8B-Instruct. V = 128,256 in both",
@@ -54,6 +49,4 @@ def _along(name: str, source: Source, number: int | None, shares: tuple[float, f
     )
 
 
-def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """Small form: two examples on the tiny model."""
-    return [replace(shrink(one), decoding=("t=1",)) for one in recipe]
+tiny = first_seeds

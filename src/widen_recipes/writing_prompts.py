@@ -1,19 +1,17 @@
 """WritingPrompts: table ``tab:pr-wp``, figure ``fig:WPPRCurves``, a column of ``tab:pr-wp-mathqa``, and ``tab:appendix-decoding``.
 
-    widen run writing_prompts:table --stages train,sample --device cuda --out runs
-    widen run writing_prompts:table --stages score --device cuda --out runs
-    widen run writing_prompts:writing_prompts --out runs; widen figures --results runs       the figure, from its CSV
-
 The model is Olmo-1B unless stated, trained as in `paper_texts`. The figure samples the models of the table.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 from widen.run.experiment import Experiment, Published
 from widen.run.finetune import Source
 
 from .paper_texts import LLAMA_3B, OLMO_1B, SEEDS, column, printed, stories, temperatures, tuned
-from .tiny_texts import shrink
+from .tiny_texts import first_seeds
 
 TRAIN = Source(task="writing_prompts", split="train")
 TEMPERATURES = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8)
@@ -108,7 +106,4 @@ def decoding() -> list[Experiment]:
     ]
 
 
-def tiny(recipe: list[Experiment]) -> list[Experiment]:
-    """Small form: one seed of NLL and one loss of each family on the tiny model."""
-    kept = {"NLL", "TruncR 0.25", "c-Div 1.4", "c-Div 1.3", "lambda-PR 0.1, 1e-5"}
-    return [shrink(one) for one in recipe if one.seed == 0 and one.name in kept]
+tiny = partial(first_seeds, names=("NLL", "TruncR 0.25", "c-Div 1.4", "c-Div 1.3", "lambda-PR 0.1, 1e-5"))

@@ -39,6 +39,19 @@ def test_every_verb_teaches_by_its_help(verb, capsys):
     assert len(out) > 150
 
 
+def test_no_help_waits_for_torch_to_load():
+    code = """
+import contextlib, sys
+from widen.cli.__main__ import VERBS, main
+for verb in VERBS:
+    with contextlib.suppress(SystemExit):
+        main([verb, "--help"])
+    assert "torch" not in sys.modules, verb
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_module_runs_as_a_program():
     done = subprocess.run([sys.executable, "-m", "widen.cli", "--version"], capture_output=True, text=True)
     assert done.returncode == 0

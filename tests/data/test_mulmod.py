@@ -1,9 +1,12 @@
 """The integer task: its support, its laws, its sample and its rule."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from widen.data.mulmod import BOS, EQUALS, TIMES, VOCAB, MulMod
+from widen.run.value import to_json
 
 
 def test_the_papers_support_has_99_times_99_sequences_of_bos_and_8_targets():
@@ -119,3 +122,11 @@ def test_bad_fields_are_refused_by_name(fields, message):
 def test_rows_of_another_length_are_refused():
     with pytest.raises(ValueError, match="BOS first"):
         MulMod().is_correct(np.zeros((2, 8), dtype=np.int64))
+
+
+def test_a_distinct_sample_has_each_drawn_sequence_once_and_older_hashes_stay():
+    task = MulMod(num_samples=3000)
+    drawn, once = task.train_tokens(), replace(task, distinct=True).train_tokens()
+    assert {tuple(row) for row in once.tolist()} == {tuple(row) for row in drawn.tolist()}
+    assert len(once) == len(set(task.unique_index(drawn).tolist())) < len(drawn)
+    assert "distinct" not in to_json(task)

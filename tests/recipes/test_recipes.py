@@ -11,7 +11,7 @@ from widen.run import recipe, runner
 from widen.run.experiment import Experiment, experiment_from, load, with_changes
 from widen.run.folder import folder_of
 from widen.run.record import read_records
-from widen.run.scoring.listed_answers import score_name
+from widen.run.scoring.score_files import score_name
 from widen.run.table import read_csv, summarise
 from widen.run.value import to_json
 from widen.sample import Decoding, decoding_grid
@@ -61,7 +61,7 @@ def test_the_joint_recipe_scores_every_loss_under_one_grid_and_leaves_its_best_s
     assert {row.decoding for row in rows} >= {"t=1", "t=2,min_p=0.1,order=temperature_last", "t=2,min_p=0.1"}
     best = runner.best_settings("mulmod:tiny:joint", experiments, root)
     assert {(row.name, row.tried_alone, row.tried) for row in best} == {(one.name, 3, 5) for one in experiments}
-    text = runner.best_path(root, "mulmod:tiny:joint").read_text()
+    text = runner.table_path(root, "mulmod:tiny:joint", "best").read_text()
     assert text.startswith("# command: a test")
     assert text.count(",any decoding,5") == len(best) == 2 * 3
 

@@ -108,7 +108,7 @@ def test_e2e_gives_every_method_the_same_twelve_decodings_and_three_seeds():
 def test_e2e_runs_at_tiny_size_with_every_score_by_meaning(tmp_path):
     experiments = recipe.find("widen_recipes", "study:tiny:e2e")[:1]
     (row, _) = runner.run("study:tiny:e2e", experiments, tmp_path)
-    assert "distinct_right" in runner.halves_path(tmp_path, "study:tiny:e2e").read_text()
+    assert "distinct_right" in runner.table_path(tmp_path, "study:tiny:e2e", "halves").read_text()
     names = {"precision", "slot_accuracy", "distinct_right", "recall", "knn_precision", "knn_coverage", "vendi"}
     assert row.values.keys() >= names
     records = [one for one in found_records(folder_of(tmp_path, experiments[0]), experiments[0]) if one.metric in names]

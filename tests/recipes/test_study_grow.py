@@ -145,5 +145,5 @@ def test_one_command_trains_grows_weighs_and_averages_and_repeats_nothing(tmp_pa
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     rows = runner.run("growth", study.experiments(), tmp_path / "runs", command="a test")
     assert {row.name for row in rows} == {one.name for one in study.experiments()}
-    halves = runner.halves_path(tmp_path / "runs", "growth").read_text()
+    halves = runner.table_path(tmp_path / "runs", "growth", "halves").read_text()
     assert all(f"growth,{one.name}," in halves.replace('"', "") for one in study.experiments())

@@ -6,7 +6,8 @@ from widen.judge import judge_programs
 from widen.run import recipe, runner
 from widen.run.questions import questions_of
 from widen.run.score_settings import ProgramScore
-from widen.run.scoring.programs import Judges, judge_of, judged, program_in
+from widen.run.scoring.job import ScoreTools, limits_of
+from widen.run.scoring.programs import judge_of, judged, program_in
 from widen_recipes.study.code import FAMILIES
 from widen_recipes.study.mathqa import DECODINGS, NOT_IN_PAPER
 from widen_recipes.study.methods import METHODS
@@ -66,8 +67,8 @@ def test_a_chat_answer_passes_whether_it_holds_the_whole_function_or_its_body(tm
         "I add one.",
     ]
     programs = [judged(asked, program_in(text, fenced=True)) for text in answers]
-    with Judges(tmp_path) as judges:
-        found = judge_programs(judge_of([asked]), programs, sandbox=judges.sandbox(ProgramScore()))
+    with ScoreTools(tmp_path) as tools:
+        found = judge_programs(judge_of([asked]), programs, sandbox=tools.sandbox(limits_of(ProgramScore())))
     assert [verdict.passed for verdict in found] == [True, True, False, False]
 
 

@@ -4,9 +4,7 @@ import gc
 import json
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +19,7 @@ from widen.run.runner import run as run_texts
 from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
 from widen.run.value import to_json
 from widen.sample import Decoding
-from widen_recipes import alpaca, codecontests, mathqa, mathqa_gain, sparsity, tiny_texts, writing_prompts
+from widen_recipes import alpaca, codecontests, mathqa, mathqa_gain, sparsity, writing_prompts
 
 SPECS = [
     spec
@@ -283,27 +281,8 @@ def test_train_and_sample_run_where_rich_datasets_trl_and_plotly_are_missing_and
     assert (tmp_path / "runs" / "mine.csv").exists()
 
 
-def test_the_tiny_model_is_at_the_same_place_for_every_process_and_mended_where_it_is_broken(tmp_path, monkeypatch):
-    """Run folders are named by that place: a second `widen run` of a tiny recipe finds what the first one made."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    code = "from widen_recipes import tiny_texts as t, alpaca; print(t.folder(), alpaca.tiny(alpaca.stories())[1].model.key)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    place, key = Path(done.stdout.split()[0]), done.stdout.split()[1]
-    assert [path for path in tmp_path.iterdir() if path.name.startswith("widen")] == [place]
-    (place / "alpaca.jsonl").unlink()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    tiny_texts.folder.cache_clear()
-    try:
-        assert tiny_texts.folder() == place
-        assert (place / "alpaca.jsonl").exists()
-        assert alpaca.tiny(alpaca.stories())[1].model.key == key
-    finally:
-        tiny_texts.folder.cache_clear()
-
-
 def test_a_second_run_of_a_tiny_recipe_makes_nothing_again(root, monkeypatch):
     rows = run_texts("x", tiny("alpaca:stories"), root, command="a test")
-    tiny_texts.folder.cache_clear()
     for name in ("sample", "score_neighbours", "fine_tune"):
         monkeypatch.setattr(runner, name, lambda *a, **k: pytest.fail("it was made again"))
     assert run_texts("x", tiny("alpaca:stories"), root, command="a test") == rows

@@ -101,5 +101,7 @@ def test_a_limited_grid_counts_only_its_own_settings(lines):
 
 def test_the_verdict_takes_the_highest_target_up_to_90_percent():
     low = [{"t=1": (0.3, 0.5), "t=2": (0.2, 0.6)}]
-    assert "precision at least 0.30" in verdict(group(line_runs("NLL", "nll", *low)), [KIND])[0]
-    assert verdict([], []) == ["No model has a score with precision and recall, so there is nothing to compare yet."]
+    assert "precision at least 0.30" in verdict(group(line_runs("NLL", "nll", *low)))[0].text[0]
+    assert verdict([])[0].text == [
+        "No model has a score with precision and recall, so there is nothing to compare yet."
+    ]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widen.report.frontier_plot import envelope, temperature_line, whole, zoom
+from widen.report.frontier_plot import Window, envelope, temperature_line, zoom
 from widen.report.lines import LinePoint, ModelLine
 from widen.report.run_data import RunData
 from widen.report.separation_histograms import line_separation, separation_section
@@ -39,18 +39,18 @@ def test_the_zoom_shows_the_targets_and_hides_both_tails():
     nll = [(0.999, 0.05), (0.99, 0.3), (0.98, 0.546), (0.95, 0.636), (0.9, 0.68), (0.5, 0.7), (0.02, 0.1)]
     cut = [(0.98, 0.566), (0.95, 0.666), (0.9, 0.716)]
     model = [point(*pair) for pair in nll] + [point(*pair, "t=2,min_p=0.1,order=temperature_last") for pair in cut]
-    (left, right), (low, high) = zoom([model])
+    (left, right), (low, high) = zoom(model)
     assert all(left < r < right and low < p < high for p, r in (*nll[2:5], *cut))
     assert left > 0.3
     assert low > 0.7
-    (left, right), (low, high) = whole([model])
+    (left, right), (low, high) = Window.around(model)
     assert all(left < r < right and low < p < high for p, r in nll)
 
 
 def test_there_is_no_zoom_where_it_would_hide_little_or_nothing_is_right():
-    assert zoom([[point(0.9, 0.5), point(0.85, 0.6), point(0.8, 0.7)]]) is None
-    assert zoom([[point(0.0, 0.0), point(0.0, 0.1), point(0.0, 0.2)]]) is None
-    assert zoom([[point(0.9, 0.5)]]) is None
+    assert zoom([point(0.9, 0.5), point(0.85, 0.6), point(0.8, 0.7)]) is None
+    assert zoom([point(0.0, 0.0), point(0.0, 0.1), point(0.0, 0.2)]) is None
+    assert zoom([point(0.9, 0.5)]) is None
 
 
 def line(*details, name="NLL"):

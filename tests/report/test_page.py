@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from widen.report.page import Figure, FigureChoice, Fold, Page, Section, Table, Warnings, json_text, packed
+from widen.report.page import Page, json_text, packed
+from widen.report.parts import Figure, FigureChoice, Fold, Section, Table
 from widen.report.pr_curve_plots import pr_curves
 from widen.report.style import line_style
 from widen.theory import ArtificialCase
@@ -84,10 +85,9 @@ def test_folds_warnings_and_choices_are_escaped_too():
     figure = Figure(figure=pr_curves({}, title=EVIL), caption=EVIL)
     parts = [
         Fold(summary=EVIL, text=[EVIL], code=EVIL),
-        Warnings(lines=[EVIL]),
         FigureChoice(label=EVIL, figures={EVIL: figure}),
     ]
-    html = Page(title="x", lead="x", sections=[Section(title="x", parts=parts)], made_by="x").html()
+    html = Page(title="x", lead="x", sections=[Section(title="x", warnings=[EVIL], parts=parts)], made_by="x").html()
     assert "<script>document" not in outside_plotly(html)
 
 

@@ -210,6 +210,11 @@ def test_a_model_and_the_start_that_it_grew_from_are_told_apart_by_the_start():
     assert names == ["nll (from the start)", "nll (after nll)"]
 
 
+def test_nll_comes_first_so_that_its_colour_is_the_same_on_every_page_and_static_figure():
+    lines = group([plain_run("c-Div", loss="cdiv:alpha=2.0"), plain_run()])
+    assert [(line.name, line.style) for line in lines] == [("NLL", 0), ("c-Div", 1)]
+
+
 def test_the_papers_points_stand_beside_ours(lines):
     (published,) = lines["c-Div 1.4"].published
     assert (published.precision, published.recall) == (0.542, 0.619)
@@ -243,16 +248,18 @@ def test_c_div_at_t_is_paired_with_nll_at_alpha_t(lines):
         assert at == pytest.approx(1.4 * point.temperature)
         assert match.source == "scored"
         truth = np.mean([float(case("NLL", seed).precision(math.inf, at)) for seed in range(3)])
-        assert match.precision == pytest.approx(truth, abs=1e-9)
+        assert match.precision.value == pytest.approx(truth, abs=1e-9)
 
 
 def test_between_scored_temperatures_nll_is_interpolated_in_log_t_and_beyond_them_it_is_named_as_not_scored():
     nll = group([plain_run(points=[point(1.0, 0.9, 0.4), point(4.0, 0.5, 0.6)])])[0]
     cdiv = group([plain_run("c-Div", loss="cdiv:alpha=2.0", points=[point(1.0), point(3.0)])])[0]
     (_, _, inside), (_, at, beyond) = matched.matches(cdiv, nll, kind="mulmod, exact")
-    assert inside[:2] == pytest.approx((0.7, 0.5))  # 2 lies half way from 1 to 4 in log t
+    assert (inside.precision.value, inside.recall.value) == pytest.approx(
+        (0.7, 0.5)
+    )  # 2 lies half way from 1 to 4 in log t
     assert (inside.source, at, beyond) == ("interpolated", 6.0, None)
-    (section,) = matched.matched_temperatures([nll, cdiv], ["mulmod, exact"], {"NLL": 0, "c-Div": 1})
+    (section,) = matched.matched_temperatures([nll, cdiv])
     assert [(row[2], row[-1]) for row in section.parts[1].rows] == [(2.0, "interpolated"), (6.0, "not scored")]
 
 
@@ -300,7 +307,7 @@ def test_the_slider_has_the_temperatures_that_most_lines_share(lines):
 
 
 def words_of(found):
-    return "\n".join([*found.scores, *found.training, *found.samples, *found.runs])
+    return "\n".join(one for said in found.values() for one in said)
 
 
 def test_every_trap_in_the_runs_is_said(runs):
@@ -344,7 +351,8 @@ def test_thinning_a_log_keeps_every_spike():
 
 
 def test_every_logged_number_has_a_figure_with_one_line_a_run(lines):
-    choice = training(list(lines.values()), styles={name: i for i, name in enumerate(lines)})
+    (section,) = training(list(lines.values()))
+    (choice,) = section.parts
     assert list(choice.figures)[:3] == ["loss", "nll", "grad_norm"]
     assert {"weight_mean", "weight_max", "weight_ess", "weight_zero_share"} <= set(choice.figures)
     assert len(choice.figures["nll"].figure["data"]) == 10
@@ -353,9 +361,9 @@ def test_every_logged_number_has_a_figure_with_one_line_a_run(lines):
 # --- samples
 
 
-def opened(packed):
+def opened(section):
     """What the page would see: one list of cells a run."""
-    return [json.loads(gzip.decompress(base64.b64decode(blob))) for blob in packed.panel.blobs.values()]
+    return [json.loads(gzip.decompress(base64.b64decode(blob))) for blob in section.parts[0].blobs.values()]
 
 
 def test_the_panel_opens_on_a_decoding_of_every_model_that_it_shows():
@@ -366,17 +374,18 @@ def test_the_panel_opens_on_a_decoding_of_every_model_that_it_shows():
         ]
         return plain_run(name, loss=loss, cells=cells, folder=name)
 
-    data = samples.pack(group([drawn("NLL", "nll", 0.56, 0.98), drawn("c-Div", "cdiv:alpha=1.4", 0.4, 0.7)])).panel.data
+    lines = group([drawn("NLL", "nll", 0.56, 0.98), drawn("c-Div", "cdiv:alpha=1.4", 0.4, 0.7)])
+    data = samples.samples(lines)[0].parts[0].data
     assert [data["labels"][i] for i in data["chosen_labels"]] == ["t=0.7", "t=0.98"]
 
 
 def test_packed_samples_come_back_as_they_were(lines):
-    packed = samples.pack(list(lines.values()))
-    run = opened(packed)[[r["label"] for r in packed.panel.data["runs"]].index("NLL, seed 0")]
+    (packed,) = samples.samples(list(lines.values()))
+    run = opened(packed)[[r["label"] for r in packed.parts[0].data["runs"]].index("NLL, seed 0")]
     texts = {text for _, text, *_ in run[0]}
     assert set(STRANGE) <= texts
-    assert set(packed.panel.data["prompts"]) == set(PROMPTS)
-    assert "480 of 480 samples are kept" in packed.said
+    assert set(packed.parts[0].data["prompts"]) == set(PROMPTS)
+    assert "480 of 480 samples are kept" in packed.text[1]
 
 
 def cell(prompts, each, length=20, label="t=1"):
@@ -401,13 +410,13 @@ def test_at_least_fifty_a_cell_stay_within_any_budget_and_the_rest_is_said():
     noise = ["".join(map(chr, rng.integers(33, 126, 3000))) for _ in range(90)]
     held = [Sample("p", text) for text in noise]
     cells = [SampleCell(label="t=1", temperature=1.0, drawn=2000, distinct=2000, samples=held)]
-    packed = samples.pack(group([plain_run(cells=cells)]), budget=40_000)
+    (packed,) = samples.samples(group([plain_run(cells=cells)]), budget=40_000)
     (run,) = opened(packed)
     assert len(run[0]) == samples.FEWEST
-    assert sum(map(len, packed.panel.blobs.values())) <= 40_000
+    assert sum(map(len, packed.parts[0].blobs.values())) <= 40_000
     assert all(whole == 3000 for *_, whole in run[0])
-    assert "50 of 2,000 samples are kept" in packed.said
-    assert "are cut, and say so" in packed.said
+    assert "50 of 2,000 samples are kept" in packed.text[1]
+    assert "are cut, and say so" in packed.text[1]
 
 
 # --- the page as a whole

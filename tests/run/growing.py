@@ -10,8 +10,9 @@ import numpy as np
 from widen.judge import Sandbox
 from widen.judge.worker import Outcome
 from widen.run.folder import RunFolder
-from widen.run.grow import rounds, verify
+from widen.run.grow import rounds
 from widen.run.sampling import Models
+from widen.run.scoring import job
 from widen.sample import Drawn, Identity, Sample
 
 PROBLEMS = ["4=", "5=", "6=", "7="]
@@ -112,7 +113,7 @@ class Counts(Counter):
 def install(monkeypatch, counts):
     """Put the stand-ins in place."""
     monkeypatch.setattr(Models, "local", lambda self, one, folder: Law(one.model, counts))
-    monkeypatch.setattr(verify, "Sandbox", lambda **_: InProcess(counts))
+    monkeypatch.setattr(job, "Sandbox", lambda **_: InProcess(counts))
 
     def train(config, root, **_):
         folder = RunFolder(Path(root) / f"model-{Path(config.model).name[:5]}")

@@ -10,7 +10,7 @@ from widen.run.advise import search as searching
 from widen.run.advise.advice import Finalist, advise_from, to_test
 from widen.run.advise.plan import FEWEST_STEPS, Timing, make_plan
 from widen.run.advise.request import AdviceRequest
-from widen.run.advise.search import prepare, search
+from widen.run.advise.search import Search
 from widen.run.advise.split import split
 from widen.run.advise.wish import Wish, parse_budget
 from widen.run.record import Record
@@ -204,7 +204,7 @@ class World:
             batch_size=1,
         )
         timing = lambda *_: TIMING  # noqa: E731
-        return search(prepare(request, tmp_path / "out", clock=lambda: self.now, timing=timing))
+        return Search(request, tmp_path / "out", clock=lambda: self.now, timing=timing).advise()
 
 
 def test_nll_is_trained_in_every_rung_and_the_better_half_of_the_others(tmp_path, monkeypatch):
@@ -252,7 +252,6 @@ def test_the_command_trains_the_recommended_model(tmp_path, monkeypatch):
     from pathlib import Path
 
     from widen.cli import train
-    from widen.cli.train_model import make_config
 
     advice = World(monkeypatch).advise(tmp_path)
     parser = __import__("argparse").ArgumentParser()
@@ -260,7 +259,7 @@ def test_the_command_trains_the_recommended_model(tmp_path, monkeypatch):
     words = shlex.split(advice.train)
     assert words[:2] == ["widen", "train"]
     options = parser.parse_args(words[2:])
-    assert options.out / make_config(options).folder_name == Path(advice.folder)
+    assert options.out / train.make_config(options).folder_name == Path(advice.folder)
 
 
 def test_finalists_are_tested_with_their_best_decoding_their_best_temperature_and_t_1():

@@ -72,9 +72,9 @@ def test_the_sentence_splits_the_gain_between_decoding_and_loss():
         "(min_p=0.1 then t=2, best of 2); +0.010 from the loss (c-Div 1.5, min_p=0.1 then t=2, best of 1 losses x 2)."
     )
     assert what_helped(rows, level=0.99) == "At precision >= 0.99: no NLL model reaches it."
-    cells = rows[0].cells("x")
+    cells = rows[0].cells()
     assert [(c["family"], c["settings"], c["recall"]) for c in cells] == [
         ("temperature alone", 1, 0.68),
         ("any decoding", 2, 0.72),
     ]
-    assert "recall" not in rows[2].cells("x")[0]  # not reached: no numbers
+    assert "recall" not in rows[2].cells()[0]  # not reached: no numbers

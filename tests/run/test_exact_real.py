@@ -15,7 +15,7 @@ from widen.run.folder import folder_of
 from widen.run.record import read_records
 from widen.run.runner import run
 from widen.run.score_settings import ExactScore
-from widen.run.scoring.listed_answers import score_name
+from widen.run.scoring.score_files import score_name
 from widen.sample.decoding import Decoding
 from widen.theory.steps import decoded_log
 from widen_recipes import tiny_texts

@@ -8,7 +8,8 @@ import torch
 from tiny_pretrained import save_model, save_sums
 
 from widen.run.finetune import FineTune, Lora, Source
-from widen.run.finetune.stage import fine_tune, inputs
+from widen.run.finetune.stage import fine_tune
+from widen.run.finetune.token_data import inputs
 from widen.run.folder import folder_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -11,6 +11,7 @@ from widen.run.finetune import Source
 from widen.run.grow import Growth
 from widen.run.grow.verify import Verifier, judge_samples_once, scores
 from widen.run.questions import distinct_questions, named
+from widen.run.scoring.job import ScoreTools
 from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings
 
 
@@ -35,7 +36,8 @@ def test_spellings_of_one_answer_count_as_one_and_their_probabilities_add_up(tmp
     texts = [("4+3=7", 0.2), (" 4+3=7", 0.1), ("4+3=7", 0.2), ("3+4=7", 0.05), ("9", 0.3)]
     rows = [(one.id, text, math.log(q), "stop") for text, q in texts]
     draw(tmp_path / "s.jsonl", [*rows, (one.id, "3+4=7", math.log(0.05), "length")])
-    with Verifier(config(), [one], tmp_path) as verifier:
+    with ScoreTools(tmp_path) as tools:
+        verifier = Verifier(config(), [one], tools)
         (found,) = judge_samples_once(
             tmp_path / "s.jsonl", [one], tmp_path / "f.jsonl", num=6, verifier=verifier, what=""
         )
@@ -53,16 +55,18 @@ def test_spellings_of_one_answer_count_as_one_and_their_probabilities_add_up(tmp
 
 def test_listed_spellings_of_one_answer_have_one_key(tmp_path):
     (one,) = named([Example("Name a gas.", "Ne", {"answers": [["Ne", "Neon"], "Argon"]})])
-    with Verifier(config(), [one], tmp_path) as verifier:
+    with ScoreTools(tmp_path) as tools:
+        verifier = Verifier(config(), [one], tools)
         found = verifier.judge([(one, text) for text in ("Neon", "Ne", "Argon", "Iron")], what="")
-        assert [tuple(one) for one in found] == [(True, "Ne"), (True, "Ne"), (True, "Argon"), (False, "Iron")]
+        assert [(one.right, one.key) for one in found] == [(True, "Ne"), (True, "Ne"), (True, "Argon"), (False, "Iron")]
         assert verifier.keys([("Name a gas.", "Neon"), ("another prompt", "Neon")]) == ["Ne", "Neon"]
 
 
 def test_without_log_probabilities_the_chance_of_an_answer_is_its_share_of_the_draws(tmp_path):
     (one,) = named([Example("a:", "x", {"answers": ["x", "y"]})])
     draw(tmp_path / "s.jsonl", [(one.id, text, None, "stop") for text in ("x", "x", "y", "no")])
-    with Verifier(config(), [one], tmp_path) as verifier:
+    with ScoreTools(tmp_path) as tools:
+        verifier = Verifier(config(), [one], tools)
         (found,) = judge_samples_once(
             tmp_path / "s.jsonl", [one], tmp_path / "f.jsonl", num=4, verifier=verifier, what=""
         )
@@ -80,7 +84,8 @@ def test_programs_run_in_the_sandbox_and_equal_ones_run_once(tmp_path, monkeypat
         (questions[0], text) for text in ("answer = 6", "answer = 6  \n\n", "answer = 2 * 3", "answer = 7", hostile)
     ]
     growth = config(prompts=Source(task="mathqa_python", path="p.jsonl"))
-    with Verifier(growth, questions, tmp_path) as verifier:
+    with ScoreTools(tmp_path) as tools:
+        verifier = Verifier(growth, questions, tools)
         found = verifier.judge([*answers, *answers, (questions[1], "answer = 2")], what="judge")
         assert verifier.keys([("# six", "answer = 6\n")]) == ["answer = 6"]
     assert [one.right for one in found[:5]] == [True, True, True, False, False]
@@ -111,7 +116,8 @@ def test_a_text_is_right_if_every_slot_is_and_case_spaces_and_punctuation_make_n
         "The Mill is French.",
         "At the riverside is The Mill: French!",
     ]
-    with Verifier(config(prompts=source), [one], tmp_path) as verifier:
+    with ScoreTools(tmp_path) as tools:
+        verifier = Verifier(config(prompts=source), [one], tools)
         found = verifier.judge([(one, text) for text in said], what="")
         known = verifier.keys([(one.example.prompt, text) for text in texts])
         assert verifier.keys([("another prompt", "A, b.")]) == ["a b"]

@@ -8,7 +8,8 @@ from widen.models.convert import load_pretrained
 from widen.models.likelihood import next_logits
 from widen.run import recipe
 from widen.run.folder import folder_of
-from widen.run.runner import score_listed
+from widen.run.runner import score_one
+from widen.run.scoring.job import ScoreJob, ScoreTools
 from widen.run.table import summarise
 from widen.run.train_small import train_small
 from widen.theory import valid_continuations
@@ -19,7 +20,7 @@ def scored(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     experiment = recipe.find("widen_recipes", request.param)[0]
     train_small([experiment], root)
-    return root, experiment, score_listed(folder_of(root, experiment), experiment, device="cpu")
+    return root, experiment, score_one(ScoreJob(folder_of(root, experiment), experiment, (), ScoreTools(root)))
 
 
 def test_a_run_has_one_separation_record_with_two_histograms_that_sum_to_one(scored):

@@ -15,7 +15,7 @@ from widen.run.experiment import Experiment, Published, experiment_from, load
 from widen.run.finetune import FineTune, Lora, Source
 from widen.run.questions import named, prompts_for, prompts_path
 from widen.run.score_settings import ExactScore, KnnScore, ProgramScore, SupportScore
-from widen.run.scoring.score_files import Measured, Sampled, records_of
+from widen.run.scoring.score_files import Measured, records_of, score_name
 from widen.run.table import as_text, read_csv, summarise, to_csv
 from widen.run.value import to_json
 from widen.sample import Decoding
@@ -110,8 +110,8 @@ def test_a_chat_template_goes_around_the_prompt_and_the_first_token_is_written_o
     [{"score": KnnScore(k=5)}, {"num_prompts": 7}, {"num_samples": 3}, {"chat": True}, {"template": "Q: {prompt}"}],
 )
 def test_a_score_has_another_file_when_anything_that_defines_it_changes(change):
-    assert Sampled(replace(ONE, **change)).name(ONE.settings[0]) != Sampled(ONE).name(ONE.settings[0])
-    assert Sampled(replace(ONE, name="x")).name(ONE.settings[0]) == Sampled(ONE).name(ONE.settings[0])
+    assert score_name(replace(ONE, **change), ONE.settings[0]) != score_name(ONE, ONE.settings[0])
+    assert score_name(replace(ONE, name="x"), ONE.settings[0]) == score_name(ONE, ONE.settings[0])
 
 
 def test_what_is_asked_has_another_file_when_its_source_changes():

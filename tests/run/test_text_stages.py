@@ -15,7 +15,8 @@ from widen.run.folder import folder_of
 from widen.run.questions import questions_of
 from widen.run.sampling import missing, samples_of
 from widen.run.score_settings import KnnScore, ProgramScore, SupportScore
-from widen.run.scoring.programs import Judges, judge_of, judged, program_in
+from widen.run.scoring.job import ScoreTools
+from widen.run.scoring.programs import judge_of, judged, program_in
 from widen.run.scoring.support import size_quantiles
 from widen_recipes import tiny_texts
 
@@ -61,8 +62,8 @@ def test_what_is_on_disk_is_never_made_again(place, tmp_path, monkeypatch):
     score = KnnScore(embedder=str(place / "model"), samples=None, k=2)
     one = experiment(place, prompts=stories, num_prompts=None, num_samples=1, score=score)
     rows = run(tmp_path, one)
-    for name in ("sample", "score_neighbours"):
-        monkeypatch.setattr(runner, name, lambda *a, **k: pytest.fail("it was made again"))
+    monkeypatch.setattr(runner, "sample", lambda *a, **k: pytest.fail("it was made again"))
+    monkeypatch.setitem(runner.SCORERS, KnnScore, lambda *a, **k: pytest.fail("it was made again"))
     monkeypatch.setattr("widen.run.questions.read", lambda *a, **k: pytest.fail("the data was read again"))
     assert run(tmp_path, one) == rows
 
@@ -106,7 +107,7 @@ def test_pass_at_k_of_known_programs_is_precision_and_recall(place, tmp_path):
     """Of four samples of each problem, at t = 0.5 two are right, at t = 1 one of the first problem and none of the second; of three
     contest problems, in marks, one of four; of one with assertions, all."""
     one = experiment(place, num_samples=4, score=ProgramScore(ks=(1, 4)))
-    first = tiny_texts.RECORDS["mathqa_python"][0]["program"]
+    first = json.loads((place / "mathqa_python.jsonl").read_text().splitlines()[0])["program"]
 
     def text(example, index, temperature):
         right = index < 2 if temperature == 0.5 else index == 0 and example.completion == first
@@ -344,7 +345,7 @@ def test_a_model_whose_training_data_changed_has_no_place_in_a_table(place, tmp_
             run(tmp_path / "runs", one, stages=(stage,))
 
 
-def test_judges_open_no_sandbox_until_one_is_needed(tmp_path):
-    with Judges(tmp_path) as judges:
-        assert judges._open == {}
+def test_no_sandbox_is_opened_until_one_is_needed(tmp_path):
+    with ScoreTools(tmp_path) as tools:
+        assert tools._open == {}
     assert not Path(tmp_path / "verdicts").exists()

@@ -22,7 +22,7 @@ from .show import bars
 
 if TYPE_CHECKING:
     from widen.run.advise.advice import Advice
-    from widen.run.advise.search import Prepared
+    from widen.run.advise.search import Search
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,33 +54,30 @@ def main(options: argparse.Namespace) -> int:
 
     from widen.report.run_report import write_report
     from widen.run.advise.request import LOSSES, AdviceRequest
-    from widen.run.advise.search import prepare, search
+    from widen.run.advise.search import Search
     from widen.run.advise.wish import parse_budget
 
     given = {one.name: getattr(options, one.name) for one in fields(AdviceRequest)}
     given |= {"budget": parse_budget(options.budget), "losses": tuple(options.losses or LOSSES)}
     given["device"] = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    console, prepared = (
-        Console(highlight=False, markup=False, soft_wrap=True),
-        prepare(AdviceRequest(**given), options.out),
-    )
-    console.print(*plan_lines(prepared), sep="\n")
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    search = Search(AdviceRequest(**given), options.out)
+    console.print(*plan_lines(search), sep="\n")
     if options.dry_run:
         return 0
     with bars() as progress:
-        advice = search(prepared, say=console.print, progress=progress)
+        advice = search.advise(say=console.print, progress=progress)
     console.print("", *advice_lines(advice), sep="\n")
     page, *_ = write_report([options.out], options.out / "report.html", figures=False)
     console.print(f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
     return 0
 
 
-def plan_lines(prepared: Prepared) -> list[str]:
+def plan_lines(search: Search) -> list[str]:
     """The plan in words, with estimates of time and memory."""
     from widen.run.advise.plan import duration
 
-    request, _, splits, plan, state = prepared
-    counts = splits.counts
+    request, plan, counts = search.request, search.plan, search.splits.counts
     rungs = [
         f"{1 + rivals} loss{'es' * (rivals > 0)} x {steps} steps"
         for rivals, steps in zip(plan.rivals, plan.steps, strict=True)
@@ -96,7 +93,7 @@ def plan_lines(prepared: Prepared) -> list[str]:
         f"{plan.parameters / 1e6:.3g}M parameters on {request.device}",
         f"measured: {plan.step:.2g} s per step, {plan.score:.2g} s to score a model",
     ]
-    return [*lines, f"{duration(state.spent)} spent before; continuing"] if state.spent > 1 and state.jobs else lines
+    return [*lines, f"{duration(search.spent)} spent before; continuing"] if search.spent > 1 and search.jobs else lines
 
 
 def advice_lines(advice: Advice) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -24,26 +24,24 @@ from widen.disk.atomic import write_json
 from .show import table_of
 
 if TYPE_CHECKING:
-    from widen.report.page import Page
     from widen.theory import PRCurve
 
 LAMBDAS = (0.1, 0.5, 1.0, 2.0, np.inf)
-CASE = {"vocab": 100, "support": 20, "rho": 0.5, "a": 0.725, "epsilon": 0.15}
-"""The artificial case of the paper's main figure; rho is not printed there."""
-HELP = {
-    "vocab": "size of the vocabulary",
-    "support": "acceptable tokens",
-    "rho": "share of the acceptable tokens that are over-represented",
-    "a": "mass on the over-represented tokens",
-    "epsilon": "mass on unacceptable tokens",
+CASE = {
+    "vocab": (100, "size of the vocabulary"),
+    "support": (20, "acceptable tokens"),
+    "rho": (0.5, "share of the acceptable tokens that are over-represented"),
+    "a": (0.725, "mass on the over-represented tokens"),
+    "epsilon": (0.15, "mass on unacceptable tokens"),
 }
+"""The artificial case of the paper's main figure; rho is not printed there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     case = parser.add_argument_group("the artificial case (defaults: the paper's main figure, rho assumed 1/2)")
-    for name, default in CASE.items():
-        case.add_argument(f"--{name}", type=type(default), default=default, help=f"{HELP[name]} (default {default:g})")
+    for name, (default, text) in CASE.items():
+        case.add_argument(f"--{name}", type=type(default), default=default, help=f"{text} (default {default:g})")
     case.add_argument("--temperatures", type=float, nargs="+", default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0], metavar="T")
     two = parser.add_argument_group("two distributions, as JSON lists of probabilities of the same outcomes")
     two.add_argument("--p", type=Path, metavar="FILE", help="probabilities of the reference")
@@ -60,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
         raise ValueError("--p and --q go together: the reference and the model")
     console, values = Console(), {name: getattr(options, name) for name in CASE}
     if options.p is not None:
-        if given := [name for name, default in CASE.items() if values[name] != default]:
+        if given := [name for name, (default, _) in CASE.items() if values[name] != default]:
             raise ValueError(f"--{given[0]} is of the artificial case; --p and --q are two distributions of your own")
         p, q = _read(options.p), _read(options.q)
         curves, notes = {"Q on P": pr_curve(p, q)}, []
@@ -78,21 +76,38 @@ def main(options: argparse.Namespace) -> int:
             f"Full coverage (recall 1) reaches furthest at t_0 = {case.t_0:.4g}; higher temperatures lose recall.",
             f"epsilon_0 = {case.epsilon_0:.4g}: {peak}",
         ]
+    lams = [("precision", lam) for lam in LAMBDAS] + [("recall", lam) for lam in LAMBDAS[:-1]]
+    numbers = {
+        name: [*(float(getattr(c, score)(lam)) for score, lam in lams), float(c.auc)] for name, c in curves.items()
+    }
     # Kept within 80 columns, so that no number is cut.
-    headers = ["", *(f"prec.\n{lam:g}" for lam in LAMBDAS), *(f"rec.\n{lam:g}" for lam in LAMBDAS[:-1]), "area"]
-    rows = [
-        [name, *(f"{x:.3f}" for x in (*c.precision(np.array(LAMBDAS)), *c.recall(np.array(LAMBDAS[:-1])), c.auc))]
-        for name, c in curves.items()
-    ]
+    short = {"precision": "prec.", "recall": "rec."}
+    headers = ["", *(f"{short[score]}\n{lam:g}" for score, lam in lams), "area"]
+    rows = [[name, *(f"{x:.3f}" for x in values)] for name, values in numbers.items()]
     caption = "the number above a column is its lambda"
     console.print(table_of(title, headers, rows, box=None, padding=(0, 2, 0, 0), caption=caption))
     for note in notes:
         console.print(note)
     if options.json is not None:
-        _write(options.json, curves)
+        write_json(options.json, {name: _along(curve) for name, curve in curves.items()})
         console.print(f"numbers: {options.json}")
     if options.html is not None:
-        _page(title, notes, curves).write(options.html)
+        from widen.report.page import Page
+        from widen.report.parts import Figure, Section, Table
+        from widen.report.pr_curve_plots import pr_curves
+
+        caption = "Each line is one distribution; lambda runs from 0 (bottom right) to infinity (top left)."
+        figure = Figure(figure=pr_curves(curves, title=title), caption=caption)
+        table = Table(
+            headers=["curve", *(f"{score} at lambda {lam:g}" for score, lam in lams), "area"],
+            rows=[[name, *values] for name, values in numbers.items()],
+            caption="Exact, from the closed form or the sorted ratios.",
+        )
+        lead = "How much of P a model covers, and how much of the model lies within P."
+        if len(curves) > 1:
+            lead = "Lowering the temperature raises precision; raising it often lowers recall as well."
+        section = Section(title="PR curves", text=notes, parts=[figure, table])
+        Page(title=title, lead=lead, sections=[section], made_by="made by `widen curve`").write(options.html)
         console.print(f"page: {options.html}")
     return 0
 
@@ -104,34 +119,12 @@ def _read(path: Path) -> np.ndarray:
         raise ValueError(f"{path}: not a JSON list of probabilities ({error})") from None
 
 
-def _write(path: Path, curves: dict[str, PRCurve]) -> None:
-    """JSON has no infinity, so the last lambda is a string."""
-    content = {}
-    for name, curve in curves.items():
-        points = curve.points()
-        content[name] = {
-            "lambda": [*points.lam[:-1].tolist(), "inf"],
-            "precision": points.precision.tolist(),
-            "recall": points.recall.tolist(),
-            "area": float(curve.auc),
-        }
-    write_json(path, content)
-
-
-def _page(title: str, notes: list[str], curves: dict[str, PRCurve]) -> Page:
-    from widen.report import pr_curve_plots as draw
-    from widen.report.page import Figure, Page, Section, Table
-
-    headers = ["curve", *(f"precision at lambda {lam:g}" for lam in LAMBDAS), "recall at lambda 1", "area"]
-    rows: list[list[str | float | int | None]] = [
-        [name, *map(float, curve.precision(np.array(LAMBDAS))), float(curve.recall(1.0)), float(curve.auc)]
-        for name, curve in curves.items()
-    ]
-    caption = "Each line is one distribution; lambda runs from 0 (bottom right) to infinity (top left)."
-    figure = Figure(figure=draw.pr_curves(curves, title=title), caption=caption)
-    table = Table(headers=headers, rows=rows, caption="Exact, from the closed form or the sorted ratios.")
-    lead = "How much of P a model covers, and how much of the model lies within P."
-    if len(curves) > 1:
-        lead = "Lowering the temperature raises precision; raising it often lowers recall as well."
-    section = Section(title="PR curves", text=notes, parts=[figure, table])
-    return Page(title=title, lead=lead, sections=[section], made_by="made by `widen curve`")
+def _along(curve: PRCurve) -> dict[str, Any]:
+    """Precision and recall at many lambdas; JSON has no infinity, so the last lambda is a string."""
+    points = curve.points()
+    return {
+        "lambda": [*points.lam[:-1].tolist(), "inf"],
+        "precision": points.precision.tolist(),
+        "recall": points.recall.tolist(),
+        "area": float(curve.auc),
+    }

@@ -22,14 +22,13 @@ If the command is killed, the same command continues: nothing is drawn, judged o
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .show import bars, table_of
-from .train_model import pairs
+from .train import changes
 
 if TYPE_CHECKING:
     from widen.run.grow import Growth, Round
@@ -106,9 +105,8 @@ def make_growth(options: argparse.Namespace) -> Growth:
     from widen.run.value import set_key
 
     training: dict[str, Any] = {"save_dtype": "auto", "seed": options.seed}
-    flags = {"epochs": options.epochs, "lr": options.lr, "batch_size": options.batch_size, "loss": options.loss}
-    given = {key: json.dumps(value) for key, value in flags.items() if value is not None}
-    for key, text in (given | pairs(options.set, example="precision=fp32")).items():
+    flags = {name: name for name in ("epochs", "lr", "batch_size", "loss")}
+    for key, text in changes(options, flags, example="precision=fp32").items():
         set_key(training, key, text)
     size = training.get("batch_size", 8)
     if "micro_batch" not in training and isinstance(size, int) and size >= 1:
@@ -128,8 +126,8 @@ def make_growth(options: argparse.Namespace) -> Growth:
 
 def _table(rounds: list[Round], config: Growth) -> object:
     """One row per round: what the samples held, and how the model that came out of it does on held-out problems."""
-    passes = sorted({r.metric for one in rounds for r in one.records if r.metric.startswith("pass@")}, key=_tries)
-    held = [*passes, "coverage"] if config.held_out else []
+    passes = {r.metric for one in rounds for r in one.records if r.metric.startswith("pass@")}
+    held = [*sorted(passes, key=lambda name: int(name.removeprefix("pass@"))), "coverage"] if config.held_out else []
     headers = ["round", "new", "rows", "several", "precision", "coverage", *(f"held out\n{name}" for name in held)]
     rows = []
     for one in rounds:
@@ -139,7 +137,3 @@ def _table(rounds: list[Round], config: Growth) -> object:
         rows.append([str(one.round), *counts, *("" if v is None else f"{v:.3f}" for v in numbers)])
     caption = "new, several, precision and coverage: samples of the model before the training of that round"
     return table_of(f"weights {config.weights}, {config.decoding}", headers, rows, caption=caption)
-
-
-def _tries(metric: str) -> int:
-    return int(metric.removeprefix("pass@"))

@@ -48,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
     from widen.run import recipe
     from widen.run.experiment import load
     from widen.run.progress_lines import progress_lines
-    from widen.run.runner import best_path, best_settings, halves_path, run, table_path
+    from widen.run.runner import best_settings, run, table_path
     from widen.run.table import as_text
 
     if options.list:
@@ -106,10 +106,10 @@ def main(options: argparse.Namespace) -> int:
         console.print(best_table(best, title=f"{name}: the best recall at a required precision"))
         for level in LEVELS if best[0].tried > best[0].tried_alone else ():
             console.print(what_helped(best, level=level), highlight=False)
-        print(f"best settings: {best_path(options.out, name)}")
+        print(f"best settings: {table_path(options.out, name, 'best')}")
     else:
         print(as_text(rows))
-    if (halves := halves_path(options.out, name)).exists():
+    if (halves := table_path(options.out, name, "halves")).exists():
         print(f"best settings, chosen on one half of the problems and scored on the other: {halves}")
     print(f"table: {table_path(options.out, name)}")
     return 0

@@ -164,40 +164,35 @@ def open_model(
 ) -> tuple[Engine, Path, list[Prompt] | None]:
     """The engine, the folder for its files, and its prompts if it needs no file."""
     from widen import sample
+    from widen.data import MulMod
+    from widen.models.convert import load_pretrained
+    from widen.run.experiment import load
+    from widen.run.finetune.config import is_finetune
     from widen.run.finetune.model_files import is_run
+    from widen.run.folder import RunFolder
 
     elsewhere = options.out / re.sub(r"[^A-Za-z0-9._-]+", "_", model.removeprefix("vllm:")).strip("_.") / "samples"
+    rows = {} if options.batch is None else {"batch": options.batch}
     if model.startswith(("http://", "https://")):
         flight = {} if options.batch is None else {"in_flight": options.batch}
         server = sample.ServerEngine(model.split(","), model=options.served_model, notice=notice, **flight)
         return server, elsewhere, None
     if model.startswith("vllm:"):
-        rows = {} if options.batch is None else {"batch": options.batch}
         return sample.VllmEngine(model.removeprefix("vllm:"), dtype=options.dtype, **rows), elsewhere, None
-    if is_run(model):
-        return _open_run(Path(model), options)
-    return _open_local(model, options), elsewhere, None
-
-
-def _open_run(path: Path, options: argparse.Namespace) -> tuple[Engine, Path, list[Prompt] | None]:
-    from widen import sample
-    from widen.data import MulMod
-    from widen.models.convert import load_pretrained
-    from widen.run.experiment import load
-    from widen.run.finetune.config import is_finetune
-    from widen.run.folder import RunFolder
-
-    folder = RunFolder(path)
+    if not is_run(model):
+        return _open_local(model, options), elsewhere, None
+    folder = RunFolder(model)
     if not folder.is_trained:
-        raise FileNotFoundError(f"{path} has no trained model yet: run `widen train` or `widen run` first")
+        raise FileNotFoundError(f"{model} has no trained model yet: run `widen train` or `widen run` first")
     if is_finetune(folder.read(folder.config)):
         return _open_local(str(folder.checkpoint), options), folder.samples("").parent, None
-    model = load_pretrained(folder.checkpoint).to(options.device or "cpu")
-    rows = {} if options.batch is None else {"batch": options.batch}
     task = getattr(load(folder.config).model, "data", None)
     if not isinstance(task, MulMod):
-        raise ValueError(f"{path}: only the integer task can be sampled; `widen score {path}` is exact without samples")
-    engine = sample.MulModEngine(model, task, name=path.name, **rows)
+        raise ValueError(
+            f"{model}: only the integer task can be sampled; `widen score {model}` is exact without samples"
+        )
+    small = load_pretrained(folder.checkpoint).to(options.device or "cpu")
+    engine = sample.MulModEngine(small, task, name=folder.path.name, **rows)
     return engine, folder.samples("").parent, [sample.UNPROMPTED]
 
 
@@ -222,17 +217,9 @@ def _table(title: str, files: dict[str, Samples]) -> object:
     """What is in the files now."""
     rows = []
     for name, found in files.items():
-        count = len(found)
-        known = [s.logq for s in found if s.logq is not None]
-        rows.append(
-            [
-                name,
-                f"{count:,}",
-                f"{len(found.prompts):,}",
-                f"{found.cut:,} ({found.cut / count:.0%})",
-                f"{sum(s.num_tokens or 0 for s in found) / count:.1f}",
-                f"{len({(s.prompt, s.text) for s in found}) / count:.1%}",
-                f"{sum(known) / len(known):.2f}" if known else "-",
-            ]
-        )
+        count, known = len(found), [s.logq for s in found if s.logq is not None]
+        cut, tokens = f"{found.cut:,} ({found.cut / count:.0%})", sum(s.num_tokens or 0 for s in found) / count
+        distinct = len({(s.prompt, s.text) for s in found}) / count
+        logq = f"{sum(known) / len(known):.2f}" if known else "-"
+        rows.append([name, f"{count:,}", f"{len(found.prompts):,}", cut, f"{tokens:.1f}", f"{distinct:.1%}", logq])
     return table_of(title, ("file", "samples", "prompts", "cut", "tokens", "distinct", "log q"), rows)

@@ -101,8 +101,9 @@ def _runs(options: argparse.Namespace, console: Console) -> int:
     from widen.run.experiment import load
     from widen.run.finetune.config import is_finetune
     from widen.run.folder import RunFolder
-    from widen.run.runner import score_listed
-    from widen.run.scoring.listed_answers import score_name
+    from widen.run.runner import score_one
+    from widen.run.scoring.job import ScoreJob, ScoreTools
+    from widen.run.scoring.score_files import score_name
 
     folders = [RunFolder(path) for path in options.paths]
     tuned = [one for one in folders if not one.config.exists() or is_finetune(one.read(one.config))]
@@ -120,7 +121,8 @@ def _runs(options: argparse.Namespace, console: Console) -> int:
     with bars() as progress:
         for done, (folder, experiment) in enumerate(small):
             progress("score", done, len(small))
-            records = score_listed(folder, experiment, device=options.device)
+            tools = ScoreTools(folder.path.parent, device=options.device)
+            records = score_one(ScoreJob(folder, experiment, (), tools))
             found.append((f"{experiment.name}, seed {experiment.model_seed}", records))
         progress("score", len(small), len(small))
     _print(found, console)

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -18,10 +16,9 @@ from widen.disk.atomic import write_json
 from .show import bars, names_of_files, table_of
 
 if TYPE_CHECKING:
-    from widen.metrics.passes import PassScores
-    from widen.run.folder import StageProgress
-    from widen.run.scoring.score_files import Measured
-    from widen.sample import Decoding
+    from widen.run.sample_files import ProgramTask
+    from widen.run.scoring.checked import Checker
+    from widen.run.scoring.harness import HarnessTask
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,35 +50,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Scored(NamedTuple):
-    """One samples file: its scores, notes for the user, how to write them into the run, and what goes into a JSON file instead."""
-
-    file: Path
-    decoding: Decoding
-    passes: PassScores
-    measured: dict[str, Measured]
-    statuses: dict[str, int]
-    cut: int
-    notes: list[str]
-    keep: Callable[[], Path | None]
-    content: dict[str, Any]
-
-
 def main(options: argparse.Namespace, console: Console) -> int:
     """Judge every answer, print one table, write the scores."""
-    from widen.run.sample_files import files_of
+    from widen.judge import Limits
+    from widen.run.sample_files import ProgramTask, files_of, judge_file, keep_answers
+    from widen.run.scoring.job import ScoreTools
+    from widen.sample import read_samples
 
     paths = options.paths if options.task is None else options.paths[1:]
     files = [file for path in paths for file in files_of(path)]
     if options.json is not None and len(files) > 1:
         raise ValueError(f"--json names one file, and {len(files)} samples files are scored: leave it out")
-    with bars() as progress:
-        found = list((_checked if options.task is None else _programs)(options, files, progress))
+    if options.wall_seconds is not None and not options.wall_seconds > 0:
+        raise ValueError(f"--wall-seconds {options.wall_seconds:g}: above 0")
+    limits = Limits() if options.wall_seconds is None else Limits(wall_seconds=options.wall_seconds)
+    by, ks = _judge(options, files)
+    with bars() as progress, ScoreTools(".", progress=progress) as tools:
+        found = [judge_file(file, by, ks, limits, tools) for file in files]
     metrics = [name for name in found[0].measured if name.startswith("pass@") or name == "coverage"]
-    rows = []
-    for one, (name, asked) in zip(found, names_of_files([one.file for one in found]), strict=True):
+    rows, specs = [], [read_samples(file).settings.decoding.spec for file in files]
+    for one, spec, (name, asked) in zip(found, specs, names_of_files(files), strict=True):
         low, high = one.passes.samples
-        samples, how = f"{low}" if low == high else f"{low}–{high}", "\n".join(filter(None, (one.decoding.spec, asked)))
+        samples, how = f"{low}" if low == high else f"{low}–{high}", "\n".join(filter(None, (spec, asked)))
         values = (f"{v.value:.3f}\n{v.low:.3f}–{v.high:.3f}" for v in (one.measured[metric] for metric in metrics))
         statuses = "\n".join(f"{number:,} {status}" for status, number in one.statuses.items())
         rows.append([name, how, f"{one.passes.problems:,}", samples, f"{one.cut:,}", *values, statuses])
@@ -89,64 +79,39 @@ def main(options: argparse.Namespace, console: Console) -> int:
     title = f"{options.task or options.checker or options.lm_eval}: {len(files)} samples file{'s' * (len(files) > 1)}"
     caption = "interval: 95% over problems; cut: answers that max-tokens ended"
     console.print(table_of(title, headers, rows, left=(0, 1, len(headers) - 1), caption=caption))
-    for one in found:
-        for note in one.notes:
-            console.print(note, soft_wrap=True, markup=False)
-        kept = one.keep() if options.json is None else None
+    for file, one, spec in zip(files, found, specs, strict=True):
+        if one.failures:
+            why = f"{file.name}: {len(one.failures)} answers could not be checked and count as wrong; the first:"
+            console.print(f"{why} {one.failures[0]}", soft_wrap=True, markup=False)
+        if isinstance(by, ProgramTask) and one.passes.problems < len(by.questions):
+            some = f"note: {file.name} has samples of {one.passes.problems} of the {len(by.questions)} problems"
+            console.print(some, soft_wrap=True, markup=False)
+        kept = keep_answers(file, one, by) if options.json is None else None
         if kept is None:
-            kept = options.json or one.file.with_name(f"{one.file.name}.scores.json")
-            write_json(kept, one.passes.to_json() | {"decoding": one.decoding.spec, **one.content})
+            kept = options.json or file.with_name(f"{file.name}.scores.json")
+            coverage = {"coverage": one.coverage._asdict()} if one.coverage else {}
+            write_json(kept, one.passes.to_json() | {"decoding": spec, **coverage, **one.detail["precision"]})
         console.print(f"scores: {kept}", soft_wrap=True)
     return 0
 
 
-def _programs(options: argparse.Namespace, files: list[Path], progress: StageProgress) -> Iterator[Scored]:
+def _judge(options: argparse.Namespace, files: list[Path]) -> tuple[ProgramTask | Checker | HarnessTask, list[int]]:
+    """What judges the answers, and the k of pass@k."""
     from widen.run.questions import task_questions
-    from widen.run.sample_files import judge_samples, keep_programs
+    from widen.run.sample_files import ProgramTask
     from widen.run.score_settings import ProgramScore
-    from widen.run.scoring.programs import Judges
-
-    wall = ProgramScore().wall_seconds if options.wall_seconds is None else options.wall_seconds
-    if not wall > 0:
-        raise ValueError(f"--wall-seconds {wall:g}: above 0")
-    questions = task_questions(options.task, str(options.paths[0]))
-    score = ProgramScore(ks=tuple(_ks(options.ks, files)), fenced=options.fenced, wall_seconds=wall)
-    with Judges(options.paths[0].parent) as judges:
-        for file in files:
-            one, decoding = judge_samples(file, questions, score, judges=judges, task=options.task, progress=progress)
-            some = f"note: {file.name} has samples of {one.passes.problems} of the {len(questions)} problems"
-            notes = [some] if one.passes.problems < len(questions) else []
-            keep = partial(keep_programs, file, one, options.task, score, decoding)
-            content = one.detail["precision"]
-            yield Scored(file, decoding, one.passes, one.measured(), one.statuses, one.cut, notes, keep, content)
-
-
-def _checked(options: argparse.Namespace, files: list[Path], progress: StageProgress) -> Iterator[Scored]:
-    from widen.judge import Limits, Sandbox
-    from widen.run.sample_files import keep_checked, run_of
-    from widen.run.scoring.checked import CheckedSamples, Checker, check_samples
+    from widen.run.scoring.checked import Checker
     from widen.run.scoring.harness import HarnessTask
 
-    def scored(one: CheckedSamples, by: Checker | HarnessTask) -> Scored:
-        why = f"{one.path.name}: {len(one.failures)} answers could not be checked and count as wrong; the first:"
-        notes = [f"{why} {one.failures[0]}"] if one.failures else []
-        content = {"coverage": one.coverage._asdict(), **one.detail()["precision"]}
-        keep, values = partial(keep_checked, one, by), one.measured()
-        return Scored(one.path, one.decoding, one.passes, values, one.statuses, one.cut, notes, keep, content)
-
+    if options.task is not None:
+        questions, ks = task_questions(options.task, str(options.paths[0])), _ks(options.ks, files)
+        wall = {} if options.wall_seconds is None else {"wall_seconds": options.wall_seconds}
+        return ProgramTask(options.task, questions, ProgramScore(ks=tuple(ks), fenced=options.fenced, **wall)), ks
     if options.fenced:
         raise ValueError("--fenced is for programs: a checker gets the whole answer")
     if options.lm_eval is not None:
-        task = HarnessTask.load(options.lm_eval)
-        ks = _ks(options.ks, files)
-        yield from (scored(task.check_samples(file, ks), task) for file in files)
-        return
-    checker, ks = Checker.parse(options.checker, options.checker_file or ()), _ks(options.ks, files)
-    limits = Limits() if options.wall_seconds is None else Limits(wall_seconds=options.wall_seconds)
-    with Sandbox(limits=limits) as sandbox:
-        for file in files:
-            at, run = partial(progress, f"checking {file.name}"), run_of(file)
-            yield scored(check_samples(file, checker, ks, sandbox=sandbox, run=run, progress=at), checker)
+        return HarnessTask.load(options.lm_eval), _ks(options.ks, files)
+    return Checker.parse(options.checker, options.checker_file or ()), _ks(options.ks, files)
 
 
 def _ks(asked: list[int] | None, files: list[Path]) -> list[int]:

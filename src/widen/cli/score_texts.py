@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,10 +49,7 @@ def main(options: argparse.Namespace, console: Console) -> int:
             )
     _quiet()
     reference, *generated = sets
-    with ExitStack() as inside:
-        cache = options.cache
-        if cache is None and len(generated) > 1:  # the reference is embedded once for all sets
-            cache = Path(inside.enter_context(tempfile.TemporaryDirectory()))
+    with tempfile.TemporaryDirectory() as temporary:  # the reference is embedded once for all sets
         for one in generated:
             with bars() as progress:
                 try:
@@ -61,7 +57,7 @@ def main(options: argparse.Namespace, console: Console) -> int:
                         reference.texts,
                         one.texts,
                         settings,
-                        cache=cache,
+                        cache=options.cache or temporary,
                         device=options.device,
                         progress=lambda stage, done, total: progress("score", done, total),
                     )

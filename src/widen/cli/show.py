@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from widen.run.best_setting import BestSetting, MethodBest
-from widen.run.folder import StageProgress
+if TYPE_CHECKING:
+    from widen.run.best_setting import BestSetting, MethodBest
+    from widen.run.folder import StageProgress
 
 
 @contextmanager
@@ -77,7 +79,7 @@ def trained_models(names: Sequence[str]) -> list[str]:
 
 def names_of_files(files: Sequence[Path]) -> list[tuple[str, str]]:
     """Model and way of asking of each samples file, so that no two rows of a table read alike; the second is often empty."""
-    from widen.report.asked import names_of
+    from widen.report.load import names_of
     from widen.run.asking import in_words
     from widen.sample import read_samples
 
@@ -87,27 +89,17 @@ def names_of_files(files: Sequence[Path]) -> list[tuple[str, str]]:
 
 def best_table(rows: Sequence[MethodBest], *, title: str) -> Table:
     """One line per required precision and method: the best recall at temperature alone, and under any decoding."""
-    first, seeds = rows[0], rows[0].seeds
-    caption = "Recall of one seed, under the decoding chosen on it."
-    if seeds > 1:
-        caption = (
-            f"Recall, {seeds} seeds: each under the decoding chosen on the others; ± is a 95 % interval over seeds."
-        )
-    headers = (
-        "precision",
-        "loss",
-        f"best of {first.tried_alone}\ntemperatures",
-        f"best of {first.tried}\ndecodings",
-        "which",
-    )
-    table = table_of(title, headers, (), left=(0, 1, 4), caption=caption)
-    for number, row in enumerate(rows):
-        level = f"≥ {row.level:g}" if number == 0 or rows[number - 1].level != row.level else ""
-        last = number + 1 == len(rows) or rows[number + 1].level != row.level
-        which = row.any_decoding.decoding.in_words if row.any_decoding else ""
-        table.add_row(
-            level, row.name, _recall(row.temperature_alone), _recall(row.any_decoding), which, end_section=last
-        )
+    first, caption = rows[0], "Recall of one seed, under the decoding chosen on it."
+    if first.seeds > 1:
+        caption = f"Recall, {first.seeds} seeds: each under the decoding chosen on the others; ± is a 95 % interval over seeds."
+    settings = f"best of {first.tried_alone}\ntemperatures", f"best of {first.tried}\ndecodings"
+    table = table_of(title, ("precision", "loss", *settings, "which"), (), left=(0, 1, 4), caption=caption)
+    for level, methods in groupby(rows, key=lambda row: row.level):
+        for number, row in enumerate(methods):
+            which = row.any_decoding.decoding.in_words if row.any_decoding else ""
+            recalls = _recall(row.temperature_alone), _recall(row.any_decoding)
+            table.add_row("" if number else f"≥ {level:g}", row.name, *recalls, which)
+        table.add_section()
     return table
 
 

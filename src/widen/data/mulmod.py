@@ -12,7 +12,7 @@ Shapes: S sequences of the support, T = 1 + L tokens with BOS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +39,7 @@ class MulMod:
       under_representation: the paper's b, the training proportion of leading digits 0-4; None trains on P itself.
       num_samples: size of the training sample, drawn once with replacement.
       seed: of the training sample.
+      distinct: train on each sequence of the sample once, however often it was drawn.
 
     Examples:
       >>> task = MulMod()
@@ -56,6 +57,9 @@ class MulMod:
     under_representation: float | None = 0.2
     num_samples: int = 25_000
     seed: int = 0
+    distinct: bool = field(
+        default=False, metadata={"newer": True}
+    )  # left out of hashes, so that older runs keep their names
 
     def __post_init__(self) -> None:
         for name, least in (("modulus", 2), ("num_samples", 1), ("seed", 0)):
@@ -116,7 +120,7 @@ class MulMod:
         return np.asarray(np.repeat(log_a, len(rare)) - np.log(len(rare)))
 
     def train_tokens(self) -> NDArray[np.int64]:
-        """The training sample, shape [num_samples, 1 + L]."""
+        """The training sample, shape [num_samples, 1 + L]; with `distinct`, its different rows."""
         rng = np.random.Generator(np.random.Philox(key=self.seed))
         integers, rare, count = self._integers, self._rare(), self.num_samples
         if self.under_representation is None:
@@ -124,7 +128,8 @@ class MulMod:
         else:
             in_rare = rng.random(count) < self.under_representation
             a = np.where(in_rare, rng.choice(integers[rare], count), rng.choice(integers[~rare], count))
-        return self._encode(a, rng.choice(integers, count))
+        tokens = self._encode(a, rng.choice(integers, count))
+        return np.unique(tokens, axis=0) if self.distinct else tokens
 
     def is_correct(self, tokens: ArrayLike) -> NDArray[np.bool_]:
         """Which rows [n, 1 + L] have the right format, operands in range and the right product."""

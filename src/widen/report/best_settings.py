@@ -14,7 +14,8 @@ from widen.run.best_setting import BestSetting, best_setting
 from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
-from .lines import ModelLine, baseline
+from .frontier_plot import meaning
+from .lines import ModelLine, baseline, kinds_of
 from .parts import Panel, Section
 
 OTHER = {"recall": "precision", "precision": "recall"}
@@ -48,8 +49,9 @@ class Answer(NamedTuple):
     rows: list[list[str]]
 
 
-def best_settings(lines: Sequence[ModelLine], kinds: Sequence[str]) -> list[Section]:
+def best_settings(lines: Sequence[ModelLine]) -> list[Section]:
     """The panel that answers targets; no section if nothing is scored."""
+    kinds = kinds_of(lines)
     if not kinds:
         return []
     text = [
@@ -62,15 +64,16 @@ def best_settings(lines: Sequence[ModelLine], kinds: Sequence[str]) -> list[Sect
     return [Section(title="Best setting for a target", short="Best setting", text=text, parts=[panel])]
 
 
-def verdict(lines: Sequence[ModelLine], kinds: Sequence[str]) -> list[str]:
+def verdict(lines: Sequence[ModelLine]) -> list[Section]:
     """The answer for the first kind of score, at the usual target: the most recall with precision at least 0.9, or near it."""
-    if not kinds:
-        return ["No model has a score with precision and recall, so there is nothing to compare yet."]
-    mine = [line for line in lines if line.of_kind(kinds[0])]
-    levels = _levels(mine, kinds[0], "recall")
-    usual = max((level for level in levels if level <= 90), default=levels[0])
-    answer = target(methods(mine, kinds[0]), least=usual / 100)
-    return [f"{answer.sentences[0].rstrip('.')} ({kinds[0]}).", *answer.sentences[1:]]
+    text = ["No model has a score with precision and recall, so there is nothing to compare yet."]
+    for kind in kinds_of(lines)[:1]:
+        mine = [line for line in lines if line.of_kind(kind)]
+        levels = _levels(mine, kind, "recall")
+        usual = max((level for level in levels if level <= 90), default=levels[0])
+        first, *others = target(methods(mine, kind), least=usual / 100).sentences
+        text = [f"{first.rstrip('.')} ({kind}).", *others, meaning(mine[0].of_kind(kind)[0])]
+    return [Section(title="Verdict", text=text)]
 
 
 def _kind(lines: Sequence[ModelLine], kind: str) -> dict[str, Any]:

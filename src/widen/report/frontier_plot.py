@@ -5,11 +5,11 @@ Temperature alone is one line under that frontier. The page draws both (``web/fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from .lines import LinePoint, ModelLine
-from .parts import Panel, Part, Section, Warnings
+from .lines import LinePoint, ModelLine, kinds_of
+from .parts import Panel, Part, Section
 from .style import look_json
 
 MEANINGS = {
@@ -25,14 +25,26 @@ MEANINGS = {
 }
 OTHER = "Precision measures how good single samples are, recall how much of the reference they cover ({kind})."
 
-Range = tuple[float, float]
-
 
 class Window(NamedTuple):
-    """The part of a frontier plot that is shown."""
+    """The part of a frontier plot that is shown: the ends of both axes."""
 
-    recall: Range
-    precision: Range
+    recall: tuple[float, float]
+    precision: tuple[float, float]
+
+    @classmethod
+    def around(cls, points: Sequence[LinePoint]) -> Window:
+        """The points with a margin."""
+        ends = []
+        for values in ([p.recall.value for p in points], [p.precision.value for p in points]):
+            margin = max(0.06 * (max(values) - min(values)), 0.01)
+            ends.append((max(min(values) - margin, -margin / 5), max(values) + margin))
+        return cls(*ends)
+
+    @property
+    def area(self) -> float:
+        """The area that is shown."""
+        return (self.recall[1] - self.recall[0]) * (self.precision[1] - self.precision[0])
 
 
 def envelope(points: Iterable[LinePoint]) -> list[LinePoint]:
@@ -49,92 +61,71 @@ def temperature_line(points: Iterable[LinePoint]) -> list[LinePoint]:
     return sorted((p for p in points if p.decoding.temperature_alone), key=lambda point: point.temperature)
 
 
-def whole(models: Sequence[Sequence[LinePoint]]) -> Window:
-    """The window that shows every point."""
-    return _window([point for model in models for point in model])
-
-
-def zoom(models: Sequence[Sequence[LinePoint]]) -> Window | None:
+def zoom(points: Sequence[LinePoint]) -> Window | None:
     """The window around useful targets: at least 80 % of the best precision and half of the recall there. None if it hides little."""
-    points = [point for model in models for point in model]
     best = max((point.precision.value for point in points), default=0.0)
     precise = [point for point in points if point.precision.value >= 0.8 * best]
     most = max((point.recall.value for point in precise), default=0.0)
     inside = [point for point in precise if point.recall.value >= most / 2]
     if best == 0 or len(inside) < 3:
         return None
-    near, full = _window(inside), _window(points)
-    return near if _area(near) < 0.7 * _area(full) else None
+    near = Window.around(inside)
+    return near if near.area < 0.7 * Window.around(points).area else None
 
 
-def _window(points: Sequence[LinePoint]) -> Window:
-    return Window(_padded([p.recall.value for p in points]), _padded([p.precision.value for p in points]))
+def frontiers(lines: Sequence[ModelLine]) -> list[Section]:
+    """The section of the frontiers."""
+    parts: list[Part] = []
+    kinds = kinds_of(lines)
+    text = (
+        "No run has a score with precision and recall yet. `widen score RUN` makes one for a small model, "
+        "`widen score --checker FILE.py:check RUN` or `widen score REFERENCE RUN` for the samples of another."
+    )
+    if kinds:
+        text = (
+            "Precision against recall, one frontier per model: the decodings that no other decoding of the model beats in both. "
+            "Up and to the right is better. Point at a mark to see its decoding."
+        )
+        data = {"kinds": [_kind(lines, kind) for kind in kinds]}
+        parts.append(Panel(name="frontier", data=data, scripts=["frontier.js"]))
+    return [Section(title="The trade-off", short="Trade-off", text=[text], parts=parts)]
 
 
-def _padded(values: Sequence[float]) -> Range:
-    low, high = min(values), max(values)
-    margin = max(0.06 * (high - low), 0.01)
-    return max(low - margin, -margin / 5), high + margin
-
-
-def _area(window: Window) -> float:
-    return (window.recall[1] - window.recall[0]) * (window.precision[1] - window.precision[0])
-
-
-def frontiers(
-    lines: Sequence[ModelLine], kinds: Sequence[str], styles: Mapping[str, int], said: Sequence[str] = ()
-) -> Section:
-    """The section of the frontiers; ``said`` are warnings about its points."""
-    warned: list[Part] = [Warnings(lines=said)] if said else []
-    if not kinds:
-        text = [
-            "No run has a score with precision and recall yet. `widen score RUN` makes one for a small model, "
-            "`widen score --checker FILE.py:check RUN` or `widen score REFERENCE RUN` for the samples of another."
-        ]
-        return Section(title="The trade-off", short="Trade-off", text=text, parts=warned)
-    text = [
-        "Precision against recall, one frontier per model: the decodings that no other decoding of the model beats in both. "
-        "Up and to the right is better. Point at a mark to see its decoding."
-    ]
-    data = {"kinds": [_kind(lines, kind, styles) for kind in kinds]}
-    panel = Panel(name="frontier", data=data, scripts=["frontier.js"])
-    return Section(title="The trade-off", short="Trade-off", text=text, parts=[*warned, panel])
-
-
-def _kind(lines: Sequence[ModelLine], kind: str, styles: Mapping[str, int]) -> dict[str, Any]:
+def _kind(lines: Sequence[ModelLine], kind: str) -> dict[str, Any]:
     """The panel's data for one kind of score."""
-    mine = [line for line in lines if line.of_kind(kind)]
-    models = [line.of_kind(kind) for line in mine]
-    window, first = zoom(models), models[0][0]
+    mine = [(line, points) for line in lines if (points := line.of_kind(kind))]
+    every = [point for _, points in mine for point in points]
+    window = zoom(every)
     # The paper's points are shown with the first score of a run.
-    published = {star.name: star for line in mine if line.points[0].kind == kind for star in line.published}
+    published = {star.name: star for line, _ in mine if line.points[0].kind == kind for star in line.published}
     claims = dict.fromkeys(
         f"The paper ({given['where']}): “{given['claim']}”."
-        for line in mine
+        for line, _ in mine
         for given in line.experiment.get("published") or ()
         if given.get("claim")
     )
     return {
         "kind": kind,
-        "caption": " ".join([meaning(first), _bars(mine), *claims]),
-        "ceiling": first.ceiling,
+        "caption": " ".join([meaning(every[0]), _bars([line for line, _ in mine]), *claims]),
+        "ceiling": every[0].ceiling,
         "stars": [star._asdict() for star in published.values()],
         "zoom": window._asdict() if window else None,
-        "whole": whole(models)._asdict(),
-        "methods": any(not point.decoding.temperature_alone for model in models for point in model),
+        "whole": Window.around(every)._asdict(),
+        "methods": any(not point.decoding.temperature_alone for point in every),
         "lines": [
             {
                 "name": line.name,
-                **look_json(styles[line.name]),
-                "frontier": _columns(envelope(model)),
-                "temperature": _columns(temperature_line(model)),
+                **look_json(line.style),
+                "frontier": columns(envelope(points)),
+                "temperature": columns(temperature_line(points)),
             }
-            for line, model in zip(mine, models, strict=True)
+            for line, points in mine
         ],
     }
 
 
-def _columns(points: Sequence[LinePoint]) -> dict[str, Any]:
+def columns(points: Sequence[LinePoint]) -> dict[str, Any]:
+    """The points as one list per number, for figures."""
     return {
         "decoding": [point.decoding.spec for point in points],
         "t": [point.temperature for point in points],

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from widen.run.against_nll import Mean, mean_of, training_key
+from widen.run.asking import in_words
 from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
@@ -52,12 +53,13 @@ class LinePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLine:
-    """One setting: its runs, which differ in seeds alone, and its points."""
+    """One setting: its runs, which differ in seeds alone, and its points. ``style`` is the number of its colour, dash and symbol."""
 
     name: str
     loss: str
     runs: Sequence[RunData]
     points: Sequence[LinePoint]
+    style: int = 0
 
     @property
     def experiment(self) -> Mapping[str, Any]:
@@ -105,7 +107,7 @@ def _seedless(value: Any) -> Any:
 
 
 def group(runs: Sequence[RunData]) -> list[ModelLine]:
-    """One line per setting, in the order of the runs. No two lines share a name."""
+    """One line per setting, NLL first, then in the order of the runs. No two lines share a name."""
     labels = _kind_labels(record for run in runs for record in run.records)
     groups: dict[tuple[str, str], list[RunData]] = {}
     for run in runs:
@@ -119,7 +121,8 @@ def group(runs: Sequence[RunData]) -> list[ModelLine]:
         taken[shown] = taken.get(shown, 0) + 1
         unique = shown if taken[shown] == 1 else f"{shown} [{taken[shown]}]"
         lines.append(ModelLine(name=unique, loss=members[0].loss, runs=members, points=_points(members, labels)))
-    return lines
+    lines.sort(key=lambda line: line.loss != "nll")
+    return [replace(line, style=number) for number, line in enumerate(lines)]
 
 
 def _kind_key(record: Record) -> tuple[str, str]:
@@ -129,12 +132,12 @@ def _kind_key(record: Record) -> tuple[str, str]:
 
 def _kind_labels(records: Iterable[Record]) -> dict[tuple[str, str], str]:
     """A name for each kind of score, with the settings that differ if one score has several."""
+    labels: dict[tuple[str, str], str] = {}
     keys = list(dict.fromkeys(map(_kind_key, records)))
-    labels = {}
-    for kind, settings in keys:
-        mine, rivals = json.loads(settings), [json.loads(other) for same, other in keys if same == kind]
-        differs = [key for key in mine if any(other.get(key) != mine[key] for other in rivals)]
-        labels[kind, settings] = f"{kind} ({', '.join(f'{key}={mine[key]}' for key in differs)})" if differs else kind
+    for kind in dict.fromkeys(kind for kind, _ in keys):
+        same = [key for key in keys if key[0] == kind]
+        words = in_words([json.loads(settings) for _, settings in same])
+        labels |= {key: f"{kind} ({said})" if said else kind for key, said in zip(same, words, strict=True)}
     return labels
 
 
@@ -178,15 +181,16 @@ def _point(kind: str, decoding: Decoding, seeds: Mapping[int, Mapping[str, Recor
 
 def _difference(run: RunData, rivals: Sequence[RunData]) -> str:
     """The model's keys in which the runs differ, with this run's values; another start is named by its loss."""
-    mine, *flat = (_flat(_seedless(one.experiment.get("model", {}))) for one in (run, *rivals))
-    keys = sorted(key for key in mine if any(other.get(key) != mine[key] for other in flat))
+    mine, *others = (flat(_seedless(one.experiment.get("model", {}))) for one in (run, *rivals))
+    keys = sorted(key for key in mine if any(other.get(key) != mine[key] for other in others))
     own = [f"{key.rpartition('.')[2]}={mine[key]}" for key in keys if key.partition(".")[0] != "after"]
     if len({json.dumps(other.experiment.get("model", {}).get("after"), sort_keys=True) for other in rivals}) > 1:
         own.insert(0, f"after {mine['after.loss']}" if "after.loss" in mine else "from the start")
     return ", ".join(own[:3]) or "another setting"
 
 
-def _flat(value: Any, where: str = "") -> dict[str, Any]:
+def flat(value: Any, where: str = "") -> dict[str, Any]:
+    """The values of nested mappings under dotted names."""
     if not isinstance(value, Mapping):
         return {where: value}
-    return {k: v for key, item in value.items() for k, v in _flat(item, f"{where}.{key}".lstrip(".")).items()}
+    return {k: v for key, item in value.items() for k, v in flat(item, f"{where}.{key}".lstrip(".")).items()}

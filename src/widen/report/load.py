@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from widen.disk.inside import inside
 from widen.disk.json_file import read_json
+from widen.run.asking import asked_key, by_asking
 from widen.run.folder import RunFolder
 from widen.run.record import all_records
 from widen.run.scoring.marks import mark_key, read_marks
 from widen.sample.decoding import Decoding
 from widen.sample.samples_file import damaged
 
-from .asked import names_of, runs_by_asking
 from .run_data import RunData, SampleCell, SampleText
 
 HELD = 20_000
@@ -59,11 +60,49 @@ def _below(path: Path) -> Iterator[Path]:
             yield from _below(below)
 
 
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """A name for each folder: its own, with as many of its parents as tell folders of one name apart.
+
+    >>> names_of([Path("s/chat/m"), Path("s/plain/m"), Path("s/x")])
+    ['chat/m', 'plain/m', 'x']
+    """
+    parts = [path.resolve().parts for path in paths]
+    names = []
+    for mine in parts:
+        rivals = [other for other in parts if other != mine]
+        length = next(n for n in range(1, len(mine) + 1) if n == len(mine) or all(o[-n:] != mine[-n:] for o in rivals))
+        names.append("/".join(mine[-length:]))
+    return names
+
+
 def load_all(paths: Sequence[str | Path]) -> list[RunData]:
     """Read the run folders among ``paths`` and below them. A run whose samples were asked for in several ways is several."""
     found = find_runs(paths)
+    return [one for path, name in zip(found, names_of(found), strict=True) for one in _ways(load(path, name=name))]
+
+
+def _ways(run: RunData) -> list[RunData]:
+    """One run per way of asking (chat template, stop strings, max-tokens, seed), named by the settings that differ.
+
+    Otherwise two samples files of one run at the same decoding would be two values of one point.
+    """
+    ways = by_asking(run.records)
+    if len(ways) < 2:
+        return [run]
+    keys = [asked_key(records[0].detail.get("asked")) for _, records in ways]
+    cells: dict[str, list[SampleCell]] = {key: [] for key in keys}
+    for cell in run.samples:
+        key = asked_key(cell.asked)
+        cells[key if key in cells else keys[0]].append(cell)  # samples without a score go with the first way
+    name = str(run.experiment.get("name") or run.name)
     return [
-        one for path, name in zip(found, names_of(found), strict=True) for one in runs_by_asking(load(path, name=name))
+        replace(
+            run,
+            experiment={**run.experiment, "name": f"{name} ({said})" if said else name},
+            records=records,
+            samples=cells[key],
+        )
+        for key, (said, records) in zip(keys, ways, strict=True)
     ]
 
 

@@ -21,14 +21,12 @@ from typing import Any
 
 from widen.disk.atomic import write_bytes
 
-from .parts import Cell, Figure, FigureChoice, Fold, Panel, Part, Section, Table, Warnings
+from .parts import Figure, Panel, Section, Table
 
 MANY = 400
 """Tables with more rows are laid out only when they come on screen."""
 LONG = 28
 """Cells with longer text may wrap."""
-
-__all__ = ["Cell", "Figure", "FigureChoice", "Fold", "Page", "Panel", "Part", "Section", "Table", "Warnings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +69,7 @@ class Page:
         return environment.get_template("page.html").render(
             page=self,
             blocks=blocks,
-            plotly=packed(plotly),
+            plotly=_packed_once(plotly),
             scripts=scripts,
             policy=_policy([plotly, *scripts]),
             css=_web("page.css"),
@@ -107,10 +105,12 @@ def _plain(value: Any) -> Any:
     return int(value) if value.is_integer() else float(f"{value:.4g}")
 
 
-@cache
 def packed(text: str) -> str:
     """Text as gzip inside base64, for `widen.unpack` of ``web/page.js``."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+
+
+_packed_once = cache(packed)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The parts of a page: figures, tables, choices, folds, warnings and interactive panels. `page.py` makes them HTML and escapes them."""
+"""The parts of a page: figures, tables, choices, folds and interactive panels. `page.py` makes them HTML and escapes them."""
 
 from __future__ import annotations
 
@@ -58,14 +58,6 @@ class Fold:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Warnings:
-    """Sentences that a reader must not miss."""
-
-    kind: ClassVar[str] = "warnings"
-    lines: Sequence[str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Panel:
     """An interactive part: ``web/<name>.html``, moved by ``scripts`` of ``web/``, which read ``data`` and ``blobs`` (base64 texts)."""
 
@@ -76,15 +68,16 @@ class Panel:
     blobs: Mapping[str, str] = field(default_factory=dict)
 
 
-Part = Figure | Table | FigureChoice | Fold | Warnings | Panel
+Part = Figure | Table | FigureChoice | Fold | Panel
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading, sentences and parts. ``short`` is its name in the page's navigation."""
+    """A heading, sentences, warnings and parts. ``short`` is its name in the page's navigation."""
 
     title: str
     text: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     parts: Sequence[Part] = ()
     short: str = ""
 

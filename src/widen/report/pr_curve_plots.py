@@ -44,7 +44,7 @@ def shared_decodings(lines: Sequence[ModelLine]) -> list[Decoding]:
     return sorted(shared, key=lambda decoding: (decoding.temperature, decoding.spec))
 
 
-def curve_section(lines: Sequence[ModelLine], styles: Mapping[str, int]) -> list[Section]:
+def curve_section(lines: Sequence[ModelLine]) -> list[Section]:
     """The panel of PR curves; no section if no score holds curves."""
     decodings = shared_decodings(lines)
     if not decodings:
@@ -54,7 +54,7 @@ def curve_section(lines: Sequence[ModelLine], styles: Mapping[str, int]) -> list
         points = {point.decoding: point for point in reversed(line.points) if point.curve_precision}
         shown = [_curve(points[decoding]) for decoding in decodings if decoding in points]
         if shown:
-            drawn.append({"name": line.name, **look_json(styles[line.name]), "points": shown})
+            drawn.append({"name": line.name, **look_json(line.style), "points": shown})
     # lambda = tan(angle), angles evenly spaced over [0, pi/2].
     count = len(drawn[0]["points"][0]["precision"])
     data = {

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from widen.run.against_nll import Mean
-
-from . import load, sample_panel, static, warn
+from . import load, static, warn
 from .best_settings import best_settings, verdict
-from .frontier_plot import frontiers, meaning
-from .lines import ModelLine, group, kinds_of
+from .frontier_plot import frontiers
+from .lines import ModelLine, group
 from .matched import matched_temperatures
 from .page import Page
-from .parts import Cell, Fold, Part, Section, Table, Warnings
+from .parts import Cell, Fold, Part, Section, Table
 from .pr_curve_plots import curve_section
 from .run_data import RunData
+from .sample_panel import samples
 from .separation_histograms import separation_section
 from .training_curves import training
 
@@ -45,66 +46,31 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
     if not runs:
         raise ValueError("no runs to report on: give at least one run folder")
     unique, duplicates = warn.without_duplicates(runs)
-    lines = sorted(group(unique), key=lambda line: line.loss != "nll")  # the baseline comes first
+    lines = group(unique)
     said = warn.warnings(lines, duplicates)
-    styles = {line.name: index for index, line in enumerate(lines)}
-    kinds = kinds_of(lines)
-    sections = [
-        _verdict(lines, kinds),
-        frontiers(lines, kinds, styles, said.scores),
-        *best_settings(lines, kinds),
-        *separation_section(lines),
-        *curve_section(lines, styles),
-        *matched_temperatures(lines, kinds, styles),
-        _training(lines, styles, said.training),
-        _scores(lines),
-        _samples(lines, said.samples),
-        _what_was_run(lines, said.runs),
-    ]
-    count = sum(map(len, said))
+    count = sum(map(len, said.values()))
     warned = f" {_many(count, 'warning')}: see the section{'s' * (count > 1)} below." if count else ""
-    lead = f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and how to decode for it.{warned}"
-    return Page(
-        title=title or _title(lines),
-        lead=lead,
-        sections=sections,
-        made_by="Made by `widen report`; it loads nothing from outside.",
-    )
-
-
-def _title(lines: Sequence[ModelLine]) -> str:
     names = [line.name for line in lines]
     shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
-    return "Precision and recall: " + ", ".join(shown)
+    return Page(
+        title=title or f"Precision and recall: {', '.join(shown)}",
+        lead=f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and how to decode for it.{warned}",
+        sections=[replace(one, warnings=said.get(one.title, ())) for make in SECTIONS for one in make(lines)],
+        made_by="Made by `widen report`; it loads nothing from outside.",
+    )
 
 
 def _many(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _warned(said: Sequence[str]) -> list[Part]:
-    return [Warnings(lines=said)] if said else []
-
-
-def _verdict(lines: Sequence[ModelLine], kinds: Sequence[str]) -> Section:
-    text = verdict(lines, kinds)
-    if kinds:
-        text.append(meaning(next(point for line in lines for point in line.points if point.kind == kinds[0])))
-    return Section(title="Verdict", text=text)
-
-
-def _training(lines: Sequence[ModelLine], styles: dict[str, int], said: Sequence[str]) -> Section:
-    choice = training(lines, styles=styles)
-    text = ["What was logged while training."] if choice else ["No run has a training log."]
-    return Section(title="Training", text=text, parts=[*_warned(said), *([choice] if choice else [])])
-
-
-def _scores(lines: Sequence[ModelLine]) -> Section:
+def _scores(lines: Sequence[ModelLine]) -> list[Section]:
     parts: list[Part] = []
     rows: list[list[Cell]] = []
     for line in lines:
         for p in line.points:
-            scores = [*_pair(p.precision), *_pair(p.recall), *_pair(p.auc)[:1]]
+            area = p.auc.value if p.auc else None
+            scores = [p.precision.value, p.precision.bar, p.recall.value, p.recall.bar, area]
             rows.append([line.name, p.decoding.spec, p.temperature, *scores, p.precision.count, p.kind, line.loss])
     if rows:
         headers = ["model", "decoding", "t", "precision", "± ", "recall", "±", "area", "seeds", "score", "loss"]
@@ -124,24 +90,11 @@ def _scores(lines: Sequence[ModelLine]) -> Section:
         caption += "." if len(every) <= MOST_RECORDS else f": the first {MOST_RECORDS:,} of {len(every):,}."
         parts.append(Table(headers=headers, rows=every[:MOST_RECORDS], caption=caption))
     text = ["Press a column's name to sort."] if parts else ["No run has a score."]
-    return Section(title="Scores", text=text, parts=parts)
+    return [Section(title="Scores", text=text, parts=parts)]
 
 
-def _pair(one: Mean | None) -> tuple[Cell, Cell]:
-    return (None, None) if one is None else (one.value, one.bar)
-
-
-def _samples(lines: Sequence[ModelLine], said: Sequence[str]) -> Section:
-    packed = sample_panel.pack(lines)
-    if packed is None:
-        text = ["No run has samples: `widen sample RUN` draws some."]
-        return Section(title="Samples", text=text, parts=_warned(said))
-    text = ["What the models write, side by side. Choose a prompt, models and decodings; or search.", packed.said]
-    return Section(title="Samples", text=text, parts=[*_warned(said), packed.panel])
-
-
-def _what_was_run(lines: Sequence[ModelLine], said: Sequence[str]) -> Section:
-    parts = _warned(said)
+def _what_was_run(lines: Sequence[ModelLine]) -> list[Section]:
+    parts: list[Part] = []
     for line in lines:
         seeds = ", ".join(str(run.seed) for run in line.runs)
         text = [f"Folders: {', '.join(run.name for run in line.runs)}"]
@@ -149,9 +102,15 @@ def _what_was_run(lines: Sequence[ModelLine], said: Sequence[str]) -> Section:
         summary = f"{line.name}: {line.loss}; {'seeds' if len(line.runs) > 1 else 'seed'} {seeds}"
         code = json.dumps(dict(line.experiment), indent=2, ensure_ascii=False, default=str)
         parts.append(Fold(summary=summary, text=text, code=code))
-    machines: dict[str, int] = {}
-    for run in (run for line in lines for run in line.runs):
-        env = json.dumps(run.env, indent=2, sort_keys=True, default=str)
-        machines[env] = machines.get(env, 0) + 1
+    machines = Counter(
+        json.dumps(run.env, indent=2, sort_keys=True, default=str) for line in lines for run in line.runs
+    )
     parts += [Fold(summary=f"Environment of {_many(count, 'run')}", code=env) for env, count in machines.items()]
-    return Section(title="What was run", text=["Settings, seeds and machines."], parts=parts)
+    return [Section(title="What was run", text=["Settings, seeds and machines."], parts=parts)]
+
+
+SECTIONS: tuple[Callable[[Sequence[ModelLine]], list[Section]], ...] = (
+    *(verdict, frontiers, best_settings, separation_section, curve_section, matched_temperatures),
+    *(training, _scores, samples, _what_was_run),
+)
+"""Each makes its sections of the page; a function returns none if the runs have nothing to show."""

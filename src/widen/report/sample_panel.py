@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from .lines import ModelLine
 from .page import packed
-from .parts import Panel
+from .parts import Panel, Section
 from .run_data import RunData, SampleCell, SampleText
 
 BUDGET = 7_500_000
@@ -27,18 +28,11 @@ TOGETHER = 5
 """Samples of one prompt taken before those of the next: variety shows at one prompt."""
 
 
-class Packed(NamedTuple):
-    """The samples panel, and a sentence on what was kept."""
-
-    panel: Panel
-    said: str
-
-
-def pack(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Packed | None:
-    """The panel with the samples of all runs; None if there are none."""
+def samples(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> list[Section]:
+    """The section with the samples of all runs."""
     runs = [(line, run) for line in lines for run in line.runs if run.samples]
     if not runs:
-        return None
+        return [Section(title="Samples", text=["No run has samples: `widen sample RUN` draws some."])]
     cells = [cell for _, run in runs for cell in run.samples]
     # Prompts by first appearance over all runs, so that every cell keeps the same ones.
     order = {
@@ -48,16 +42,24 @@ def pack(lines: Sequence[ModelLine], *, budget: int = BUDGET) -> Packed | None:
     for keep, clip in LADDER:
         kept = [[chosen(cell, order, keep) for cell in run.samples] for _, run in runs]
         index: dict[str, int] = {}
-        blobs = {f"samples-{n}": _blob(of_run, index, clip) for n, of_run in enumerate(kept)}
+        blobs: dict[str, str] = {}
+        used, most = 0, math.inf if (keep, clip) == LADDER[-1] else budget
+        for n, of_run in enumerate(kept):
+            blobs[f"samples-{n}"] = _blob(of_run, index, clip)
+            used += len(blobs[f"samples-{n}"])
+            if used > most:  # compressing the other runs would be in vain
+                break
         prompts = [prompt[: min(clip, LONGEST_PROMPT)] for prompt in index]
-        if sum(map(len, [*blobs.values(), *prompts])) <= budget:
+        if used + sum(map(len, prompts)) <= most:
             break
     count, drawn = sum(len(some) for of_run in kept for some in of_run), sum(cell.drawn for cell in cells)
     said = f"{count:,} of {drawn:,} samples are kept in this page, at most {keep} per model and decoding; the rest are counted."
     if longest > clip:
         said += f" Texts of more than {clip:,} characters are cut, and say so."
     data = {"prompts": prompts, "runs": [_run(n, *runs[n], kept[n]) for n in range(len(runs))], **_opened(runs)}
-    return Packed(Panel(name="samples", data=data, scripts=["samples.js"], blobs=blobs), said)
+    text = ["What the models write, side by side. Choose a prompt, models and decodings; or search.", said]
+    panel = Panel(name="samples", data=data, scripts=["samples.js"], blobs=blobs)
+    return [Section(title="Samples", text=text, parts=[panel])]
 
 
 def chosen(cell: SampleCell, order: Mapping[str, int], keep: int) -> list[SampleText]:

@@ -51,18 +51,16 @@ class LineSeparation:
         """One sentence: can decoding help this model?"""
         at, (right, wrong) = f"{self.threshold:.2g}", self.kept
         shares = f"{_percent(right)} of the right tokens and drops {_percent(1 - wrong)} of the wrong ones"
-        advice = f"truncate there, then heat (`min_p={at},order=temperature_last`)"
-        if right - wrong >= CLEAR:
-            return f"{self.name}: a threshold at {at} separates. It keeps {shares}: {advice}."
-        if right - wrong >= PARTLY:
+        if right - wrong < PARTLY:
             return (
-                f"{self.name}: a threshold at {at} separates in part. It keeps {shares}: {advice}. "
-                "Beyond that the loss or the data must change."
+                f"{self.name}: no threshold separates right from wrong tokens. The best, {at}, keeps only {shares}: "
+                "the loss or the data must change."
             )
-        return (
-            f"{self.name}: no threshold separates right from wrong tokens. The best, {at}, keeps only {shares}: "
-            "the loss or the data must change."
-        )
+        how, beyond = "separates in part", " Beyond that the loss or the data must change."
+        if right - wrong >= CLEAR:
+            how, beyond = "separates", ""
+        advice = f"truncate there, then heat (`min_p={at},order=temperature_last`)"
+        return f"{self.name}: a threshold at {at} {how}. It keeps {shares}: {advice}.{beyond}"
 
     @property
     def shown(self) -> tuple[float, float] | None:
@@ -144,23 +142,14 @@ def separation_section(lines: Sequence[ModelLine]) -> list[Section]:
 
 
 def _figure(one: LineSeparation) -> Figure:
-    data = [
-        trace(
-            name,
-            one.edges,
-            [*shares, shares[-1]],
-            (colour, dash),
-            hover="from %{x:.3g}: %{y:.1%}",
-            fill="tozeroy",
-            fillcolor=f"{colour}33",
-        )
-        for name, shares, colour, dash in (
-            ("right tokens", one.right, RIGHT, "solid"),
-            ("wrong tokens", one.wrong, WRONG, "dash"),
-        )
-    ]
-    for line in data:
-        line["line"]["shape"] = "hv"
+    data = []
+    for name, shares, colour, dash in (
+        ("right tokens", one.right, RIGHT, "solid"),
+        ("wrong tokens", one.wrong, WRONG, "dash"),
+    ):
+        steps = trace(name, one.edges, [*shares, shares[-1]], (colour, dash), hover="from %{x:.3g}: %{y:.1%}")
+        steps["line"]["shape"] = "hv"
+        data.append(steps | {"fill": "tozeroy", "fillcolor": f"{colour}33"})
     top = 1.05 * max(*one.right, *one.wrong)
     data.append(trace(f"threshold {one.threshold:.2g}", [one.threshold] * 2, [0, top], (LIMIT, "dot")))
     drawn = layout(f"{one.name}: right and wrong next tokens", "q / max q", "share of tokens per bin")

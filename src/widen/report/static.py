@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from widen.run.against_nll import Mean
 
-from .frontier_plot import Window, envelope, temperature_line, whole, zoom
+from .frontier_plot import Window, envelope, temperature_line, zoom
 from .lines import LinePoint, ModelLine, kinds_of
 from .paper_figures.look import (
     FORMATS,
@@ -47,19 +47,20 @@ def write(lines: Sequence[ModelLine], folder: str | Path, *, formats: Sequence[s
 
 def _frontier(lines: Sequence[ModelLine], kind: str) -> Figure:
     models = [line.of_kind(kind) for line in lines]
-    near, full = zoom(models), whole(models)
+    every = [point for points in models for point in points]
+    near, full = zoom(every), Window.around(every)
     windows = [near, full] if near else [full]
     figure, axes = panels(len(windows), width=6.4 if near is None else 5.0, height=4.2)
-    methods = any(not point.decoding.temperature_alone for points in models for point in points)
+    methods = any(not point.decoding.temperature_alone for point in every)
     for ax, window in zip(axes, windows, strict=True):
-        for index, (line, points) in enumerate(zip(lines, models, strict=True)):
+        for line, points in zip(lines, models, strict=True):
             best = envelope(points) if methods else temperature_line(points)
             name = shown(line.name) if ax is axes[0] and points else None
-            error_bars(ax, *_means(best), label=name, **look(index))
+            error_bars(ax, *_means(best), label=name, **look(line.style))
             if methods:
-                style = {**look(index), "linestyle": ":", "marker": "."}
+                style = {**look(line.style), "linestyle": ":", "marker": "."}
                 error_bars(ax, *_means(temperature_line(points)), linewidth=0.9, **style)
-        _label_temperatures(ax, models, window)
+        _label_temperatures(ax, lines, kind, window)
         for line in lines:
             for star in line.published:
                 name = shown(star.name) if ax is axes[0] else None
@@ -78,12 +79,12 @@ def _means(points: Sequence[LinePoint]) -> tuple[list[Mean], list[Mean]]:
     return [point.recall for point in points], [point.precision for point in points]
 
 
-def _label_temperatures(ax: Axes, models: Sequence[Sequence[LinePoint]], window: Window) -> None:
+def _label_temperatures(ax: Axes, lines: Sequence[ModelLine], kind: str, window: Window) -> None:
     """Temperatures beside their points; a label that would touch an earlier one is left out."""
     taken: list[tuple[float, float]] = []
     (left, right), (low, high) = window
-    for index, points in enumerate(models):
-        for point in temperature_line(points):
+    for line in lines:
+        for point in temperature_line(line.of_kind(kind)):
             at = (point.recall.value - left) / (right - left), (point.precision.value - low) / (high - low)
             inside = 0.1 < at[0] < 0.98 and 0.06 < at[1] < 0.98
             if inside and all(abs(at[0] - x) > 0.12 or abs(at[1] - y) > 0.05 for x, y in taken):
@@ -96,7 +97,7 @@ def _label_temperatures(ax: Axes, models: Sequence[Sequence[LinePoint]], window:
                     ha="right",
                     va="top",
                     fontsize=6.5,
-                    color=look(index)["color"],
+                    color=look(line.style)["color"],
                 )
 
 
@@ -104,10 +105,10 @@ def _curves(lines: Sequence[ModelLine]) -> Figure:
     figure, (ax,) = panels(width=6.4, height=4.2)
     decodings = {point.decoding for line in lines for point in line.points if point.curve_precision}
     chosen = min(decodings, key=lambda decoding: (abs(decoding.temperature - 1.0), len(decoding.spec), decoding.spec))
-    for index, line in enumerate(lines):
+    for line in lines:
         point = next((p for p in line.points if p.curve_precision and p.decoding == chosen), None)
         if point is not None:
-            ax.plot(point.curve_recall, point.curve_precision, label=shown(line.name), **plain(index))
+            ax.plot(point.curve_recall, point.curve_precision, label=shown(line.name), **plain(line.style))
     unit_square(ax)
     figure.legend(loc="outside right upper")
     caption(figure, f"PR curves at {chosen.spec}, λ along each line.")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .lines import ModelLine
+from .lines import ModelLine, flat
 from .load import number
-from .parts import Figure, FigureChoice
+from .parts import Figure, FigureChoice, Section
 from .style import layout, line_style, trace
 
 FIRST = ("loss", "nll", "grad_norm")
@@ -27,27 +27,22 @@ MEANING = {
 }
 
 
-def training(lines: Sequence[ModelLine], *, styles: Mapping[str, int]) -> FigureChoice | None:
-    """One figure per logged number, picked from a list; None if nothing was logged."""
-    rows = {id(run): [_flat(row) for row in run.log] for line in lines for run in line.runs}
+def training(lines: Sequence[ModelLine]) -> list[Section]:
+    """The section on training: one figure per logged number, picked from a list."""
+    rows = {
+        id(run): [{key: x for key, value in flat(row).items() if (x := number(value)) is not None} for row in run.log]
+        for line in lines
+        for run in line.runs
+    }
     names = dict.fromkeys(name for flat in rows.values() for row in flat for name in row if name != "step")
     ordered = [*(name for name in FIRST if name in names), *(name for name in names if name not in FIRST)]
     if not ordered:
-        return None
+        return [Section(title="Training", text=["No run has a training log."])]
     share = max(40, POINTS // len(rows))
     thin = {key: _thinned(flat, share) for key, flat in rows.items()}
-    return FigureChoice(label="logged number", figures={name: _figure(name, lines, thin, styles) for name in ordered})
-
-
-def _flat(row: Mapping[str, Any], where: str = "") -> dict[str, float]:
-    """The numbers of one log line, nested ones under dotted names."""
-    out: dict[str, float] = {}
-    for key, value in row.items():
-        if isinstance(value, Mapping):
-            out |= _flat(value, f"{where}{key}.")
-        elif (x := number(value)) is not None:
-            out[f"{where}{key}"] = x
-    return out
+    figures = {name: _figure(name, lines, thin) for name in ordered}
+    choice = FigureChoice(label="logged number", figures=figures)
+    return [Section(title="Training", text=["What was logged while training."], parts=[choice])]
 
 
 def _thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, float]]:
@@ -63,15 +58,13 @@ def _thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, floa
     return kept
 
 
-def _figure(
-    name: str, lines: Sequence[ModelLine], rows: Mapping[int, list[dict[str, float]]], styles: Mapping[str, int]
-) -> Figure:
+def _figure(name: str, lines: Sequence[ModelLine], rows: Mapping[int, list[dict[str, float]]]) -> Figure:
     data = [
         trace(
             line.name,
             [row["step"] for row in kept],
             [row[name] for row in kept],
-            line_style(styles[line.name])[:2],
+            line_style(line.style)[:2],
             width=1.5,
             hover=f"step %{{x}}<br>%{{y:.4g}}, seed {run.seed}",
             showlegend=run is line.runs[0],

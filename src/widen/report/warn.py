@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from widen.losses import LambdaPR, Product
 from widen.run.against_nll import last_loss
@@ -40,73 +39,57 @@ def without_duplicates(runs: Sequence[RunData]) -> tuple[list[RunData], list[str
     return list(kept.values()), said
 
 
-class Found(NamedTuple):
-    """Warnings by the section of the page that they concern; none twice."""
-
-    scores: Sequence[str]
-    training: Sequence[str]
-    samples: Sequence[str]
-    runs: Sequence[str]
-
-
-def warnings(lines: Sequence[ModelLine], duplicates: Sequence[str] = ()) -> Found:
-    """All warnings; each names what it concerns. ``duplicates`` are those of `without_duplicates`."""
-    notes = (f"{line.name}: {note}." for line in lines for run in line.runs for note in run.notes)
-    return Found(
-        scores=_once([*_single(lines), *_counts(lines), *(said for line in lines for said in _ceiling(line))]),
-        training=_once(said for line in lines for said in (*_tiny_delta(line), *_training(line))),
-        samples=_once(said for line in lines for said in _samples(line)),
-        runs=_once([*duplicates, *_versions(lines), *notes]),
-    )
+def warnings(lines: Sequence[ModelLine], duplicates: Sequence[str] = ()) -> dict[str, list[str]]:
+    """The warnings by the title of the section that they concern, none twice. ``duplicates`` are those of `without_duplicates`."""
+    found = {
+        "The trade-off": _scores(lines),
+        "Training": (said for line in lines for said in _training(line)),
+        "Samples": (said for line in lines for said in _samples(line)),
+        "What was run": (*duplicates, *_runs(lines)),
+    }
+    return {title: list(dict.fromkeys(said)) for title, said in found.items()}
 
 
-def _once(sentences: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(sentences))
-
-
-def _single(lines: Sequence[ModelLine]) -> Iterator[str]:
-    single = [line.name for line in lines if len(line.runs) == 1]
-    if single:
-        shown = ", ".join(single[:8]) + (f" and {len(single) - 8} more" if len(single) > 8 else "")
-        yield f"Single runs, without an interval over seeds: {shown}."
-
-
-def _versions(lines: Sequence[ModelLine]) -> Iterator[str]:
-    seen: dict[str, set[str]] = {}
-    for run in (run for line in lines for run in line.runs):
-        for package, version in (run.env.get("packages") or {}).items():
-            seen.setdefault(str(package), set()).add(str(version))
-    mixed = [f"{package} {' and '.join(sorted(versions))}" for package, versions in seen.items() if len(versions) > 1]
-    if mixed:
-        yield f"The runs were made with different versions: {'; '.join(mixed)}."
-
-
-def _counts(lines: Sequence[ModelLine]) -> Iterator[str]:
+def _scores(lines: Sequence[ModelLine]) -> Iterator[str]:
+    if single := [line.name for line in lines if len(line.runs) == 1]:
+        yield f"Single runs, without an interval over seeds: {_some(single, 8, ', ')}."
     counts = sorted({p.n for line in lines for p in line.points if p.ceiling is not None and p.n is not None})
     if len(counts) > 1:
         yield f"Recall is counted over different numbers of samples ({', '.join(map(str, counts))}): such recalls do not compare."
+    for line in lines:
+        if near := [p for p in line.points if p.ceiling and p.recall.value > AT_CEILING * p.ceiling]:
+            at = _some([p.decoding.spec for p in near], 3, "; ")
+            yield (
+                f"{line.name}: recall is at its ceiling of {near[0].ceiling:.3f} at {at}. "
+                "A larger number of samples per score would tell such points apart."
+            )
 
 
-def _tiny_delta(line: ModelLine) -> Iterator[str]:
+def _some(names: Sequence[str], most: int, between: str) -> str:
+    return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _training(line: ModelLine) -> Iterator[str]:
     weight = last_loss(line.loss)
-    factors = weight.factors if isinstance(weight, Product) else (weight,)
     # delta falls with the length of a sequence: 8 target tokens in the integer task, 512 assumed elsewhere.
     length = 8 if "modulus" in (line.experiment.get("model", {}).get("data") or {}) else 512
-    for factor in factors:
+    for factor in weight.factors if isinstance(weight, Product) else (weight,):
         if isinstance(factor, LambdaPR):
             delta = lambda_pr_threshold(factor.lam, length, factor.gamma)
             if delta < TINY_DELTA:
                 yield f"{line.name}: delta is {delta:.2g} for {length} target tokens; more probable tokens are not trained."
-
-
-def _ceiling(line: ModelLine) -> Iterator[str]:
-    near = [p for p in line.points if p.ceiling and p.recall.value > AT_CEILING * p.ceiling]
-    if near:
-        at = "; ".join(p.decoding.spec for p in near[:3]) + (f" and {len(near) - 3} more" if len(near) > 3 else "")
-        yield (
-            f"{line.name}: recall is at its ceiling of {near[0].ceiling:.3f} at {at}. "
-            "A larger number of samples per score would tell such points apart."
-        )
+    for run in line.runs:
+        for row in run.log:
+            said = row.get("warning") or row.get("warnings") or ()
+            texts = [said] if isinstance(said, str) else said
+            yield from (f"{line.name}: {text}" for text in texts if isinstance(text, str))
+            loss = number(row.get("loss"))
+            if loss is not None and not math.isfinite(loss):
+                yield f"{line.name}, seed {run.seed}: the loss was {loss} at step {row.get('step')}."
+                break
+        zero = number(run.log[-1].get("weight_zero_share")) if run.log else None
+        if zero is not None and zero > STARVED:
+            yield f"{line.name}, seed {run.seed}: at the end {zero:.2%} of the target tokens had weight 0; training was starved."
 
 
 def _samples(line: ModelLine) -> Iterator[str]:
@@ -121,17 +104,12 @@ def _samples(line: ModelLine) -> Iterator[str]:
         yield f"{line.name}, {cut.label}: max-tokens cut {cut.cut} of {cut.drawn} samples; sample again with a larger --max-tokens."
 
 
-def _training(line: ModelLine) -> Iterator[str]:
-    for run in line.runs:
-        for row in run.log:
-            said = row.get("warning") or row.get("warnings") or ()
-            yield from (
-                f"{line.name}: {text}" for text in ([said] if isinstance(said, str) else said) if isinstance(text, str)
-            )
-            loss = number(row.get("loss"))
-            if loss is not None and not math.isfinite(loss):
-                yield f"{line.name}, seed {run.seed}: the loss was {loss} at step {row.get('step')}."
-                break
-        zero = number(run.log[-1].get("weight_zero_share")) if run.log else None
-        if zero is not None and zero > STARVED:
-            yield f"{line.name}, seed {run.seed}: at the end {zero:.2%} of the target tokens had weight 0; training was starved."
+def _runs(lines: Sequence[ModelLine]) -> Iterator[str]:
+    seen: dict[str, set[str]] = {}
+    for run in (run for line in lines for run in line.runs):
+        for package, version in (run.env.get("packages") or {}).items():
+            seen.setdefault(str(package), set()).add(str(version))
+    mixed = [f"{package} {' and '.join(sorted(versions))}" for package, versions in seen.items() if len(versions) > 1]
+    if mixed:
+        yield f"The runs were made with different versions: {'; '.join(mixed)}."
+    yield from (f"{line.name}: {note}." for line in lines for run in line.runs for note in run.notes)

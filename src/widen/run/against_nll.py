@@ -8,7 +8,7 @@ over problems.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,30 +140,44 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
 def _over_problems(mine: Sequence[Point], theirs: Sequence[Point]) -> dict[str, tuple[float, float]]:
     """Paired bootstrap over problems, seeds averaged; empty if the problems differ."""
     counts = [point["precision"].detail.get("counts", {}) if "precision" in point else {} for point in (*mine, *theirs)]
-    problems, ks = sorted(counts[0]), sorted(next(iter(mine[0].values())).score.get("ks", ()))
-    if not problems or any(sorted(of_seed) != problems for of_seed in counts):
+    problems, ks = counts[0].keys(), sorted(next(iter(mine[0].values())).score.get("ks", ()))
+    if not problems or any(of_seed.keys() != problems for of_seed in counts):
         return {}
     if not ks or not all(f"pass@{k}" in theirs[0] for k in ks):
         return {}
     share = np.full(len(problems), 1 / len(problems))
     drawn = np.random.default_rng(0).multinomial(len(problems), share, size=RESAMPLES) / len(problems)
-    halves = counts[: len(mine)], counts[len(mine) :]
-    sides = [{k: drawn @ _passes(half, problems, k) for k in ks} for half in halves]
-    first, last = ks[0], ks[-1]
-    scores: dict[str, Callable[[dict[int, Array]], Array]] = {
-        "precision": lambda side: side[first],
-        "recall": lambda side: side[last] - side[first],
-        "recall_normalised": lambda side: normalised(side[first], side[last]),
-        **{f"pass@{k}": lambda side, k=k: side[k] for k in ks},  # type: ignore[misc]
+
+    def passes(side: Sequence[Point], k: int) -> Array:
+        """pass@k of each resample, the mean over seeds."""
+        values = [found for point in side if (found := values_by_problem(point, f"pass@{k}")) is not None]
+        return np.asarray(drawn @ np.mean(values, axis=0))
+
+    first, last = ([passes(side, k) for side in (mine, theirs)] for k in (ks[0], ks[-1]))
+    pairs = {
+        "precision": first,
+        "recall": [most - one for one, most in zip(first, last, strict=True)],
+        "recall_normalised": [normalised(one, most) for one, most in zip(first, last, strict=True)],
+        **{f"pass@{k}": [passes(side, k) for side in (mine, theirs)] for k in ks},
     }
-    ends = {name: np.quantile(score(sides[0]) - score(sides[1]), [0.025, 0.975]) for name, score in scores.items()}
+    ends = {name: np.quantile(a - b, [0.025, 0.975]) for name, (a, b) in pairs.items()}
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
 
-def _passes(counts: Sequence[Mapping[str, Sequence[int]]], problems: Sequence[str], k: int) -> Array:
-    """pass@k of each problem, the mean over seeds."""
-    each = []
-    for of_seed in counts:
-        n, c = (np.array([of_seed[problem][i] for problem in problems]) for i in (0, 1))
-        each.append(pass_at_k(n, c, k))
-    return np.asarray(np.mean(each, axis=0), np.float64)
+def values_by_problem(point: Point, metric: str) -> Array | None:
+    """The metric of each problem, or None if it is only known for all problems together.
+
+    Counts of right programs are taken in the order of the problems' ids.
+    """
+    if "by_problem" in point[metric].detail:
+        return np.asarray(point[metric].detail["by_problem"], np.float64)
+    counts = point["precision"].detail.get("counts") if "precision" in point else None
+    if not counts:
+        return None
+    n, c = (np.array([counts[problem][i] for problem in sorted(counts)]) for i in (0, 1))
+    ks = sorted(int(name[5:]) for name in point if name.startswith("pass@"))
+    passes = {k: np.asarray(pass_at_k(n, c, k), np.float64) for k in ks}
+    if metric == "recall":
+        return passes[ks[-1]] - passes[ks[0]]
+    k = 1 if metric == "precision" else int(metric[5:]) if metric.startswith("pass@") else None
+    return passes.get(k) if k is not None else None

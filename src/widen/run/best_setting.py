@@ -17,12 +17,14 @@ from widen.sample.decoding import Decoding
 
 from .against_nll import Mean, last_loss
 from .record import Record
-from .table import csv_text
-
-__all__ = ["LEVELS", "BestSetting", "MethodBest", "best_csv", "best_of_methods", "best_setting", "what_helped"]
 
 LEVELS = (0.9, 0.95, 0.98)
 """The precisions that tables ask for."""
+NOTES = (
+    "# level: required precision; settings: number of decodings compared, the same for every method;\n"
+    "# decoding: chosen on the mean over all seeds; precision, recall: each seed under the decoding chosen on the other\n"
+    "# seeds (on itself if there is one seed); half_width: 95 % Student interval over seeds; no values: level not reached\n"
+)
 
 Points = dict[Decoding, tuple[float, float]]
 """Precision and recall of one seed, by decoding."""
@@ -139,22 +141,20 @@ class MethodBest:
         """Best recall under any decoding; -1 if the precision is not reached."""
         return self.any_decoding.recall.value if self.any_decoding else -1.0
 
-    def cells(self, recipe: str) -> list[dict[str, Any]]:
+    def cells(self) -> list[dict[str, Any]]:
         """Two rows of a CSV table."""
-        rows = []
-        families = {
-            "temperature alone": (self.temperature_alone, self.tried_alone),
-            "any decoding": (self.any_decoding, self.tried),
-        }
-        for family, (best, tried) in families.items():
-            row = {"recipe": recipe, "name": self.name, "loss": self.loss, "seeds": self.seeds, "level": self.level}
-            row |= {"family": family, "settings": tried}
-            if best is not None:
-                row |= {"decoding": best.decoding.spec}
-                for metric, mean in (("precision", best.precision), ("recall", best.recall)):
-                    row |= {metric: mean.value, f"{metric}_half_width": mean.half_width}
-            rows.append(row)
-        return rows
+        about = {"name": self.name, "loss": self.loss, "seeds": self.seeds, "level": self.level}
+        alone = {**about, "family": "temperature alone", "settings": self.tried_alone} | _cells(self.temperature_alone)
+        return [alone, {**about, "family": "any decoding", "settings": self.tried} | _cells(self.any_decoding)]
+
+
+def _cells(best: BestSetting | None) -> dict[str, Any]:
+    if best is None:
+        return {}
+    cells: dict[str, Any] = {"decoding": best.decoding.spec}
+    for metric, mean in (("precision", best.precision), ("recall", best.recall)):
+        cells |= {metric: mean.value, f"{metric}_half_width": mean.half_width}
+    return cells
 
 
 def best_of_methods(methods: Mapping[str, Sequence[Record]], *, levels: Sequence[float] = LEVELS) -> list[MethodBest]:
@@ -184,17 +184,6 @@ def best_of_methods(methods: Mapping[str, Sequence[Record]], *, levels: Sequence
                 )
             )
     return rows
-
-
-def best_csv(rows: Sequence[MethodBest], *, recipe: str, command: str, env: Mapping[str, object]) -> str:
-    """The best settings as CSV, after comment lines that say how they were chosen."""
-    about = (
-        f"# command: {command}\n# made with: {dict(env)}\n"
-        "# level: required precision; settings: number of decodings compared, the same for every method;\n"
-        "# decoding: chosen on the mean over all seeds; precision, recall: each seed under the decoding chosen on the other\n"
-        "# seeds (on itself if there is one seed); half_width: 95 % Student interval over seeds; no values: level not reached\n"
-    )
-    return about + csv_text([cells for row in rows for cells in row.cells(recipe)])
 
 
 def what_helped(rows: Sequence[MethodBest], *, level: float = 0.9) -> str:

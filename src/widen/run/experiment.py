@@ -22,7 +22,7 @@ from widen.theory.steps import as_steps
 from widen.train.settings import Configuration
 
 from .finetune.config import FineTune, Source, is_finetune
-from .score_settings import SCORES, CheckerScore, ExactScore, KnnScore, ProgramScore, Score, SlotScore
+from .score_settings import SCORES, ExactScore, KnnScore, Score, SlotScore
 from .value import content_hash, file_name, from_json, read_config, set_key, to_json
 
 
@@ -83,52 +83,40 @@ class Experiment:
     not_in_paper: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        small = isinstance(self.model, Configuration)
+        small, asked = isinstance(self.model, Configuration), self.prompts
         if self.score is None:
             object.__setattr__(self, "score", ExactScore() if small else KnnScore())
         specs = self.decoding or (tuple(f"t={t:g}" for t in TEMPERATURES) if small else ("t=1",))
         object.__setattr__(self, "decoding", tuple(one.spec for one in _parsed(tuple(specs))))
+        if isinstance(self.score, ExactScore):
+            for one in _parsed(self.decoding):
+                as_steps(one.exact_steps)  # refuses what has no exact score
         if isinstance(self.model, Configuration):
             # One spelling per loss, so that equal losses compare equal: "gold" is stored as c-Div.
             object.__setattr__(self, "model", replace(self.model, loss=spec(self.model.loss)))
-            self._check_small(self.model)
-        else:
-            self._check_texts()
-
-    def _check_small(self, model: Configuration) -> None:
-        if not isinstance(self.score, ExactScore) or self.prompts is not None:
-            raise ValueError(f"{self.name}: a small model is scored exactly on its own task, without prompts")
-        if model.model.vocab != model.data.vocab:
-            raise ValueError(
-                f"model.vocab={model.model.vocab}: the task {model.data.task} has {model.data.vocab} tokens; set it to that"
-            )
-        for one in _parsed(self.decoding):
-            as_steps(one.exact_steps)  # refuses what has no exact score
-
-    def _check_texts(self) -> None:
-        if self.prompts is None:
+            if not isinstance(self.score, ExactScore) or asked is not None:
+                raise ValueError(f"{self.name}: a small model is scored exactly on its own task, without prompts")
+            size, data = self.model.model.vocab, self.model.data
+            if size != data.vocab:
+                raise ValueError(f"model.vocab={size}: the task {data.task} has {data.vocab} tokens; set it to that")
+            return
+        if asked is None:
             raise ValueError(f"{self.name}: a real model needs prompts")
-        if isinstance(self.score, ExactScore):
-            if self.prompts.task != "answers":
-                raise ValueError(
-                    f"{self.name}: prompts.task={self.prompts.task!r}: exact scores need every right answer, so the task must be 'answers'"
-                )
-            for one in _parsed(self.decoding):
-                as_steps(one.exact_steps)
-        if isinstance(self.score, SlotScore) and self.prompts.task != "e2e":
+        if isinstance(self.score, ExactScore) and asked.task != "answers":
             raise ValueError(
-                f"{self.name}: prompts.task={self.prompts.task!r}: slots can be scored of the task 'e2e' only"
+                f"{self.name}: prompts.task={asked.task!r}: exact scores need every right answer, so the task must be 'answers'"
             )
+        if isinstance(self.score, SlotScore) and asked.task != "e2e":
+            raise ValueError(f"{self.name}: prompts.task={asked.task!r}: slots can be scored of the task 'e2e' only")
         if self.start is not None:
             raise ValueError(f"start={self.start!r} is for small models; a real one starts from its model, or after")
         if "{prompt}" not in self.template:
             raise ValueError(f"template={self.template!r}: must say where the prompt goes, as {{prompt}}")
         if self.num_samples < 1 or (self.num_prompts is not None and self.num_prompts < 1):
             raise ValueError(f"num_samples={self.num_samples}, num_prompts={self.num_prompts}: at least 1 each")
-        if isinstance(self.score, (ProgramScore, CheckerScore)) and self.num_samples < max(self.score.ks, default=1):
-            raise ValueError(
-                f"num_samples={self.num_samples}: pass@{max(self.score.ks)} needs as many samples per prompt"
-            )
+        most = max(getattr(self.score, "ks", ()), default=1)
+        if self.num_samples < most:
+            raise ValueError(f"num_samples={self.num_samples}: pass@{most} needs as many samples per prompt")
 
     @property
     def settings(self) -> tuple[Settings, ...]:

@@ -47,18 +47,22 @@ def questions_of(experiment: Experiment, root: str | Path, *, skip_bad: bool = F
     digest = source_digest(source)
     if path.exists():
         kept = _kept(path, digests.get("prompts"))
-        if digest is None or digests.get("digest") == digest or _same(experiment, kept):
-            if digest is not None and digests.get("digest") != digest:
-                write_sealed(note, {"digest": digest, "prompts": file_digest(path)})
+        if digest is None or digests.get("digest") == digest:
+            return kept
+        try:
+            same = _lines(_read(experiment)[1]) == _lines(kept)  # only the bytes of the source have changed
+        except (ValueError, OSError):
+            same = False
+        if same:
+            write_sealed(note, {"digest": digest, "prompts": file_digest(path)})
             return kept
         if any(path.parent.parent.glob("*/samples/*")):
             raise ValueError(
                 f"{source} has changed since its prompts were kept in {path}, and the samples and scores there belong to the old prompts: "
                 f"restore it, take another --out, or remove {path.parent.parent} to begin again"
             )
-    found = _read(experiment)
+    found, questions = _read(experiment)
     _check(found, f"the prompts of {experiment.name!r}", skip_bad=skip_bad, hint=" (--skip-bad leaves them out)")
-    questions = _wrapped(experiment, found.examples)
     write_text(path, _lines(questions))
     write_sealed(note, {"digest": digest, "prompts": file_digest(path)})
     return questions
@@ -99,35 +103,23 @@ def _kept(path: Path, expected: str | None) -> list[Question]:
             f"{path} does not match its checksum in {path.stem}.source.json: it was damaged or edited; restore it"
         )
     try:
-        records = [json.loads(line) for line in path.read_bytes().splitlines()]
-        return [Question(r["id"], _example(r)) for r in records]
+        found = []
+        for r in (json.loads(line) for line in path.read_bytes().splitlines()):
+            chat = {"messages": tuple(r.get("messages", ())), "given": r.get("given", 0)}
+            found.append(Question(r["id"], Example(r["prompt"], r["completion"], r["facts"], **chat)))
+        return found
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} does not hold examples: {error}") from None
 
 
-def _example(record: dict[str, Any]) -> Example:
-    chat = {"messages": tuple(record.get("messages", ())), "given": record.get("given", 0)}
-    return Example(record["prompt"], record["completion"], record["facts"], **chat)
-
-
-def _same(experiment: Experiment, kept: Sequence[Question]) -> bool:
-    """Whether the source still holds the kept questions, though its bytes have changed."""
-    try:
-        return _lines(_wrapped(experiment, _read(experiment).examples)) == _lines(kept)
-    except (ValueError, OSError):
-        return False
-
-
-def _read(experiment: Experiment) -> Read:
+def _read(experiment: Experiment) -> tuple[Read, list[Question]]:
+    """What the source of an experiment holds now, and the questions made of it."""
     source = experiment.prompts
     assert source is not None
     limit = min((number for number in (source.limit, experiment.num_prompts) if number is not None), default=None)
-    return read(source.task, source.path, split=source.split, limit=limit)
-
-
-def _wrapped(experiment: Experiment, examples: Sequence[Example]) -> list[Question]:
-    wrapped = [one._replace(prompt=experiment.template.replace("{prompt}", one.prompt)) for one in examples]
-    return named(wrapped, chat=experiment.chat)
+    found = read(source.task, source.path, split=source.split, limit=limit)
+    wrapped = [one._replace(prompt=experiment.template.replace("{prompt}", one.prompt)) for one in found.examples]
+    return found, named(wrapped, chat=experiment.chat)
 
 
 def _lines(questions: Sequence[Question]) -> str:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +21,41 @@ from widen.disk.atomic import write_text
 from widen.judge import SandboxUnavailable
 from widen.train.settings import Configuration
 
-from .best_on_halves import HalvesBest, best_on_halves, halves_csv
-from .best_setting import MethodBest, best_csv, best_of_methods
+from . import best_on_halves, best_setting
+from .best_setting import MethodBest
 from .environment import environment
 from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
 from .finetune.token_data import same_data
 from .folder import RunFolder, StageProgress, folder_of, silent
-from .questions import Question, questions_of
-from .record import Record, read_records, write_records
+from .questions import questions_of
+from .record import Record
 from .sampling import Models, missing, sample
-from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SlotScore, SupportScore
+from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SlotScore, SupportScore, goals_of
 from .scoring.checked import score_checked
-from .scoring.listed_answers import score_exactly, score_name
+from .scoring.job import ScoreJob, ScoreTools
+from .scoring.listed_answers import score_exactly
 from .scoring.neighbours import score_neighbours
-from .scoring.programs import Judges, score_programs
-from .scoring.score_files import Sampled
+from .scoring.programs import score_programs
+from .scoring.score_files import found_records
 from .scoring.slots import score_slots
 from .scoring.support import measure_support, score_support, size_quantiles, sizes_path
-from .side_by_side import make_side_by_side
+from .side_by_side import make_side_by_side, starts_of
 from .table import Row, summarise, to_csv
 from .train_small import train_small
 from .value import content_hash, to_json
 
 STAGES = ("train", "sample", "score")
+SCORERS: dict[type, Callable[[ScoreJob], list[Record]]] = {
+    ExactScore: score_exactly,
+    KnnScore: score_neighbours,
+    ProgramScore: score_programs,
+    CheckerScore: score_checked,
+    SlotScore: score_slots,
+    SupportScore: score_support,
+}
+"""How each kind of score makes and writes the records of one experiment."""
 Scored = Sequence[tuple[Experiment, list[Record]]]
 
 
@@ -84,24 +95,23 @@ def run(
     """
     if unknown := [stage for stage in stages if stage not in STAGES] or (["none"] if not stages else []):
         raise ValueError(f"stages: {', '.join(unknown)}; legal: one or more of {', '.join(STAGES)}")
-    root, chosen = Path(root), first_seeds(name, experiments, seeds)
-    check_variables(chosen)
-    on_texts = [one for one in chosen if not isinstance(one.model, Configuration)]
-    questions = {id(one): questions_of(one, root, skip_bad=skip_bad) for one in on_texts}
-    cache: dict[Any, Any] = {}
-    by_model: dict[str, list[Experiment]] = {}
-    for one in on_texts:
-        by_model.setdefault(one.folder_name, []).append(one)
+    root, experiments = Path(root), first_seeds(name, experiments, seeds)
+    check_variables(experiments)
+    tools, cache = ScoreTools(root, device=device, progress=progress), dict[Any, Any]()
+    chosen = [job_of(one, tools, skip_bad=skip_bad) for one in experiments]
+    by_model: dict[str, list[ScoreJob]] = {}
+    for job in chosen:
+        if not isinstance(job.experiment.model, Configuration):
+            by_model.setdefault(job.folder.path.name, []).append(job)
     for mine in by_model.values():
-        if isinstance(mine[0].model, FineTune):
-            same_data(mine[0].model, root, cache)
+        if isinstance(mine[0].experiment.model, FineTune):
+            same_data(mine[0].experiment.model, root, cache)
     if "train" in stages:
-        small = [one for one in chosen if isinstance(one.model, Configuration)]
+        small = [one for one in experiments if isinstance(one.model, Configuration)]
         train_small(small, root, device=device, progress=progress)
     if jobs > 1:
-        left = [one for one in on_texts if _is_left(folder_of(root, one), one, questions[id(one)])]
         make_side_by_side(
-            left,
+            [job.experiment for mine in by_model.values() for job in mine if _is_left(job)],
             root,
             jobs=jobs,
             device=device,
@@ -111,37 +121,40 @@ def run(
             skip_bad=skip_bad,
             notice=notice,
         )
-    models = Models(device=device, servers=servers, rows=rows)
+    models, starts = Models(device=device, servers=servers, rows=rows), starts_of(experiments)
     for mine in by_model.values():
-        folder, model = folder_of(root, mine[0]), mine[0].model
-        waiting = [one for one in mine if not _is_sampled(folder, one, questions[id(one)])]
-        if waiting and "train" in stages and isinstance(model, FineTune):
+        folder, first = mine[0].folder, mine[0].experiment
+        waiting = [job for job in mine if not is_sampled(job)]
+        if waiting and "train" in stages and isinstance(first.model, FineTune):
             models.close()
-            at = _prefixed(progress, "train", model.seed)
-            fine_tune(model, root, device=device, skip_bad=skip_bad, progress=at)
-        if waiting and ("sample" in stages or ("train" in stages and isinstance(model, str))):
-            _claim(folder, mine[0])
+            at = _prefixed(progress, first.model.seed)
+            fine_tune(first.model, root, device=device, skip_bad=skip_bad, progress=at)
+        if waiting and ("sample" in stages or ("train" in stages and isinstance(first.model, str))):
+            _claim(folder, first)
         if waiting and "sample" in stages:
-            for one in waiting:
+            for _, one, questions, _ in waiting:
                 if isinstance(one.score, SupportScore):
-                    measure_support(models, folder, one, questions[id(one)], progress=progress)
+                    measure_support(models, folder, one, questions, progress=progress)
                 elif not isinstance(one.score, ExactScore):
-                    sample(models, folder, one, questions[id(one)], progress=progress, notice=notice)
+                    sample(models, folder, one, questions, progress=progress, notice=notice)
             models.close()
-            if drop_checkpoints:
-                drop_finished(mine, questions, root, starts=_starts(on_texts))
+            if drop_checkpoints and folder.path.name not in starts:
+                drop_finished(mine)
     if "score" not in stages:
         return []
     try:
-        scored = _score(chosen, questions, root, device=device, progress=progress, notice=notice)
+        with tools:
+            scored = _score(chosen, notice)
     except SandboxUnavailable as error:
         raise ValueError(
             f"programs are judged in a sandbox only, and this machine has none: {error}. The samples are in {root}: copy the folder to a "
             "machine with a sandbox, without its checkpoints if you like, and run the same command with --stages score there"
         ) from None
-    if drop_checkpoints:
-        for mine in by_model.values():
-            drop_finished(mine, questions, root, starts=_starts(on_texts))
+    if not scored:
+        raise FileNotFoundError(f"nothing to score in {root}: run the stages `train` and `sample` first")
+    for key, mine in by_model.items():
+        if drop_checkpoints and key not in starts:
+            drop_finished(mine)
     return _tabulate(name, scored, root, command or f"run({name!r}, ...)")
 
 
@@ -169,17 +182,26 @@ def check_variables(experiments: Sequence[Experiment]) -> None:
         )
 
 
-def _prefixed(progress: StageProgress, verb: str, seed: int) -> StageProgress:
-    return lambda what, done, total: progress(f"{verb} {what}, seed {seed}", done, total)
+def _prefixed(progress: StageProgress, seed: int) -> StageProgress:
+    return lambda what, done, total: progress(f"train {what}, seed {seed}", done, total)
 
 
-def _is_left(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
+def job_of(experiment: Experiment, tools: ScoreTools, *, skip_bad: bool = False) -> ScoreJob:
+    """An experiment with its folder and, unless its model is small, its questions."""
+    small = isinstance(experiment.model, Configuration)
+    questions = [] if small else questions_of(experiment, tools.root, skip_bad=skip_bad)
+    return ScoreJob(folder_of(tools.root, experiment), experiment, questions, tools)
+
+
+def _is_left(job: ScoreJob) -> bool:
     """Whether there is something to make side by side: samples, or scores that are made there."""
-    to_score = isinstance(experiment.score, SlotScore) and found_records(folder, experiment) is None
-    return to_score or not _is_sampled(folder, experiment, questions)
+    to_score = isinstance(job.experiment.score, SlotScore) and found_records(job.folder, job.experiment) is None
+    return to_score or not is_sampled(job)
 
 
-def _is_sampled(folder: RunFolder, experiment: Experiment, questions: Sequence[Question]) -> bool:
+def is_sampled(job: ScoreJob) -> bool:
+    """Whether everything that is made from an experiment's model is on disk."""
+    folder, experiment, questions, _ = job
     if isinstance(experiment.score, SupportScore):
         return sizes_path(folder, experiment).exists()
     if isinstance(experiment.score, ExactScore):  # nothing is drawn; the model is needed until it is scored
@@ -196,97 +218,34 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
         raise FileNotFoundError(f"{folder.path} has no trained model yet: run the stage `train` first")
 
 
-def _starts(experiments: Sequence[Experiment]) -> set[str]:
-    """The folder names of models that others start from."""
-    models = [one.model for one in experiments if isinstance(one.model, FineTune)]
-    return {model.after.folder_name for model in models if model.after is not None}
+def drop_finished(jobs: Sequence[ScoreJob]) -> None:
+    """Remove the weights of a fine-tuned model if nothing more is made from them. ``jobs`` are all of this model."""
+    if isinstance(jobs[0].experiment.model, FineTune) and all(map(is_sampled, jobs)):
+        shutil.rmtree(jobs[0].folder.checkpoint, ignore_errors=True)
 
 
-def drop_finished(
-    experiments: Sequence[Experiment],
-    questions: dict[int, list[Question]],
-    root: str | Path,
-    *,
-    starts: Collection[str] = (),
-) -> None:
-    """Remove the weights of a fine-tuned model if nothing more is made from them.
-
-    Args:
-      experiments: all experiments of the model.
-      questions: of each experiment, by its ``id``.
-      starts: folder names of models that others start from; these are kept.
-    """
-    folder = folder_of(root, experiments[0])
-    if not isinstance(experiments[0].model, FineTune) or folder.path.name in starts:
-        return
-    if all(_is_sampled(folder, one, questions[id(one)]) for one in experiments):
-        shutil.rmtree(folder.checkpoint, ignore_errors=True)
-
-
-def _score(
-    experiments: Sequence[Experiment],
-    questions: dict[int, list[Question]],
-    root: Path,
-    *,
-    device: str,
-    progress: StageProgress,
-    notice: Callable[[str], None],
-) -> Scored:
+def _score(jobs: Sequence[ScoreJob], notice: Callable[[str], None]) -> Scored:
     """Score every experiment that has its model or samples; name the others."""
     scored = []
-    with Judges(root) as judges:
-        for done, one in enumerate(experiments):
-            folder, asked = folder_of(root, one), questions.get(id(one), [])
-            exact = isinstance(one.score, ExactScore)
-            records = found_records(folder, one)
-            ready = folder.is_trained or isinstance(one.model, str) if exact else _is_sampled(folder, one, asked)
-            if records is None and not ready:
+    for done, job in enumerate(jobs, start=1):
+        folder, one, _, tools = job
+        exact, records = isinstance(one.score, ExactScore), found_records(folder, one)
+        if records is None:
+            if not (folder.is_trained or isinstance(one.model, str) if exact else is_sampled(job)):
                 lacks = "no trained model is" if exact else "not all samples are"
                 notice(f"{one.name}, seed {one.model_seed}: {lacks} in {folder.path}; not in the table")
                 continue
-            if records is not None:
-                pass
-            elif exact:
-                records = score_listed(folder, one, asked, device=device, progress=progress)
-            elif isinstance(one.score, SlotScore):
-                records = score_slots(folder, one, asked, device=device, progress=progress)
-            elif isinstance(one.score, KnnScore):
-                records = score_neighbours(folder, one, asked, root=root, device=device, progress=progress)
-            elif isinstance(one.score, ProgramScore):
-                records = score_programs(folder, one, asked, judges=judges, progress=progress)
-            elif isinstance(one.score, CheckerScore):
-                records = score_checked(folder, one, asked, judges=judges, progress=progress)
-            else:
-                records = score_support(folder, one)
-            scored.append((one, records))
-            if exact:
-                progress("score", done + 1, len(experiments))
-    if not scored:
-        raise FileNotFoundError(f"nothing to score in {root}: run the stages `train` and `sample` first")
+            records = score_one(job)
+        scored.append((one, records))
+        if exact:
+            tools.progress("score", done, len(jobs))
     return scored
 
 
-def found_records(folder: RunFolder, experiment: Experiment) -> list[Record] | None:
-    """The records of an experiment on disk, or None if some are missing."""
-    if isinstance(experiment.score, ExactScore):
-        return read_records(folder, score_name(experiment))
-    return Sampled(experiment).read(folder)
-
-
-def score_listed(
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question] = (),
-    *,
-    device: str,
-    progress: StageProgress = silent,
-) -> list[Record]:
-    """Exact records, from disk if they are there."""
-    found = found_records(folder, experiment)
-    if found is None:
-        found = score_exactly(folder, experiment, questions, device=device, progress=progress)
-        write_records(folder, score_name(experiment), found)
-    return found
+def score_one(job: ScoreJob) -> list[Record]:
+    """The records of one experiment, from disk if they are there."""
+    found = found_records(job.folder, job.experiment)
+    return SCORERS[type(job.experiment.score)](job) if found is None else found
 
 
 def _tabulate(name: str, scored: Scored, root: Path, command: str) -> list[Row]:
@@ -301,28 +260,17 @@ def _tabulate(name: str, scored: Scored, root: Path, command: str) -> list[Row]:
         if (path := folder.path / "env.json").exists():
             env = {key: value for key, value in folder.read(path).items() if key != "schema"}
             made[content_hash(env)] = env
-    env = environment()
-    write_text(table_path(root, name), to_csv(cells, command=command, env=env, models=list(made.values())))
-    if best := _best(scored):
-        write_text(best_path(root, name), best_csv(best, recipe=name, command=command, env=env))
-    if halves := _halves(scored):
-        write_text(halves_path(root, name), halves_csv(halves, recipe=name, command=command, env=env))
-    return rows
-
-
-def _halves(scored: Scored) -> list[HalvesBest]:
-    """The best settings of each method, task by task, chosen and scored on halves of the problems."""
+    write = partial(to_csv, command=command, env=environment())
+    write_text(table_path(root, name), write(cells, models=made.values()))
+    if best := [{"recipe": name, **cells} for row in _best(scored) for cells in row.cells()]:
+        write_text(table_path(root, name, "best"), write(best, notes=best_setting.NOTES))
     tasks: dict[str, tuple[Experiment, dict[str, list[Record]]]] = {}
     for one, records in scored:
         tasks.setdefault(one.task, (one, {}))[1].setdefault(one.name, []).extend(records)
-    rows = []
-    for one, methods in tasks.values():
-        goals = ["recall"] if isinstance(one.score, ExactScore) else []
-        if isinstance(one.score, ProgramScore):
-            goals = [f"pass@{max(one.score.ks)}", *(["coverage"] if one.score.distinct else [])]
-        if isinstance(one.score, SlotScore):
-            goals = ["distinct_right", *(["recall"] if one.score.embedder else [])]
-        rows += [row for goal in goals for row in best_on_halves(methods, goal=goal)]
+    goals = [(methods, goal) for one, methods in tasks.values() for goal in goals_of(one.score)]
+    found = (row for methods, goal in goals for row in best_on_halves.best_on_halves(methods, goal=goal))
+    if halves := [{"recipe": name, **row} for row in found]:
+        write_text(table_path(root, name, "halves"), write(halves, notes=best_on_halves.NOTES))
     return rows
 
 
@@ -338,7 +286,7 @@ def _best(scored: Scored) -> list[MethodBest]:
             known.append(one.setting)
         number = known.index(one.setting)
         methods.setdefault(one.name + (f" ({number + 1})" if number else ""), []).extend(records)
-    return best_of_methods(methods)
+    return best_setting.best_of_methods(methods)
 
 
 def best_settings(
@@ -349,16 +297,6 @@ def best_settings(
     return _best([(one, records) for one, records in found if records is not None])
 
 
-def best_path(root: str | Path, name: str) -> Path:
-    """The CSV of a recipe's best settings."""
-    return Path(root) / f"{name.replace(':', '_')}_best.csv"
-
-
-def halves_path(root: str | Path, name: str) -> Path:
-    """The CSV of a recipe's best settings, chosen and scored on halves of the problems."""
-    return Path(root) / f"{name.replace(':', '_')}_halves.csv"
-
-
-def table_path(root: str | Path, name: str) -> Path:
-    """The CSV of a recipe's table."""
-    return Path(root) / f"{name.replace(':', '_')}.csv"
+def table_path(root: str | Path, name: str, kind: str = "") -> Path:
+    """The CSV of a recipe's table; of its best settings (``best``); of those chosen and scored on halves of the problems (``halves``)."""
+    return Path(root) / f"{name.replace(':', '_')}{f'_{kind}' if kind else ''}.csv"

@@ -1,29 +1,36 @@
-"""Scores of samples files, for `widen score`: texts against texts, and programs that are run. Records go into the run of the samples."""
+"""Scores of samples files, for `widen score`: texts against texts, and answers that are right or wrong.
+
+Records go into the run of the samples.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.texts import read_texts
 from widen.disk.inside import inside
+from widen.judge import Limits
 from widen.metrics.plain import plain
 from widen.metrics.text_scores import ScoreSettings, TextScores
 from widen.sample import Decoding, read_samples
+from widen.sample.samples_file import Samples
 
-from .folder import RunFolder, StageProgress
+from .folder import RunFolder
 from .questions import Question
 from .record import write_records
 from .score_settings import ProgramScore
 from .scoring import neighbours
-from .scoring.checked import CheckedSamples, Checker
+from .scoring.answers import AnswerScores, score_answers
+from .scoring.checked import Checker, answer_coverage
 from .scoring.harness import HarnessTask
-from .scoring.marks import write_marks
-from .scoring.programs import Judged, Judges
-from .scoring.score_files import Measured, records_of
+from .scoring.job import ScoreTools
+from .scoring.programs import program_scores, run_programs
+from .scoring.score_files import Values, records_of
 from .value import content_hash, to_json
 
 
@@ -83,100 +90,117 @@ def keep_texts(run: RunFolder, generated: Texts, reference: Texts, settings: Sco
     """Write the scores of one samples file into its run."""
     score = {"kind": "knn", "embedder": Path(settings.model).name}
     score |= {name: getattr(settings, name) for name in ("k", "samples", "pca")}
-    return keep(
+    return _keep(
         run,
         f"texts-{generated.path.stem}-{content_hash(plain(settings), reference.texts)}",
         neighbours.measured(scores),
         samples=generated.path,
         task=f"texts against {reference.path.name}",
-        decoding=generated.decoding,
         score=score,
         detail={"precision": {"scores": scores.to_json(), "cut": generated.cut}},
     )
 
 
-def keep_programs(path: Path, found: Judged, task: str, score: ProgramScore, decoding: Decoding) -> Path | None:
-    """Write the scores of one samples file of programs into its run; None if it is in no run."""
-    run = run_of(path)
-    if run is None:
-        return None
-    key = content_hash(to_json(score), task, sorted(found.counts))
-    return keep(
-        run,
-        f"programs-{path.stem}-{key}",
-        found.measured(),
-        samples=path,
-        task=task,
-        decoding=decoding,
-        score={**to_json(score), "num_samples": found.passes.samples[0]},
-        detail=found.detail,
-    )
-
-
-def keep_checked(found: CheckedSamples, by: Checker | HarnessTask) -> Path | None:
-    """Write the records of one samples file that a checker, or a task of the harness, has scored into its run; None if it is in no run."""
-    run = run_of(found.path)
-    if run is None:
-        return None
-    if isinstance(by, HarnessTask):
-        task, name, what = by.name, f"lm_eval:{by.name}:{by.filter}", (by.name, by.filter)
-    else:
-        task, name, what = by.file.stem, f"{by.file.name}:{by.function}", (by.file.read_text(), by.function)
-    score = {"kind": "checker", "checker": name, "ks": list(found.passes.ks)}
-    key = content_hash(*what, [c.problem for c in found.counts], score)
-    return keep(
-        run,
-        f"checked-{found.path.stem}-{key}",
-        found.measured(),
-        samples=found.path,
-        task=task,
-        decoding=found.decoding,
-        score={**score, "num_samples": found.passes.samples[0]},
-        detail=found.detail(),
-    )
-
-
-def keep(run: RunFolder, name: str, values: dict[str, Measured], *, samples: Path, **about: Any) -> Path:
+def _keep(run: RunFolder, name: str, values: Values, *, samples: Path, **about: Any) -> Path:
     """Write records of a samples file into its run, with model, loss and seed from the run's config."""
     config = run.read(run.config)["experiment"] if run.config.exists() else {}
     model = config.get("model", {}) if isinstance(config.get("model"), dict) else {}
     base = str(model["model"]) if isinstance(model.get("model"), str) else run.path.name
     seed = model.get("seed") if isinstance(model.get("seed"), int) else None
-    records = records_of(values, model=Path(base).name, loss=str(model.get("loss", "")), seed=seed, **about)
-    asked = read_samples(samples).settings.asked
-    return write_records(run, name, [replace(one, detail={**one.detail, "asked": asked}) for one in records])
+    drawn = read_samples(samples).settings
+    about |= {"model": Path(base).name, "loss": str(model.get("loss", "")), "decoding": drawn.decoding, "seed": seed}
+    records = records_of(values, **about)
+    return write_records(run, name, [replace(one, detail={**one.detail, "asked": drawn.asked}) for one in records])
 
 
-def judge_samples(
-    path: Path,
-    questions: Sequence[Question],
-    score: ProgramScore,
-    *,
-    judges: Judges,
-    task: str,
-    progress: StageProgress,
-) -> tuple[Judged, Decoding]:
-    """Run every program of a samples file. Every sample must belong to a question; a question may have no sample.
+class ProgramTask(NamedTuple):
+    """Problems that are solved by programs, and how these are run."""
 
-    Verdicts are kept under the name of the task, in the run or beside the file.
+    name: str
+    questions: list[Question]
+    score: ProgramScore
+
+
+def judge_file(
+    path: Path, by: ProgramTask | Checker | HarnessTask, ks: Sequence[int], limits: Limits, tools: ScoreTools
+) -> AnswerScores:
+    """Judge every answer of a samples file. Verdicts are kept in the run of the samples, or beside the file.
+
+    Args:
+      by: what judges. With a task, every sample must belong to one of its problems; a problem may have no sample.
+      ks: of pass@k; every prompt needs as many samples as the largest.
+      limits: for one program or one call of the checker.
     """
     samples = read_samples(path)
     if not len(samples):
         raise ValueError(f"{path}: holds no sample yet")
+    if isinstance(by, HarnessTask):
+        hint = f"of {by.name}; draw the samples with `widen sample MODEL --lm-eval {by.name}`"
+        judged = by.check(_asked(path, samples, by.questions, hint))
+    elif isinstance(by, Checker):
+        judged = by.check(
+            [(samples.prompts[one.prompt].text, one.text) for one in samples],
+            sandbox=tools.sandbox(limits),
+            verdicts=_verdicts(path, by.file.stem, "checked"),
+            progress=partial(tools.progress, f"checking {path.name}"),
+        )
+    else:
+        hint = "of the task; draw the samples with `widen sample --task` of the same task and file"
+        ran = run_programs(
+            _asked(path, samples, by.questions, hint),
+            fenced=by.score.fenced,
+            sandbox=tools.sandbox(limits),
+            verdicts=_verdicts(path, by.name, "verdicts"),
+            progress=partial(tools.progress, f"judging {path.name}"),
+        )
+        return program_scores(path, samples.samples, ran, by.score)
+    return score_answers(path, samples.samples, judged, ks, answer_coverage)
+
+
+def _asked(path: Path, samples: Samples, questions: Sequence[Question], hint: str) -> list[tuple[Question, str]]:
+    """Each sample's question and text. Samples belong to a question by its id or, if users gave ids of their own, by its prompt."""
     by_id, by_text = {one.id: one for one in questions}, {one.example.prompt: one for one in questions}
     own = {}
     for name in dict.fromkeys(sample.prompt for sample in samples):
         text = samples.prompts[name].text
-        if name not in by_id and text not in by_text:  # a user may give prompts ids of their own
+        if name not in by_id and text not in by_text:
             raise ValueError(
-                f"{path}: the prompt {name!r} ({text[:50]!r}) is of none of the {len(questions)} problems; draw the samples with "
-                "`widen sample --task` of the same task and file"
+                f"{path}: the prompt {name!r} ({text[:50]!r}) is of none of the {len(questions)} problems {hint}"
             )
         own[name] = by_id.get(name) or by_text[text]
+    return [(own[one.prompt], one.text) for one in samples]
+
+
+def _verdicts(path: Path, name: str, ending: str) -> Path:
     run = run_of(path)
-    verdicts = run.path / "verdicts" / f"{task}.jsonl" if run else path.with_name(f"{path.name}.verdicts.jsonl")
-    inside(run.path if run else path.parent, verdicts)
-    answers = [(own[one.prompt], one.text) for one in samples]
-    found = judges.judge(answers, score, verdicts=verdicts, what=f"judging {path.name}", progress=progress)
-    write_marks(path, zip(samples, found.right, strict=True))
-    return found._replace(cut=samples.cut), samples.settings.decoding
+    kept = run.path / "verdicts" / f"{name}.jsonl" if run else path.with_name(f"{path.name}.{ending}.jsonl")
+    inside(run.path if run else path.parent, kept)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    return kept
+
+
+def keep_answers(path: Path, found: AnswerScores, by: ProgramTask | Checker | HarnessTask) -> Path | None:
+    """Write the records of one judged samples file into its run; None if it is in no run."""
+    run, problems = run_of(path), list(found.counts)
+    if run is None:
+        return None
+    what: tuple[Any, ...]
+    if isinstance(by, ProgramTask):
+        kind, task, score = "programs", by.name, to_json(by.score)
+        what = (score, task, sorted(problems))
+    else:
+        if isinstance(by, HarnessTask):
+            task, name, what = by.name, f"lm_eval:{by.name}:{by.filter}", (by.name, by.filter)
+        else:
+            task, name, what = by.file.stem, f"{by.file.name}:{by.function}", (by.file.read_text(), by.function)
+        kind, score = "checked", {"kind": "checker", "checker": name, "ks": list(found.passes.ks)}
+        what = (*what, problems, score)
+    return _keep(
+        run,
+        f"{kind}-{path.stem}-{content_hash(*what)}",
+        found.measured,
+        samples=path,
+        task=task,
+        score={**score, "num_samples": found.passes.samples[0]},
+        detail=found.detail,
+    )

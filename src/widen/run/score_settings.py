@@ -7,8 +7,6 @@ from typing import Any
 
 from .value import NEWER
 
-__all__ = ["SCORES", "CheckerScore", "ExactScore", "KnnScore", "ProgramScore", "Score", "SlotScore", "SupportScore"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExactScore:
@@ -124,3 +122,12 @@ Score = ExactScore | KnnScore | ProgramScore | CheckerScore | SlotScore | Suppor
 SCORES: dict[str, type[Any]] = {
     kind.kind: kind for kind in (ExactScore, KnnScore, ProgramScore, CheckerScore, SlotScore, SupportScore)
 }
+
+
+def goals_of(score: Score) -> list[str]:
+    """The metrics for which the best settings are chosen on halves of the problems."""
+    if isinstance(score, ProgramScore):
+        return [f"pass@{max(score.ks)}", *(["coverage"] if score.distinct else [])]
+    if isinstance(score, SlotScore):
+        return ["distinct_right", *(["recall"] if score.embedder else [])]
+    return ["recall"] if isinstance(score, ExactScore) else []

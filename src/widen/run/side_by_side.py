@@ -10,7 +10,6 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from widen.train.settings import Configuration
 
@@ -18,9 +17,7 @@ from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
 from .score_settings import ExactScore, SlotScore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from .scoring.job import ScoreTools
 
 
 def make_side_by_side(
@@ -50,26 +47,18 @@ def make_side_by_side(
     for one in experiments:
         if not isinstance(one.model, Configuration):
             groups.setdefault(one.folder_name, []).append(one)
-    starts = list(_starts(experiments))
+    starts = starts_of(experiments)
     if "train" in stages:
-        for start in starts:
-            notice(f"training first what others start from: {start.folder_name}")
+        for name, start in starts.items():
+            notice(f"training first what others start from: {name}")
             fine_tune(start, root, device=device, skip_bad=skip_bad)
     if not groups:
         return
-    failed, kept = [], frozenset(start.folder_name for start in starts)
+    failed = []
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        about = (str(root), device, tuple(stages), rows, skip_bad)
         waiting = {
-            pool.submit(
-                _one_model,
-                mine,
-                str(root),
-                device,
-                tuple(stages),
-                rows,
-                skip_bad,
-                drop_checkpoints and name not in kept,
-            ): name
+            pool.submit(_one_model, mine, *about, drop_checkpoints and name not in starts): name
             for name, mine in groups.items()
         }
         for done, future in enumerate(as_completed(waiting), start=1):
@@ -81,10 +70,10 @@ def make_side_by_side(
         raise RuntimeError("\n".join(["some models failed; run the same command again to resume:", *failed]))
 
 
-def _starts(experiments: Sequence[Experiment]) -> Iterator[FineTune]:
-    """What the models start from, each once."""
+def starts_of(experiments: Sequence[Experiment]) -> dict[str, FineTune]:
+    """The models that others start from, each once, by the name of their folder."""
     starts = (one.model.after for one in experiments if isinstance(one.model, FineTune))
-    yield from {start.key: start for start in starts if start is not None}.values()
+    return {start.folder_name: start for start in starts if start is not None}
 
 
 def _one_model(
@@ -97,18 +86,13 @@ def _one_model(
     drop: bool,
 ) -> None:
     """All stages of one model, in this process; ``drop`` removes its weights at the end."""
-    from .folder import folder_of
-    from .questions import questions_of
-    from .runner import drop_finished, found_records, run, score_listed
-    from .scoring.slots import score_slots
+    from .runner import drop_finished, job_of, run, score_one
 
     if made := tuple(stage for stage in stages if stage != "score"):
         run(experiments[0].name, experiments, root, device=device, stages=made, rows=rows, skip_bad=skip_bad)
-    questions = {id(one): questions_of(one, root, skip_bad=skip_bad) for one in experiments}
-    for one in experiments:
-        if "score" in stages and isinstance(one.score, ExactScore):
-            score_listed(folder_of(root, one), one, questions[id(one)], device=device)
-        elif "score" in stages and isinstance(one.score, SlotScore) and not found_records(folder_of(root, one), one):
-            score_slots(folder_of(root, one), one, questions[id(one)], device=device)
+    jobs = [job_of(one, ScoreTools(root, device=device), skip_bad=skip_bad) for one in experiments]
+    for job in jobs:
+        if "score" in stages and isinstance(job.experiment.score, (ExactScore, SlotScore)):
+            score_one(job)
     if drop:
-        drop_finished(experiments, questions, root)
+        drop_finished(jobs)

@@ -63,21 +63,28 @@ class Row:
         """The row as columns: each metric with its intervals and the paper's number."""
         found: dict[str, Any] = {name: getattr(self, name) for name in ABOUT}
         for name, mean in self.values.items():
-            found |= _columns(name, mean)
+            found |= mean_cells(name, mean)
             if name in self.published:
                 found[f"published_{name}"] = self.published[name]
         found |= {"where": self.where, "versus": self.versus}
         for name, mean in self.gains.items():
-            found |= _columns(f"gain_{name}", mean)
+            found |= mean_cells(f"gain_{name}", mean)
         return {name: value for name, value in found.items() if value is not None}
 
 
 ABOUT = tuple(f.name for f in fields(Row) if f.name not in ("values", "published", "where", "versus", "gains"))
 ENDS = ("half_width", "low", "high")
 NUMBERS = ("b", "temperature", "matched_temperature", "seeds", "num_samples")
+NOTES = (
+    "# half_width: 95 % Student interval over seeds; low, high: 95 % interval over problems or texts, averaged over seeds;\n"
+    "# matched_temperature: where NLL has the same population optimum; gain_*: minus NLL's there, half_width by Welch over\n"
+    "# seeds, low and high paired over problems; published_*: the paper's numbers, between 0 and 1; recall of exact\n"
+    "# scores: expected share of the right answers among num_samples samples of a problem\n"
+)
 
 
-def _columns(name: str, mean: Mean) -> dict[str, Any]:
+def mean_cells(name: str, mean: Mean) -> dict[str, Any]:
+    """A mean and its intervals as columns."""
     return {name: mean.value, **{f"{name}_{end}": getattr(mean, end) for end in ENDS}}
 
 
@@ -148,23 +155,14 @@ def to_csv(
     *,
     command: str,
     env: Mapping[str, object],
-    models: Sequence[Mapping[str, object]] = (),
+    models: Iterable[Mapping[str, object]] = (),
+    notes: str = NOTES,
 ) -> str:
-    """Rows as CSV, after comment lines that say how the rows and the models were made."""
-    about = f"# command: {command}\n# made with: {dict(env)}\n"
-    about += "".join(f"# models made with: {dict(model)}\n" for model in models)
-    about += (
-        "# half_width: 95 % Student interval over seeds; low, high: 95 % interval over problems or texts, averaged over seeds;\n"
-        "# matched_temperature: where NLL has the same population optimum; gain_*: minus NLL's there, half_width by Welch over\n"
-        "# seeds, low and high paired over problems; published_*: the paper's numbers, between 0 and 1; recall of exact\n"
-        "# scores: expected share of the right answers among num_samples samples of a problem\n"
-    )
-    return about + csv_text(rows)
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows under the union of their columns; floats with six digits."""
+    """Rows as CSV under the union of their columns, after comment lines with what made the rows and the models; floats have six digits."""
     out = io.StringIO()
+    out.write(f"# command: {command}\n# made with: {dict(env)}\n")
+    out.writelines(f"# models made with: {dict(model)}\n" for model in models)
+    out.write(notes)
     writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)

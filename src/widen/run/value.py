@@ -54,7 +54,7 @@ def from_json(kind: type[T], data: Any, *, where: str = "", readers: Mapping[str
     >>> from_json(MulMod, {"sed": 3})
     Traceback (most recent call last):
     ...
-    ValueError: unknown key 'sed'; did you mean 'seed'? Keys: modulus, low, high, under_representation, num_samples, seed
+    ValueError: unknown key 'sed'; did you mean 'seed'? Keys: modulus, low, high, under_representation, num_samples, seed, distinct
     """
     if not isinstance(data, dict):
         raise ValueError(f"{where or kind.__name__}: expected an object with the keys of {kind.__name__}, got {data!r}")

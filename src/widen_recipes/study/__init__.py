@@ -1,6 +1,6 @@
 """Real models on tasks with many right answers: every method on one joint frontier of loss and decoding. Not in the paper.
 
-One file per task; `methods.py` holds what they share. The top of each file shows its commands.
+One file per task; `methods.py` holds what they share. The page "Run the recipes" of the documentation has the commands.
 """
 
 from .code import code

@@ -1,4 +1,4 @@
-"""Write the data of a task of the study; the top of its module shows the command."""
+"""Write the data of a task of the study, or make the models of a growth."""
 
 import sys
 from collections.abc import Callable

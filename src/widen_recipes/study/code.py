@@ -1,14 +1,7 @@
 """MBPP and HumanEval, zero-shot in chat form: what decoding alone brings, by running every program.
 
-    export WIDEN_QWEN=models/qwen2.5-coder-0.5b-instruct        a folder that transformers opens, or Qwen/Qwen2.5-Coder-0.5B-Instruct
-    export WIDEN_HUMANEVAL=data/HumanEval.jsonl                 the published file, unpacked
-    export WIDEN_MBPP=data/sanitized-mbpp.json                  or mbpp.jsonl
-    widen run study:code --stages sample --device cuda --out runs       on the machine with the GPU
-    widen run study:code --stages score --out runs                      where there is a sandbox
-
 Four families of decodings have three settings each: a temperature alone, min-p before and after the heat, and top-p before it. Each
-decoding is one experiment, so that a run that was stopped has whole results. ``runs/study_code_halves.csv`` has the best setting of each
-family, chosen on one half of the problems and scored on the other.
+decoding is one experiment, so that a run that was stopped has whole results.
 """
 
 from __future__ import annotations
@@ -21,13 +14,9 @@ from .methods import path_of
 
 FAMILIES = {
     "temperature": ("t=0.4", "t=0.8", "t=1.2"),
-    "min-p, then heat": tuple(
-        f"{one},order=temperature_last" for one in ("t=1.2,min_p=0.05", "t=1.5,min_p=0.1", "t=2,min_p=0.2")
-    ),
+    "min-p, then heat": ("min_p=0.05 then t=1.2", "min_p=0.1 then t=1.5", "min_p=0.2 then t=2"),
     "heat, then min-p": ("t=1.2,min_p=0.05", "t=1.5,min_p=0.1", "t=2,min_p=0.2"),
-    "top-p, then heat": tuple(
-        f"{one},order=temperature_last" for one in ("t=1,top_p=0.95", "t=1.2,top_p=0.9", "t=1.5,top_p=0.8")
-    ),
+    "top-p, then heat": ("top_p=0.95 then t=1", "top_p=0.9 then t=1.2", "top_p=0.8 then t=1.5"),
 }
 ASK = {
     "humaneval": "Complete this Python function. Answer with the whole function in one ```python block, without explanations.\n\n"

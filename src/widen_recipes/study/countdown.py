@@ -1,31 +1,23 @@
 """Countdown: combine four numbers into a target. Every right answer is listed, so that precision and coverage are exact.
 
-    python -m widen_recipes.study countdown data/countdown        writes train, valid, test and other .jsonl, the same on every machine
-    export WIDEN_COUNTDOWN=data/countdown
-    export WIDEN_SMOLLM2=models/smollm2-135m                      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
-    widen run study:countdown --device cuda --jobs 4 --out runs
-
 A problem has five or more right answers. Training, validation and test problems have different numbers. NLL trains until the held-out NLL
-stops falling. From its best epoch, each method goes on for one epoch over the same data, three seeds each. The decoding of a method is
-chosen on one half of the test problems and reported on the other half.
+stops falling. From its best epoch, each method goes on for one epoch over the same data.
 """
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from widen.data.countdown import Countdown
-from widen.disk.atomic import write_text
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
 from widen.run.score_settings import ExactScore
 
-from .methods import METHODS, SEEDS, decodings, path_of
+from .methods import decodings, every_method, nll_model, path_of, write_files
 
 DATA = Countdown(numbers=4, high=13, max_target=60, fewest=5, num_test=400, num_samples=48_000)
 NUM_VALID = 64
@@ -42,34 +34,20 @@ NOT_IN_PAPER = {
 
 def countdown() -> list[Experiment]:
     """Every method from one NLL model, on Countdown, under the same decodings."""
-    data, start = path_of("WIDEN_COUNTDOWN"), nll_start()
-    last = replace(start, after=start, epochs=1, lr=1e-4, patience=None)
-    models = {name: replace(last, loss=loss) for name, loss in METHODS.items()}
-    models["NLL 2x"] = replace(last, epochs=2)
-    models["NLL on new answers"] = replace(last, train=Source(path=f"{data}/new.jsonl"))
-    return [experiment_of(name, replace(one, seed=seed), seed) for seed in SEEDS for name, one in models.items()]
+    new = Source(path=f"{path_of('WIDEN_COUNTDOWN')}/new.jsonl")
+    return every_method(nll_start(), experiment_of, epochs=1, lr=1e-4, others={"NLL on new answers": {"train": new}})
 
 
 def nll_start() -> FineTune:
     """The NLL model that every method goes on from, at its best epoch."""
-    data = path_of("WIDEN_COUNTDOWN")
-    return FineTune(
-        model=path_of("WIDEN_SMOLLM2"),
-        train=Source(path=f"{data}/train.jsonl"),
-        evaluate=Source(path=f"{data}/valid.jsonl"),
-        patience=2,
-        loss="nll",
-        max_length=64,
-        epochs=8,
-        batch_size=256,
-        micro_batch=256,
-        lr=3e-4,
-        schedule="cosine_with_min_lr",
-        warmup_steps=10,
-    )
+    train, valid = (Source(path=f"{path_of('WIDEN_COUNTDOWN')}/{name}.jsonl") for name in ("train", "valid"))
+    more = {"evaluate": valid, "patience": 2, "max_length": 64, "epochs": 8, "lr": 3e-4}
+    return nll_model(path_of("WIDEN_SMOLLM2"), train, batch_size=256, **more)
 
 
-def experiment_of(name: str, model: FineTune | str, seed: int) -> Experiment:
+def experiment_of(
+    name: str, model: FineTune | str, seed: int, *, not_in_paper: dict[str, str] = NOT_IN_PAPER
+) -> Experiment:
     """The exact scores of one model on the test problems, under all decodings."""
     return Experiment(
         name=name,
@@ -79,7 +57,7 @@ def experiment_of(name: str, model: FineTune | str, seed: int) -> Experiment:
         dtype="float32",
         seed=seed,
         score=ExactScore(num_samples=100),
-        not_in_paper=NOT_IN_PAPER,
+        not_in_paper=not_in_paper,
     )
 
 
@@ -89,13 +67,11 @@ def write_countdown(folder: str | Path, task: Countdown = DATA, *, num_valid: in
     ``problems`` lists the training problems with all their answers, ``all`` every one of these answers as a row, in random order. ``valid``
     has every answer of the validation problems as a row.
     """
-    where = Path(folder)
-    where.mkdir(parents=True, exist_ok=True)
     apart = replace(task, num_test=task.num_test + num_valid)  # its first num_test problems are those of `task`
     test, problems = task.test_records(), apart.train_problems()
     tested, every = {one["prompt"] for one in test}, _rows(problems)
     random.Random(task.seed).shuffle(every)  # so that its first rows are a sample of all
-    files: dict[str, Sequence[object]] = {
+    files = {
         "train": apart.train_records(),
         "new": replace(apart, seed=task.seed + 1).train_records(),
         "valid": _rows(one for one in apart.test_records() if one["prompt"] not in tested),
@@ -103,8 +79,7 @@ def write_countdown(folder: str | Path, task: Countdown = DATA, *, num_valid: in
         "problems": problems,
         "all": every,
     }
-    for name, records in files.items():
-        write_text(where / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    write_files(folder, files)
 
 
 def _rows(problems: Iterable[dict[str, Any]]) -> list[dict[str, str]]:

@@ -1,31 +1,23 @@
 """CoverageQA: 60 questions with all their right answers and aliases, so that precision and coverage are exact.
 
-    python -m widen_recipes.study coverageqa coverageqa.json data/coverageqa      the questions in two folds
-    export WIDEN_COVERAGEQA=data/coverageqa
-    export WIDEN_SMOLLM2=models/smollm2-135m      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
-    export WIDEN_QWEN=models/qwen-coder-0.5b      or Qwen/Qwen2.5-Coder-0.5B-Instruct
-    widen run study:coverageqa --device cuda --jobs 4 --drop-checkpoints --out runs
-    widen run study:coverageqa_qwen --device cuda --jobs 4 --drop-checkpoints --out runs
-
-The file comes from CHATS-lab/verbalized-sampling: ``{question: {"answers": [[alias, ...], ...]}}``. Both models are Instruct models and are
-asked in chat form, as they are and after fine-tuning. A fine-tuned model learns the answers to the questions of one fold, one row per
-answer, and is scored on the other fold, so that every question is a test question once. Both folds of a method have one name. Many
-questions ask for European countries, so that test questions share answers with training questions.
+The file comes from CHATS-lab/verbalized-sampling: ``{question: {"answers": [[alias, ...], ...]}}``. Both models are asked in chat form, as
+they are and after fine-tuning. A fine-tuned model learns the answers to the questions of one fold, one row per answer, and is scored on
+the other fold. Both folds of a method have one name.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from widen.disk.atomic import write_text
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
 from widen.run.score_settings import ExactScore
 
-from .methods import METHODS, SEEDS, decodings, path_of
+from .methods import decodings, every_method, nll_model, path_of, write_files
 
 FOLDS = (1, 2)
 NOT_IN_PAPER = {
@@ -41,7 +33,7 @@ NOT_IN_PAPER = {
 def coverageqa() -> list[Experiment]:
     """SmolLM2 on CoverageQA: every method from one NLL model, and both models as they are."""
     alone = [
-        _experiment(f"{name} as it is", path_of(variable), fold, 0)
+        _experiment(f"{name} as it is", path_of(variable), 0, fold=fold)
         for name, variable in (("SmolLM2", "WIDEN_SMOLLM2"), ("Qwen", "WIDEN_QWEN"))
         for fold in FOLDS
     ]
@@ -57,27 +49,13 @@ def _fine_tuned(variable: str) -> list[Experiment]:
     """Every method in every fold, three seeds each."""
     found = []
     for fold in FOLDS:
-        start = FineTune(
-            model=path_of(variable),
-            train=Source(path=f"{path_of('WIDEN_COVERAGEQA')}/train-{fold}.jsonl"),
-            loss="nll",
-            max_length=256,
-            epochs=3,
-            batch_size=32,
-            micro_batch=32,
-            lr=1e-4,
-            schedule="cosine_with_min_lr",
-            warmup_steps=5,
-        )
-        models = {name: replace(start, after=start, epochs=1, loss=loss) for name, loss in METHODS.items()}
-        models["NLL 2x"] = replace(start, after=start, epochs=2)
-        found += [
-            _experiment(name, replace(one, seed=seed), fold, seed) for seed in SEEDS for name, one in models.items()
-        ]
+        train = Source(path=f"{path_of('WIDEN_COVERAGEQA')}/train-{fold}.jsonl")
+        start = nll_model(path_of(variable), train, batch_size=32, max_length=256, epochs=3, lr=1e-4, warmup_steps=5)
+        found += every_method(start, partial(_experiment, fold=fold), epochs=1)
     return found
 
 
-def _experiment(name: str, model: FineTune | str, fold: int, seed: int) -> Experiment:
+def _experiment(name: str, model: FineTune | str, seed: int, *, fold: int) -> Experiment:
     return Experiment(
         name=name,
         model=model,
@@ -93,29 +71,17 @@ def _experiment(name: str, model: FineTune | str, fold: int, seed: int) -> Exper
 
 def write_coverageqa(source: str | Path, folder: str | Path) -> None:
     """The questions as files, per fold: ``test`` with all answers, and ``train``, one row per answer of the other fold."""
-    where = Path(folder)
-    where.mkdir(parents=True, exist_ok=True)
     content = json.loads(Path(source).read_text(encoding="utf-8"))
-    questions = {question.strip(): merged(about["answers"]) for question, about in content.items()}
-    listed = [
-        {"prompt": question, "answers": [spelled(one) for one in answers]} for question, answers in questions.items()
-    ]
-    rows = [
-        [
-            {
-                "prompt": [{"role": "user", "content": question}],
-                "completion": [{"role": "assistant", "content": one[0]}],
-            }
-            for one in answers
-        ]
-        for question, answers in questions.items()
-    ]
-    files: dict[str, Sequence[object]] = {}
+    tests: list[dict[str, Any]] = []
+    rows: list[list[dict[str, Any]]] = []
+    for question, about in content.items():
+        prompt, answers = question.strip(), merged(about["answers"])
+        tests.append({"prompt": prompt, "answers": [spelled(one) for one in answers]})
+        asked = [{"role": "user", "content": prompt}]
+        rows.append([{"prompt": asked, "completion": [{"role": "assistant", "content": one[0]}]} for one in answers])
     for fold in FOLDS:
-        files[f"test-{fold}"] = listed[fold - 1 :: 2]
-        files[f"train-{fold}"] = [row for own in rows[2 - fold :: 2] for row in own]
-    for name, records in files.items():
-        write_text(where / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        train = [row for own in rows[2 - fold :: 2] for row in own]
+        write_files(folder, {f"test-{fold}": tests[fold - 1 :: 2], f"train-{fold}": train})
 
 
 def merged(answers: Iterable[Iterable[str]]) -> list[list[str]]:

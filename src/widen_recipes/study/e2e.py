@@ -1,32 +1,24 @@
 """E2E NLG: texts about a restaurant, many human ones per meaning; a right text mentions every slot of its meaning.
 
-    python -m widen_recipes.study e2e data/e2e-dataset data/e2e       reads devset.csv and testset_w_refs.csv, writes .jsonl files
-    export WIDEN_E2E=data/e2e
-    export WIDEN_SMOLLM2=models/smollm2-135m      a folder that transformers opens, or HuggingFaceTB/SmolLM2-135M-Instruct
-    export WIDEN_MPNET=models/all-mpnet-base-v2   or sentence-transformers/all-mpnet-base-v2; empty: no k-NN scores, no Vendi
-    widen run study:e2e --device cuda --jobs 6 --drop-checkpoints --out runs
-
 Models are trained on the development set and asked about meanings of the test set; no meaning is in both. From one NLL model, each method
-goes on for one epoch over the same data, three seeds each. The decoding of a method is chosen on one half of the test meanings and
-reported on the other half.
+goes on for one epoch over the same data.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from widen.data.tasks.e2e import wrong_slots
-from widen.disk.atomic import write_text
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
 from widen.run.score_settings import SlotScore
 
-from .methods import METHODS, SEEDS, path_of, sampled_decodings
+from .methods import every_method, nll_model, path_of, sampled_decodings, write_files
 
 NUM_VALID = 48
 """Training meanings that growth holds out."""
@@ -42,25 +34,13 @@ NOT_IN_PAPER = {
 
 def e2e() -> list[Experiment]:
     """Every method from one NLL model, on E2E NLG, under the same decodings."""
-    start = FineTune(
-        model=path_of("WIDEN_SMOLLM2"),
-        train=Source(task="e2e", path=f"{path_of('WIDEN_E2E')}/train.jsonl"),
-        loss="nll",
-        max_length=192,
-        epochs=2,
-        batch_size=64,
-        micro_batch=64,
-        lr=2e-4,
-        schedule="cosine_with_min_lr",
-        warmup_steps=10,
-    )
-    last = replace(start, after=start, epochs=1, lr=1e-4)
-    models = {name: replace(last, loss=loss) for name, loss in METHODS.items()} | {"NLL 2x": replace(last, epochs=2)}
-    return [
-        experiment_of(name, replace(one, seed=seed), seed, not_in_paper=NOT_IN_PAPER)
-        for seed in SEEDS
-        for name, one in models.items()
-    ]
+    start = nll_model(path_of("WIDEN_SMOLLM2"), source_of("train"), batch_size=64, max_length=192, epochs=2, lr=2e-4)
+    return every_method(start, partial(experiment_of, not_in_paper=NOT_IN_PAPER), epochs=1, lr=1e-4)
+
+
+def source_of(name: str) -> Source:
+    """A file of `write_e2e`."""
+    return Source(task="e2e", path=f"{path_of('WIDEN_E2E')}/{name}.jsonl")
 
 
 def experiment_of(name: str, model: FineTune | str, seed: int, *, not_in_paper: dict[str, str]) -> Experiment:
@@ -68,7 +48,7 @@ def experiment_of(name: str, model: FineTune | str, seed: int, *, not_in_paper: 
     return Experiment(
         name=name,
         model=model,
-        prompts=Source(task="e2e", path=f"{path_of('WIDEN_E2E')}/test.jsonl"),
+        prompts=source_of("test"),
         num_prompts=128,
         num_samples=8,
         decoding=sampled_decodings(),
@@ -85,8 +65,6 @@ def write_e2e(source: str | Path, folder: str | Path, *, num_valid: int = NUM_VA
     The files for growth have right texts only, one per row. ``valid`` has those of some training meanings. Of the other meanings,
     ``one`` has the first text and ``all`` every text.
     """
-    where = Path(folder)
-    where.mkdir(parents=True, exist_ok=True)
     train = _rows(Path(source) / "devset.csv")
     texts: dict[str, list[str]] = {}
     for row in _rows(Path(source) / "testset_w_refs.csv"):
@@ -95,15 +73,14 @@ def write_e2e(source: str | Path, folder: str | Path, *, num_valid: int = NUM_VA
     held_out = set(_by_hash(trained)[:num_valid])
     right = [row for row in train if not wrong_slots(row["mr"], row["ref"])]
     every = [row for row in right if row["mr"] not in held_out]
-    files: dict[str, Sequence[object]] = {
+    files: dict[str, list[dict[str, Any]]] = {
         "train": train,
         "test": [{"mr": mr, "refs": texts[mr]} for mr in _by_hash(texts.keys() - trained)],
         "valid": [row for row in right if row["mr"] in held_out],
         "one": list({row["mr"]: row for row in reversed(every)}.values())[::-1],
         "all": every,
     }
-    for name, records in files.items():
-        write_text(where / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    write_files(folder, files)
 
 
 def _by_hash(meanings: Iterable[str]) -> list[str]:

@@ -1,12 +1,5 @@
 """Growth: training on answers that a model found and a check verified, on Countdown (`study:grow`) and E2E NLG (`study:e2e_grow`).
 
-    export WIDEN_GROWN=runs/grown                         and the variables of study:countdown or study:e2e
-    python -m widen_recipes.study grow countdown runs     trains, grows and averages (make_grown.py); or e2e
-    widen run study:grow --device cuda --jobs 4 --out runs     or study:e2e_grow
-
-Both need no sandbox: the answers of Countdown are listed, and a text of E2E is right if all its slots are. Stop at any moment; the same
-command continues.
-
 From one NLL model, all methods go on for as many steps: NLL on the same data, NLL on the data and the answers that two rounds of growth
 found, with three kinds of weights, and, as the ceiling, NLL on all right answers that are known. The kinds share one growth, so that only
 the weights differ. Soups average a grown model with the NLL model of the same seed.
@@ -27,7 +20,8 @@ from .countdown import experiment_of as countdown_experiment
 from .countdown import nll_start
 from .e2e import NOT_IN_PAPER as E2E
 from .e2e import experiment_of as e2e_experiment
-from .methods import SEEDS, path_of
+from .e2e import source_of
+from .methods import SEEDS, nll_model, path_of
 
 SOUPS = (("plain", 0.25), ("plain", 0.5), ("plain", 0.75), ("sampled", 0.5), ("uniform", 0.5))
 """Kind of weights of the grown model, and its share; the rest is NLL."""
@@ -61,19 +55,17 @@ class GrowthStudy:
     """
 
     start: FineTune
-    steps: int
     all_answers: Source
     growth: Growth
     experiment: Callable[[str, FineTune | str, int], Experiment]
     folder: str
+    steps: int = 300
     seeds: Sequence[int] = SEEDS
 
     @property
     def last(self) -> FineTune:
         """The training after the start."""
-        return replace(
-            self.start, after=self.start, max_steps=self.steps, lr=1e-4, evaluate=None, eval_steps=None, patience=None
-        )
+        return replace(self.start, after=self.start, max_steps=self.steps, lr=1e-4, evaluate=None, patience=None)
 
     def model(self, name: str, seed: int) -> FineTune:
         """NLL, NLL on all answers, or a kind of weights."""
@@ -85,11 +77,10 @@ class GrowthStudy:
 
     def trained(self) -> list[Experiment]:
         """The start and every fine-tuned model; NLL first, which the others are compared with."""
-        names = {"NLL": "NLL", "NLL on all answers": "NLL on all answers"} | {
-            f"grown, {kind}": kind for kind in WEIGHTS
-        }
         found = [
-            self.experiment(name, self.model(which, seed), seed) for seed in self.seeds for name, which in names.items()
+            self.experiment(f"grown, {name}" if name in WEIGHTS else name, self.model(name, seed), seed)
+            for seed in self.seeds
+            for name in ("NLL", "NLL on all answers", *WEIGHTS)
         ]
         return [*found, self.experiment("NLL start", self.start, 0)]
 
@@ -110,47 +101,33 @@ class GrowthStudy:
 def countdown_growth() -> GrowthStudy:
     """Growth on Countdown."""
     data, start = path_of("WIDEN_COUNTDOWN"), nll_start()
-    about = {**COUNTDOWN, **NOT_IN_PAPER}
+    problems = Source(task="answers", path=f"{data}/problems.jsonl", limit=4000)
+    test = Source(task="answers", path=f"{data}/test.jsonl")
     return GrowthStudy(
         start=start,
-        steps=300,
         all_answers=Source(path=f"{data}/all.jsonl", limit=300 * start.batch_size),  # each row once; there are more
         growth=Growth(
             model=start.model,
-            prompts=Source(task="answers", path=f"{data}/problems.jsonl", limit=4000),
+            prompts=problems,
             data=start.train,
-            held_out=Source(task="answers", path=f"{data}/test.jsonl"),
+            held_out=test,
             num=32,
             held_out_num=16,
             max_tokens=48,
         ),
-        experiment=lambda name, model, seed: replace(countdown_experiment(name, model, seed), not_in_paper=about),
+        experiment=partial(countdown_experiment, not_in_paper={**COUNTDOWN, **NOT_IN_PAPER}),
         folder=f"{path_of('WIDEN_GROWN')}/countdown",
     )
 
 
 def e2e_growth() -> GrowthStudy:
     """Growth on E2E NLG."""
-    data = path_of("WIDEN_E2E")
-    one, valid = (Source(task="e2e", path=f"{data}/{name}.jsonl") for name in ("one", "valid"))
-    start = FineTune(
-        model=path_of("WIDEN_SMOLLM2"),
-        train=one,
-        evaluate=valid,
-        patience=2,
-        loss="nll",
-        max_length=192,
-        epochs=8,
-        batch_size=32,
-        micro_batch=32,
-        lr=2e-4,
-        schedule="cosine_with_min_lr",
-        warmup_steps=10,
-    )
+    one, valid = source_of("one"), source_of("valid")
+    more = {"evaluate": valid, "patience": 2, "max_length": 192, "epochs": 8, "lr": 2e-4}
+    start = nll_model(path_of("WIDEN_SMOLLM2"), one, batch_size=32, **more)
     return GrowthStudy(
         start=start,
-        steps=300,
-        all_answers=Source(task="e2e", path=f"{data}/all.jsonl"),
+        all_answers=source_of("all"),
         growth=Growth(model=start.model, prompts=one, held_out=valid, num=16, held_out_num=16, max_tokens=96),
         experiment=partial(e2e_experiment, not_in_paper=E2E_NOT_IN_PAPER),
         folder=f"{path_of('WIDEN_GROWN')}/e2e",

@@ -1,7 +1,5 @@
 """Make what `study:grow` and `study:e2e_grow` compare: train the NLL start, grow, train every method, average soups.
 
-    python -m widen_recipes.study grow countdown runs
-
 Every stage leaves files and is skipped if they are there.
 
 <folder>/growth/                    the growth, see `widen.run.grow`

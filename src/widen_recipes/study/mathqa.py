@@ -1,25 +1,16 @@
-"""MathQA-Python, category "gain", on templates that no training question has: every program is run.
+"""MathQA-Python, category "gain", on templates that no training question has (`templates.py`): every program is run.
 
-    python -m widen_recipes.study.templates data/mathqa data/templates      writes train, dev and test .jsonl
-    export WIDEN_TEMPLATES=data/templates
-    export WIDEN_SMOLLM2=models/smollm2-135m                                a folder that transformers opens, or a name on the hub
-    widen run study:mathqa --stages train,sample --device cuda --jobs 4 --out runs      on the machine with the GPU
-    widen run study:mathqa --stages score --out runs                                    where there is a sandbox
-
-NLL trains until the held-out NLL stops falling. From its best epoch each method goes on for two epochs, three seeds each. All methods
-are sampled under the same decodings. ``runs/study_mathqa_halves.csv`` has the best decoding of each method, chosen on one half of the
-problems and scored on the other. Use the same paths on both machines: they are part of the run folders' names.
+NLL trains until the held-out NLL stops falling. From its best epoch each method goes on for two epochs. Use the same paths on all machines:
+they are part of the run folders' names.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
 from widen.run.score_settings import ProgramScore
 
-from .methods import METHODS, SEEDS, path_of
+from .methods import every_method, nll_model, path_of
 
 DECODINGS = (
     *("t=0.5", "t=0.8", "t=1", "t=1.3"),
@@ -40,38 +31,22 @@ NOT_IN_PAPER = {
 
 def mathqa() -> list[Experiment]:
     """Every method from one NLL model, on unseen templates of MathQA-Python; pass@1 to pass@64 and distinct right programs."""
-    start = nll_start()
-    last = replace(start, after=start, epochs=2, patience=None)
-    models = {name: replace(last, loss=loss) for name, loss in METHODS.items()}
-    models["NLL 2x"] = replace(last, epochs=4)
-    return [experiment_of(name, replace(one, seed=seed), seed) for seed in SEEDS for name, one in models.items()]
-
-
-def nll_start() -> FineTune:
-    """The NLL model that every method goes on from, at its best epoch."""
-    data = path_of("WIDEN_TEMPLATES")
-    return FineTune(
-        model=path_of("WIDEN_SMOLLM2"),
-        train=Source(task="mathqa_python", path=f"{data}/train.jsonl"),
-        evaluate=Source(task="mathqa_python", path=f"{data}/dev.jsonl"),
-        patience=2,
-        loss="nll",
-        max_length=512,
-        epochs=8,
-        batch_size=64,
-        micro_batch=64,
-        lr=1e-4,
-        schedule="cosine_with_min_lr",
-        warmup_steps=10,
+    more = {"evaluate": _source("dev"), "patience": 2, "max_length": 512, "epochs": 8, "lr": 1e-4}
+    return every_method(
+        nll_model(path_of("WIDEN_SMOLLM2"), _source("train"), batch_size=64, **more), _experiment, epochs=2
     )
 
 
-def experiment_of(name: str, model: FineTune, seed: int) -> Experiment:
+def _source(name: str) -> Source:
+    return Source(task="mathqa_python", path=f"{path_of('WIDEN_TEMPLATES')}/{name}.jsonl")
+
+
+def _experiment(name: str, model: FineTune, seed: int) -> Experiment:
     """64 programs for every test question under every decoding."""
     return Experiment(
         name=name,
         model=model,
-        prompts=Source(task="mathqa_python", path=f"{path_of('WIDEN_TEMPLATES')}/test.jsonl"),
+        prompts=_source("test"),
         num_samples=64,
         decoding=DECODINGS,
         max_tokens=192,

@@ -1,10 +1,16 @@
-"""What the tasks of the study share: the methods, the seeds, the decodings, paths from environment variables, and the small form."""
+"""What the tasks of the study share: methods, seeds, decodings, trainings, paths, files, and the small form."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from widen.run.experiment import Experiment
+from widen.run.finetune import FineTune, Source
+from widen.run.grow.training_rows import write_lines
 from widen.sample.grid import decoding_grid
 
 from ..tiny_texts import shrink
@@ -26,6 +32,32 @@ METHODS = {
     "focal 2": "focal:gamma=2",
 }
 """Two settings of every family; the second of NLL is twice as long."""
+
+
+def nll_model(model: str, train: Source, *, batch_size: int, **more: Any) -> FineTune:
+    """A model trained with NLL; the rate falls to a tenth along a cosine."""
+    steps = {"batch_size": batch_size, "micro_batch": batch_size, "schedule": "cosine_with_min_lr"}
+    return FineTune(model=model, train=train, loss="nll", **{"warmup_steps": 10, **steps, **more})
+
+
+def every_method(
+    start: FineTune,
+    experiment: Callable[[str, FineTune, int], Experiment],
+    *,
+    others: Mapping[str, Mapping[str, Any]] | None = None,
+    **last: Any,
+) -> list[Experiment]:
+    """Every method goes on from ``start``, three seeds each; NLL 2x goes on for twice as long.
+
+    Args:
+      experiment: scores a model, given a name and a seed.
+      others: further models by name, each with its changes of the last training.
+      last: changes of the last training against the start.
+    """
+    base = replace(start, after=start, patience=None, **last)
+    changes = {name: {"loss": loss} for name, loss in METHODS.items()} | {"NLL 2x": {"epochs": 2 * base.epochs}}
+    models = {name: replace(base, **changed) for name, changed in {**changes, **(others or {})}.items()}
+    return [experiment(name, replace(one, seed=seed), seed) for seed in SEEDS for name, one in models.items()]
 
 
 def decodings() -> tuple[str, ...]:
@@ -59,6 +91,12 @@ def sampled_decodings() -> tuple[str, ...]:
 def path_of(variable: str) -> str:
     """The path in an environment variable, or its name with a dollar sign, which `widen run` refuses."""
     return os.environ.get(variable, f"${variable}").rstrip("/")
+
+
+def write_files(folder: str | Path, files: Mapping[str, Iterable[dict[str, Any]]]) -> None:
+    """Write the records of each name as ``<folder>/<name>.jsonl``."""
+    for name, records in files.items():
+        write_lines(Path(folder) / f"{name}.jsonl", records)
 
 
 def tiny(recipe: list[Experiment]) -> list[Experiment]:

@@ -13,11 +13,11 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from widen.disk.atomic import write_text
+from .methods import write_files
 
 TEST, DEV = 300, 60
 """Templates of the test and of the held-out data for early stopping. All others are for training."""
@@ -34,13 +34,13 @@ def template(question: str) -> str:
 
 
 def by_templates(
-    records: Iterable[Mapping[str, Any]], *, test: int = TEST, dev: int = DEV, seed: int = 0
-) -> dict[str, list[Mapping[str, Any]]]:
+    records: Iterable[dict[str, Any]], *, test: int = TEST, dev: int = DEV, seed: int = 0
+) -> dict[str, list[dict[str, Any]]]:
     """The records as ``train``, ``dev`` and ``test``. The order of templates is that of their hash with the seed.
 
     A template of the test gives the first of its questions and a template of dev all of them; no other file has them.
     """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault(template(str(record["question"])), []).append(record)
     if test + dev >= len(groups):
@@ -56,8 +56,7 @@ def by_templates(
 def write_templates(source: str | Path, folder: str | Path) -> None:
     """Read the published files in ``source`` and write the three new ones to ``folder``."""
     lines = [line for name in FILES for line in (Path(source) / name).read_text(encoding="utf-8").splitlines()]
-    for name, records in by_templates(json.loads(line) for line in lines if line.strip()).items():
-        write_text(Path(folder) / f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    write_files(folder, by_templates(json.loads(line) for line in lines if line.strip()))
 
 
 if __name__ == "__main__":

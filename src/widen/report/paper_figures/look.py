@@ -1,4 +1,4 @@
-"""The style of static figures, and how they are saved: the same input gives the same bytes."""
+"""The style of static figures (``figures.mplstyle``), and how they are saved: the same input gives the same bytes."""
 
 from __future__ import annotations
 
@@ -24,24 +24,6 @@ LONG = 60
 FORMATS = ("pdf", "svg", "png")
 LINES = dict(zip(DASHES, ("-", "--", ":", "-."), strict=True))
 MARKS = dict(zip(SYMBOLS, "osD^PX*h", strict=True))
-STYLE: dict[str, Any] = {
-    "svg.hashsalt": "widen",  # fixed, so that the ids in a file do not change
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,  # letters stay letters: journals refuse Type 3 fonts
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4ea",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
-    "savefig.dpi": 160,
-}
 
 
 @contextmanager
@@ -51,7 +33,7 @@ def styled() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise ImportError("static figures need matplotlib: pip install 'widen[report]'") from error
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+    with matplotlib.rc_context(fname=Path(__file__).with_name("figures.mplstyle")):
         yield
 
 
@@ -118,15 +100,8 @@ def caption(figure: Figure, text: str) -> None:
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.set(rect=(0, room / (height + room), 1, height / (height + room)))  # type: ignore[call-arg]
-    figure.text(
-        0.012,
-        (room - 0.08) / (height + room),
-        "\n".join(lines),
-        va="top",
-        fontsize=8,
-        color="#44444c",
-        linespacing=1.35,
-    )
+    style: dict[str, Any] = {"va": "top", "fontsize": 8, "color": "#44444c", "linespacing": 1.35}
+    figure.text(0.012, (room - 0.08) / (height + room), "\n".join(lines), **style)
 
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The exact figures of the paper, which need no run. Each function draws one."""
+"""The exact figures of the paper, which need no run."""
 
 from __future__ import annotations
 
@@ -26,16 +26,13 @@ TEMPERATURES = (0.1, 1.0, 10.0)
 
 
 def pr_examples() -> Figure:
-    """``fig:PR_examples``: Q1 has a higher precision than Q2 but a lower recall; lambda = .1, 1, 10 are marked."""
-    atom = np.arange(40)
-    p = np.full(40, 1 / 40)
-    laws = {
-        name: mass * (fall := np.exp(-atom / scale)) / fall.sum()
-        for name, mass, scale in (("Q1", 0.95, 7.0), ("Q2", 0.7, 60.0))
-    }
+    """fig:PR_examples. The paper: “Examples of PR-Curves. Q1 has a higher Precision than Q2 but a lower Recall.” Marked: λ = 0.1, 1, 10.
+    The distributions are ours: forty right atoms; Q1 falls off steeply over them, Q2 hardly, but has 30 % elsewhere.
+    """
     figure, (ax,) = panels(width=4.2, height=3.6)
-    for index, (name, q) in enumerate(laws.items()):
-        curve = pr_curve(p, q)
+    for index, (name, mass, scale) in enumerate((("Q1", 0.95, 7.0), ("Q2", 0.7, 60.0))):
+        fall = np.exp(-np.arange(40) / scale)
+        curve = pr_curve(np.full(40, 1 / 40), mass * fall / fall.sum())
         _curve(ax, curve, name, index)
         for lam in (0.1, 1.0, 10.0):
             ax.plot(curve.recall(lam), curve.precision(lam), **{**look(index), "linestyle": "none"})
@@ -49,7 +46,10 @@ def pr_examples() -> Figure:
 
 
 def example_pq() -> Figure:
-    """``fig:examplePQ``: P and Q at the two positions where they differ."""
+    """fig:examplePQ. The paper: “Example P and Q for V = 100, K = 20, a/ρ = 1.45 and ε = 0.15. ρ is the proportion of tokens
+    underrepresented at the level b/ρ.” Corrected: ρ is the over-represented share, at level a/ρ. The paper does not give ρ here; ½ is
+    assumed.
+    """
     figure, axes = panels(2, width=3.6, height=2.4)
     token, names = np.arange(EXAMPLE.vocab), ("l₁: over- and under-representation", "l₂: noise")
     for ax, p, q, name in zip(axes, EXAMPLE.p(), EXAMPLE.q(), names, strict=True):
@@ -61,8 +61,22 @@ def example_pq() -> Figure:
     return figure
 
 
+def pr_curve_1() -> Figure:
+    """app:fig:PRcurve1. The paper: “PR-Curve for different temperatures t with V = 100, K = 50, a/ρ = 1.45, ε = 0.15 and ρ = 0.5. t = 1
+    is dashed.” t₀ = 2.497: up to it the stretch of full recall grows, beyond it it shrinks.
+    """
+    return three_temperatures(PR_CURVE_1)
+
+
+def pr_curve_2() -> Figure:
+    """app:fig:PRcurve2. The paper: “PR-Curve for different temperatures t with V = 100, K = 10, a/ρ = 1.05, ε = 0.05 and ρ = 0.5.”
+    t₀ = 0.761: already t = 1 is too hot.
+    """
+    return three_temperatures(PR_CURVE_2)
+
+
 def three_temperatures(case: ArtificialCase) -> Figure:
-    """``app:fig:PRcurve1`` and ``app:fig:PRcurve2``: one panel per temperature."""
+    """One panel per temperature."""
     figure, axes = panels(3, width=2.7, height=2.7)
     for ax, t in zip(axes, TEMPERATURES, strict=True):
         if t != 1.0:
@@ -87,10 +101,9 @@ def epsilon_0(ratio: int, *, b: float, rho: float) -> float:
     return case.epsilon_0
 
 
-def noise_levels() -> Figure:
-    """``fig:ineq``: epsilon_0 against b for several rho and V/K; recall peaks at a finite temperature wherever epsilon is under it.
-
-    Paper note: the caption says that epsilon_0 stays large when b is low and rho high; the opposite holds.
+def ineq() -> Figure:
+    """fig:ineq. The paper: “Even for small values of V/K, when b is low and ρ is high, ε₀ remains relatively large, often above 0.1.”
+    Corrected: ε₀ falls with lower b and with higher ρ (V/K = 2, b = .05, ρ = .9: .0046). Below ε₀, recall peaks at a finite temperature.
     """
     figure, axes = panels(3, width=2.6, height=2.7)
     for ax, ratio in zip(axes, (2, 10, 100), strict=True):
@@ -104,52 +117,49 @@ def noise_levels() -> Figure:
 
 
 def methods() -> Figure:
-    """``fig:methods``: which part of the model's PR curve each loss pushes.
-
-    Beside NLL, c-Div weights the PR-divergence at lambda by alpha lambda^(1-alpha): the two bands show where that is above 1
-    (vermilion) and below (blue), for alpha = 2 outside the curve and alpha = 1/2 inside it.
+    """fig:methods. The paper: “Illustration of trade-offs targeted by each method over the model's PR curve (black).” The bands show
+    where c-Div weights λ more (vermilion) or less (blue) than NLL: by α λ^(1−α).
     """
     fall = np.exp(-np.arange(400) / 130)
     curve = pr_curve(np.full(400, 1 / 400), 0.88 * fall / fall.sum())
     figure, (ax,) = panels(width=4.8, height=4.2)
     lam = np.tan(np.linspace(0.02, np.pi / 2 - 0.02, 400))
-    recall, precision = np.asarray(curve.recall(lam)), np.asarray(curve.precision(lam))
+    along = np.column_stack([curve.recall(lam), curve.precision(lam)])
     for alpha, shift, text, where in (
         (2.0, 0.028, "c-Div 2", (0.82, 0.72)),
         (0.5, -0.028, "GOLD = c-Div ½", (0.37, 0.57)),
     ):
-        _band(ax, recall + shift, precision + shift, np.log(alpha) + (1 - alpha) * np.log(lam))
+        _band(ax, along + shift, np.log(alpha) + (1 - alpha) * np.log(lam))
         ax.annotate(text, where, fontsize=8, ha="center", va="center")
-    ax.plot(recall, precision, color="#1a1a1f", linewidth=2)
-    for start, end, text, where in _pushes(curve):
+    ax.plot(*along.T, color="#1a1a1f", linewidth=2)
+    up, right = float(curve.at_recall(0.55).precision), float(curve.at_precision(0.55).recall)
+    # Name, where on the curve, direction and length of the push, place of the name beyond its end.
+    for text, start, push, beyond in (
+        ("Trunc", (0.55, up), (0, 0.16), (0, 0.02)),
+        ("TruncR", (right, 0.55), (0.16, 0), (0.07, -0.012)),
+        ("λ-PR", (float(curve.recall(0.45)), float(curve.precision(0.45))), _towards(0.45, 0.16), (0.03, 0.03)),
+    ):
+        end = start[0] + push[0], start[1] + push[1]
         ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": PALETTE[2], "linewidth": 2, "shrinkA": 0})
-        ax.annotate(text, where, fontsize=8, color="#00684b", ha="center")
+        ax.annotate(text, (end[0] + beyond[0], end[1] + beyond[1]), fontsize=8, color="#00684b", ha="center")
     unit_square(ax)
     ax.set(xlim=(-0.02, 1.12), ylim=(-0.02, 1.06))
     return figure
 
 
-def _pushes(curve: PRCurve) -> list[tuple[tuple[float, float], tuple[float, float], str, tuple[float, float]]]:
-    """Where Trunc, TruncR and lambda-PR push: start, end, name, place of the name."""
-    drop, lam = 0.45, 0.45
-    up = float(curve.at_recall(1 - drop).precision)
-    right = float(curve.at_precision(1 - drop).recall)
-    on = (float(curve.recall(lam)), float(curve.precision(lam)))
-    along = (on[0] + 0.16 / np.hypot(1, lam), on[1] + 0.16 * lam / np.hypot(1, lam))
-    return [
-        ((1 - drop, up), (1 - drop, up + 0.16), "Trunc", (1 - drop, up + 0.18)),
-        ((right, 1 - drop), (right + 0.16, 1 - drop), "TruncR", (right + 0.23, 1 - drop - 0.012)),
-        (on, along, "λ-PR", (along[0] + 0.03, along[1] + 0.03)),
-    ]
+def _towards(lam: float, length: float) -> tuple[float, float]:
+    """A step of this length along the ray precision = lam * recall."""
+    return length / float(np.hypot(1, lam)), length * lam / float(np.hypot(1, lam))
 
 
-def _band(ax: Axes, x: np.ndarray, y: np.ndarray, emphasis: np.ndarray) -> None:
+def _band(ax: Axes, points: np.ndarray, emphasis: np.ndarray) -> None:
+    """A broad line whose colour shows the emphasis."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
     colours = LinearSegmentedColormap.from_list("emphasis", [PALETTE[0], "#e8e8ee", PALETTE[1]])
-    pieces = np.stack([np.column_stack([x[:-1], y[:-1]]), np.column_stack([x[1:], y[1:]])], axis=1)
-    band = LineCollection(list(pieces), cmap=colours, norm=Normalize(-2, 2), linewidth=5, capstyle="butt")
+    pieces = list(np.stack([points[:-1], points[1:]], axis=1))
+    band = LineCollection(pieces, cmap=colours, norm=Normalize(-2, 2), linewidth=5, capstyle="butt")
     band.set_array(emphasis[:-1])
     ax.add_collection(band)
 

@@ -1,4 +1,4 @@
-/** Pick a loss: its weight against q, the law it converges to, and that law's PR curve. */
+/** Pick a loss: its weight against q, the distribution it converges to, and the PR curve of that distribution. */
 "use strict";
 
 widen.panel("losses", (root) => {

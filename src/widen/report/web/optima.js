@@ -1,5 +1,5 @@
 /**
- * Each loss: the weight of a token of probability q, and the law it converges to on one context (widen.losses, widen.theory.optima).
+ * Each loss: the weight of a token of probability q, and the distribution it converges to on one context (widen.losses, widen.theory.optima).
  */
 "use strict";
 
@@ -51,7 +51,7 @@ const optima = (() => {
     return gamma + growth > 0 ? gamma / (gamma + growth) : Infinity;
   }
   /**
-   * TaiLr's water-filling capped at delta; null where every law of at least delta on the support is stationary.
+   * TaiLr's water-filling capped at delta; null where every distribution of at least delta on the support is stationary.
    * @param {readonly number[]} p
    * @param {number} threshold
    * @param {number} gamma

@@ -7,7 +7,7 @@ const theory = (() => {
   /** @param {readonly number[]} x */
   const sum = (x) => x.reduce((total, one) => total + one, 0);
   /**
-   * tau x, with the limits of the tempered laws where a factor is 0 or infinite.
+   * tau x, with the limits of the tempered distributions where a factor is 0 or infinite.
    * @param {number} tau
    * @param {number} x
    */
@@ -38,7 +38,7 @@ const theory = (() => {
     return raw.map((x) => x / total);
   }
 
-  /** The exact PR curve of two laws on the same atoms. @param {readonly number[]} p @param {readonly number[]} q */
+  /** The exact PR curve of two distributions on the same atoms. @param {readonly number[]} p @param {readonly number[]} q */
   function prCurve(p, q) {
     const atoms = p
       .map((x, i) => ({ p: x, q: q[i] ?? 0 }))
@@ -69,7 +69,7 @@ const theory = (() => {
 
   /**
    * The artificial case: P uniform on K of V tokens, Q over-represents a share rho of them (mass a) and leaks epsilon.
-   * `cut` truncates with min-p, on the model's own law or on the heated one; a threshold of 0 keeps every token.
+   * `cut` truncates with min-p, on the model's own distribution or on the heated one; a threshold of 0 keeps every token.
    * @param {Case} c
    * @param {Cut} [cut]
    * @returns {Law}

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from widen.metrics.interval import mean_interval, student
 from widen.sample.decoding import Decoding
 
-from ..against_nll import Point
-from ..best_on_halves import values_by_problem
+from ..against_nll import Point, values_by_problem
 from .wish import Points, Wish
 
 AS_IT_IS = "the model as it is"

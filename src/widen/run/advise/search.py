@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from widen.disk.digest import source_digest
 from widen.disk.json_file import read_json, write_sealed
@@ -26,14 +26,15 @@ from ..experiment import Experiment
 from ..finetune.config import FineTune
 from ..folder import StageProgress, folder_of, silent
 from ..record import by_decoding
-from ..runner import found_records, run
+from ..runner import run
+from ..scoring.score_files import found_records
 from ..value import from_json, to_json
 from .advice import Advice, Finalist, advise_from, to_test
 from .engines import how_to_decode
 from .plan import MOST_EPOCHS, Plan, Timing, duration, make_plan, measure
 from .request import AdviceRequest
 from .split import Splits, split
-from .wish import Points, Wish
+from .wish import Points
 
 SCHEMA = 1
 Say = Callable[[str], None]
@@ -41,26 +42,47 @@ Clock = Callable[[], float]
 """Seconds from any start."""
 
 
-class SearchState:
-    """What was asked, the plan, the seconds spent over all restarts, and the outcome of every job: "trained" or "no time".
+class Search:
+    """A request with its splits and its plan, which are made or found on disk; a folder that holds another request is refused.
 
-    Args:
-      asked: JSON of the request; a folder that holds another request is refused.
+    Attributes:
+      jobs: the outcome of every job: "trained" or "no time".
     """
 
-    def __init__(self, path: Path, asked: dict[str, Any], *, clock: Clock = time.monotonic) -> None:
-        self.path, self.asked, self._clock, self._began = path, asked, clock, clock()
-        found: dict[str, Any] = read_json(path) if path.exists() else {"schema": SCHEMA, "asked": asked}
+    def __init__(
+        self,
+        request: AdviceRequest,
+        root: str | Path,
+        *,
+        clock: Clock = time.monotonic,
+        timing: Callable[[AdviceRequest, Splits], Timing] = measure,
+    ) -> None:
+        self.request, self.root, self._clock, self._began = request, Path(root), clock, clock()
+        self._path = self.root / "state.json"
+        asked = {name: value for name, value in to_json(request).items() if name != "device"}
+        self._asked = {**asked, "data_digest": source_digest(request.data)}
+        found: dict[str, Any] = (
+            read_json(self._path) if self._path.exists() else {"schema": SCHEMA, "asked": self._asked}
+        )
         if found.get("schema") != SCHEMA:
-            raise ValueError(f"{path} has schema {found.get('schema')!r}; this version of widen reads schema {SCHEMA}")
-        if differs := [key for key in asked if found["asked"].get(key) != asked[key]]:
             raise ValueError(
-                f"{path.parent} holds advice for another request (they differ in {', '.join(differs)}): take another --out, or "
+                f"{self._path} has schema {found.get('schema')!r}; this version of widen reads schema {SCHEMA}"
+            )
+        if differs := [key for key in self._asked if found["asked"].get(key) != self._asked[key]]:
+            raise ValueError(
+                f"{self.root} holds advice for another request (they differ in {', '.join(differs)}): take another --out, or "
                 "remove the folder"
             )
-        self.plan: Any = found.get("plan")
-        self.jobs: dict[str, str] = found.get("jobs", {})
-        self._before = float(found.get("spent", 0.0))
+        self._before, self.jobs = float(found.get("spent", 0.0)), dict[str, str](found.get("jobs", {}))
+        once = request.embedder is None
+        self.splits = split(request.task, request.data, self.root / "data", seed=request.seed, once=once)
+        if found.get("plan") is not None:
+            self.plan = from_json(Plan, found["plan"])
+        else:
+            longest = math.ceil(MOST_EPOCHS * self.splits.counts["train"] / request.batch_size)
+            times = timing(request, self.splits)
+            self.plan = make_plan(times, request.losses, budget=request.budget, longest=longest)
+            self.save()
 
     @property
     def spent(self) -> float:
@@ -68,132 +90,90 @@ class SearchState:
         return self._before + self._clock() - self._began
 
     def save(self) -> None:
-        """Write the file."""
-        about = {"schema": SCHEMA, "asked": self.asked, "plan": self.plan}
-        write_sealed(self.path, {**about, "spent": self.spent, "jobs": self.jobs})
+        """Write the state."""
+        about: dict[str, Any] = {"schema": SCHEMA, "asked": self._asked, "plan": to_json(self.plan)}
+        write_sealed(self._path, {**about, "spent": self.spent, "jobs": self.jobs})
 
+    def advise(self, *, say: Say = lambda text: None, progress: StageProgress = silent) -> Advice:
+        """Everything after the plan. Writes ``advice.json``."""
+        request, root, splits, everything = self.request, self.root, self.splits, list[Experiment]()
 
-class Prepared(NamedTuple):
-    """The splits and the plan of a request, and its state on disk."""
+        def points(model: FineTune | str, *, test: Sequence[Decoding] | None = None) -> Points:
+            prompts, decodings = (splits.validation, request.grid) if test is None else (splits.test, test)
+            one = request.experiment(model, prompts, decodings, max_tokens=self.plan.max_tokens)
+            run("advise", [one], root, device=request.device, progress=progress, notice=say)
+            everything.append(one)
+            found = by_decoding(found_records(folder_of(root, one), one) or ())
+            return {decoding: point for (_, decoding), point in found.items() if decoding is not None}
 
-    request: AdviceRequest
-    root: Path
-    splits: Splits
-    plan: Plan
-    state: SearchState
+        def model(loss: str, steps: int) -> FineTune | str:
+            return request.fine_tune(loss, steps, splits) if loss else request.model
 
+        def train(loss: str, steps: int) -> Finalist:
+            return Finalist(loss=loss, steps=steps, validation=points(model(loss, steps)))
 
-def prepare(
-    request: AdviceRequest,
-    root: str | Path,
-    *,
-    clock: Clock = time.monotonic,
-    timing: Callable[[AdviceRequest, Splits], Timing] = measure,
-) -> Prepared:
-    """Split the data and make the plan, or find both on disk."""
-    root = Path(root)
-    asked = {name: value for name, value in to_json(request).items() if name != "device"}
-    state = SearchState(root / "state.json", {**asked, "data_digest": source_digest(request.data)}, clock=clock)
-    splits = split(request.task, request.data, root / "data", seed=request.seed, once=request.embedder is None)
-    if state.plan is None:
-        longest = math.ceil(MOST_EPOCHS * splits.counts["train"] / request.batch_size)
-        plan = make_plan(timing(request, splits), request.losses, budget=request.budget, longest=longest)
-        state.plan = to_json(plan)
-        state.save()
-    return Prepared(request, root, splits, from_json(Plan, state.plan), state)
+        try:
+            say(f"scoring the model as it is, {len(request.grid)} decodings")
+            finalists = [train("", 0), *self._halve(train, say)[:2]]
+            say("scoring the finalists on the test prompts")
+            scored = [
+                replace(one, test=points(model(one.loss, one.steps), test=to_test(one, request.parsed)))
+                for one in finalists
+            ]
+            run("advise", everything, root, device=request.device, progress=progress, notice=say)
+        finally:
+            self.save()
+        advice, best = advise_from(scored, request.parsed), request.model
+        if advice.loss:
+            config = request.fine_tune(advice.loss, advice.steps, splits)
+            folder = str(folder_of(root, config).path)
+            advice = replace(advice, folder=folder, train=train_command(config, root, device=request.device))
+            best = f"{folder}/checkpoint"
+        advice = replace(advice, use=how_to_decode(Decoding.parse(advice.decoding), best))
+        write_sealed(root / "advice.json", {"schema": 1, "advice": to_json(advice), "request": to_json(request)})
+        return advice
 
+    def _halve(self, train: Callable[[str, int], Finalist], say: Say) -> list[Finalist]:
+        """Successive halving within the budget: every rung doubles the steps and keeps the better half of the losses. NLL is never dropped.
 
-def search(prepared: Prepared, *, say: Say = lambda text: None, progress: StageProgress = silent) -> Advice:
-    """Everything after the plan. Writes ``advice.json``."""
-    request, root, splits, plan, state = prepared
-    wish, everything = request.parsed, list[Experiment]()
+        A job starts only if it is expected to end in time and leaves time for the test. Expectations are those of the plan, scaled by how
+        long earlier jobs really took.
 
-    def points(model: FineTune | str, *, test: Sequence[Decoding] | None = None) -> Points:
-        prompts, decodings = (splits.validation, request.grid) if test is None else (splits.test, test)
-        one = request.experiment(model, prompts, decodings, max_tokens=plan.max_tokens)
-        run("advise", [one], root, device=request.device, progress=progress, notice=say)
-        everything.append(one)
-        found = by_decoding(found_records(folder_of(root, one), one) or ())
-        return {decoding: point for (_, decoding), point in found.items() if decoding is not None}
+        Args:
+          train: trains a model with a loss for some steps, or finds it on disk, and scores it on the validation prompts.
 
-    def tuned(loss: str, steps: int) -> FineTune:
-        return request.fine_tune(loss, steps, splits)
-
-    def train(loss: str, steps: int) -> Finalist:
-        return Finalist(loss=loss, steps=steps, validation=points(tuned(loss, steps)))
-
-    try:
-        say(f"scoring the model as it is, {len(request.grid)} decodings")
-        untrained = Finalist(loss="", steps=0, validation=points(request.model))
-        finalists = [untrained, *halve(plan, wish, budget=request.budget, state=state, train=train, say=say)[:2]]
-        say("scoring the finalists on the test prompts")
-        scored = []
-        for one in finalists:
-            model = tuned(one.loss, one.steps) if one.loss else request.model
-            scored.append(replace(one, test=points(model, test=to_test(one, wish))))
-        run("advise", everything, root, device=request.device, progress=progress, notice=say)
-    finally:
-        state.save()
-    advice = advise_from(scored, wish)
-    folder, train_with, best = "", "", request.model
-    if advice.loss:
-        config = tuned(advice.loss, advice.steps)
-        folder = str(folder_of(root, config).path)
-        train_with, best = train_command(config, root, device=request.device), f"{folder}/checkpoint"
-    use = how_to_decode(Decoding.parse(advice.decoding), best)
-    advice = replace(advice, folder=folder, train=train_with, use=use)
-    write_sealed(root / "advice.json", {"schema": 1, "advice": to_json(advice), "request": to_json(request)})
-    return advice
-
-
-def halve(
-    plan: Plan,
-    wish: Wish,
-    *,
-    budget: float,
-    state: SearchState,
-    train: Callable[[str, int], Finalist],
-    say: Say = lambda text: None,
-) -> list[Finalist]:
-    """Successive halving within the budget: every rung doubles the steps and keeps the better half of the losses. NLL is never dropped.
-
-    A job starts only if it is expected to end in time and leaves time for the test. Expectations are those of the plan, scaled by how long
-    earlier jobs really took.
-
-    Args:
-      train: trains a model with a loss for some steps, or finds it on disk, and scores it on the validation prompts.
-
-    Returns:
-      NLL, and then the losses of the last rung that trained any, best first.
-    """
-    alive, best = list(plan.losses[1:]), dict[str, Finalist]()
-    slow, ahead = 1.0, plan.seconds - plan.score
-    for rung, (count, steps) in enumerate(zip(plan.rivals, plan.steps, strict=True)):
-        rivals = []
-        for loss in ("nll", *alive[:count]):
-            job = f"rung {rung + 1} of {len(plan.steps)}: {loss}, {steps} steps"
-            known = state.jobs.get(job)
-            late = state.spent + slow * (plan.job(steps) + plan.test) > budget
-            if known == "no time" or (known is None and late and best):  # the first job, the baseline, always runs
-                state.jobs[job] = "no time"
-                state.save()
-                say(f"{job}: no time left")
-                if loss == "nll":
-                    break  # no loss is trained for longer than the baseline
-                continue
-            say(f"{job} (about {duration(slow * ahead)} left)")
-            ahead -= plan.job(steps)
-            began = state.spent
-            best[loss] = train(loss, steps)
-            if known is None:
-                slow = max(1.0, (state.spent - began) / plan.job(steps))
-                state.jobs[job] = "trained"
-                state.save()
-            rivals += [loss] if loss != "nll" else []
-        if not rivals:
-            break
-        alive = sorted(rivals, key=lambda loss: wish.rank(best[loss].validation), reverse=True)
-    return [best["nll"], *(best[loss] for loss in alive if loss in best)]
+        Returns:
+          NLL, and then the losses of the last rung that trained any, best first.
+        """
+        plan, alive, best = self.plan, list(self.plan.losses[1:]), dict[str, Finalist]()
+        slow, ahead = 1.0, plan.seconds - plan.score
+        for rung, (count, steps) in enumerate(zip(plan.rivals, plan.steps, strict=True), start=1):
+            rivals = []
+            for loss in ("nll", *alive[:count]):
+                job = f"rung {rung} of {len(plan.steps)}: {loss}, {steps} steps"
+                known = self.jobs.get(job)
+                late = self.spent + slow * (plan.job(steps) + plan.test) > self.request.budget
+                if known == "no time" or (known is None and late and best):  # the first job, the baseline, always runs
+                    self.jobs[job] = "no time"
+                    self.save()
+                    say(f"{job}: no time left")
+                    if loss == "nll":
+                        break  # no loss is trained for longer than the baseline
+                    continue
+                say(f"{job} (about {duration(slow * ahead)} left)")
+                ahead -= plan.job(steps)
+                began = self.spent
+                best[loss] = train(loss, steps)
+                if known is None:
+                    slow = max(1.0, (self.spent - began) / plan.job(steps))
+                    self.jobs[job] = "trained"
+                    self.save()
+                rivals += [loss] if loss != "nll" else []
+            if not rivals:
+                break
+            rank = self.request.parsed.rank
+            alive = sorted(rivals, key=lambda loss: rank(best[loss].validation), reverse=True)
+        return [best["nll"], *(best[loss] for loss in alive if loss in best)]
 
 
 def train_command(config: FineTune, root: Path, *, device: str) -> str:

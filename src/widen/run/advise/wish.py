@@ -62,17 +62,12 @@ class Wish:
         """The k of each pass@k in the wish."""
         return tuple(sorted(int(name[5:]) for name in (self.goal, self.bound) if name.startswith("pass@")))
 
-    def meets(self, point: Point) -> bool:
-        """Whether the required metric reaches its level."""
-        return point[self.bound].value >= self.level
-
     def choose(self, points: Points, among: Callable[[Decoding], bool] | None = None) -> BestDecoding:
         """The decoding with the best goal among those that reach the level; if none does, the one that comes closest."""
         allowed = {one: point for one, point in points.items() if among is None or among(one)}
-        enough = [one for one, point in allowed.items() if self.meets(point)]
-        if enough:
-            return BestDecoding(max(enough, key=lambda one: allowed[one][self.goal].value), True)
-        return BestDecoding(max(allowed, key=lambda one: allowed[one][self.bound].value), False)
+        enough = [one for one, point in allowed.items() if point[self.bound].value >= self.level]
+        metric = self.goal if enough else self.bound
+        return BestDecoding(max(enough or allowed, key=lambda one: allowed[one][metric].value), bool(enough))
 
     def rank(self, points: Points) -> tuple[bool, float]:
         """Sorts models by their best decoding: those that reach the level by their goal, the others by how near they come."""
@@ -86,13 +81,10 @@ def parse_budget(text: str) -> float:
     >>> parse_budget("1h30m"), parse_budget("45s")
     (5400.0, 45.0)
     """
-    found = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s)?", text.strip())
-    if not text.strip() or found is None:
-        raise ValueError(f"budget={text!r}: write hours, minutes or seconds, such as 2h, 30m, 1h30m or 90s")
-    try:
-        seconds = sum(float(part) * size for part, size in zip(found.groups(), (3600, 60, 1), strict=True) if part)
-    except ValueError:
-        raise ValueError(f"budget={text!r}: write numbers, such as 30m") from None
+    number = r"(\d+\.?\d*|\.\d+)"
+    found = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?", text.strip())
+    parts = found.groups(default="0") if found else ()
+    seconds = sum(float(part) * size for part, size in zip(parts, (3600, 60, 1), strict=False))
     if not seconds > 0:
-        raise ValueError(f"budget={text!r}: must be above 0")
+        raise ValueError(f"budget={text!r}: write hours, minutes or seconds above 0, such as 2h, 30m, 1h30m or 90s")
     return seconds

@@ -12,8 +12,6 @@ from widen.losses import parse, refuse_late_start
 
 from .config import FineTune
 
-__all__ = ["PAPER", "Chosen", "choose", "learning_rate", "refuse_warmups", "steps_of"]
-
 PAPER = {"lr": 1e-6, "schedule": "constant_with_warmup", "warmup_steps": 1000, "batch_size": 8, "epochs": 3.0}
 """The paper's training (appendix, "Models and training details"), set by ``widen train --paper``."""
 

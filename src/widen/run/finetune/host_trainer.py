@@ -14,8 +14,6 @@ from .config import FineTune
 from .defaults import Chosen
 from .token_data import TokenData, packed, padded
 
-__all__ = ["Process", "is_spread", "loading_once", "process_of", "trainer_of", "training_arguments"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Process:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["leak", "refuse_mixing"]
-
 LENGTH = 24
 """Tokens of each of the two sequences."""
 BOUNDS = {"bfloat16": 0.05, "float16": 0.05}

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .host_trainer import Process
     from .token_data import TokenData
 
-__all__ = ["reference_key", "with_reference"]
-
 PART = 1024
 """Examples of one file."""
 

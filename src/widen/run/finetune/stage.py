@@ -37,10 +37,8 @@ from .model_files import adapted, check_packages, load_model, load_tokenizer, me
 from .packing import refuse_mixing
 from .reference_column import with_reference
 from .summary import sampled, summarise, weight_change
-from .token_data import TokenData, inputs, load_data, refuse_misfit, same_data, same_inputs
+from .token_data import TokenData, load_data, refuse_misfit, same_data, same_inputs
 from .watch import drop_others, newest_whole, same_spread, step_after, watcher
-
-__all__ = ["Say", "fine_tune", "inputs"]
 
 _log = logging.getLogger("widen.run")
 Say = Callable[[str], None]
@@ -83,17 +81,17 @@ def fine_tune(
         progress, say = silent, None
     if config.after is not None:
         same_data(config.after, root, cache)
-    waiting = [one for one in config.chain if not folder_of(root, one).is_trained]
-    sets = [
-        {key: load_data(one, source, cache, skip_bad=skip_bad) for key, source in one.sources.items()}
-        for one in waiting
+    waiting = [
+        (one, {key: load_data(one, source, cache, skip_bad=skip_bad) for key, source in one.sources.items()})
+        for one in config.chain
+        if not folder_of(root, one).is_trained
     ]
-    for one, data in zip(waiting, sets, strict=True):
+    for one, data in waiting:
         tokenizer = load_tokenizer(one.model)
         for found in data.values():
             refuse_misfit(one, tokenizer, found)
         refuse_warmups(one, steps=_steps(one, data, process))
-    for one, data in zip(waiting, sets, strict=True):
+    for one, data in waiting:
         what = f"{Path(one.model).name}, {one.loss}" + ("" if one is config else ", first")
         if say is not None:
             say(f"{what}: {data['train'].facts}")

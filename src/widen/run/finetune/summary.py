@@ -13,8 +13,6 @@ from ..folder import RunFolder
 from ..value import to_json
 from .defaults import Chosen
 
-__all__ = ["HARDLY", "Summary", "sampled", "summarise", "weight_change"]
-
 HARDLY = 1e-4
 """Warn if the weights moved by less than this share of their norm."""
 VALUES = 1 << 16

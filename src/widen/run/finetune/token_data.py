@@ -49,11 +49,9 @@ class DataFacts:
         3 examples, 9 target tokens of 30, the longest 12; 1 bad record left out; 2 completions cut at max_length
         """
         text = f"{_count(self.examples, 'example')}, {self.targets:,} target tokens of {self.tokens:,}, the longest {self.longest:,}"
-        text += f"; {_count(self.left_out, 'bad record')} left out" if self.left_out else ""
-        text += f"; {_count(self.prompts_cut, 'prompt')} cut to leave room" if self.prompts_cut else ""
-        return text + (
-            f"; {_count(self.completions_cut, 'completion')} cut at max_length" if self.completions_cut else ""
-        )
+        text += f"; {_count(self.left_out, 'bad record')} left out" * bool(self.left_out)
+        text += f"; {_count(self.prompts_cut, 'prompt')} cut to leave room" * bool(self.prompts_cut)
+        return text + f"; {_count(self.completions_cut, 'completion')} cut at max_length" * bool(self.completions_cut)
 
 
 def _count(n: int, what: str) -> str:

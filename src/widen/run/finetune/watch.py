@@ -17,8 +17,6 @@ from widen.disk.checksums import write_checksums
 from widen.disk.json_file import read_json, write_sealed
 from widen.train.log import Log
 
-__all__ = ["drop_others", "log_line", "newest_whole", "same_spread", "step_after", "watcher"]
-
 WHOLE = "whole.json"
 RENAMED = {"learning_rate": "lr", "eval_loss": "eval_nll"}
 """Names in the host's log, and the names in log.jsonl."""

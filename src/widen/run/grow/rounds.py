@@ -12,7 +12,7 @@ OUT/round-k/held-out.jsonl        the right answers of every held-out problem; r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ from widen.disk.lock import hold
 from widen.sample.decoding import Decoding
 
 from ..experiment import Experiment
-from ..finetune.config import Source
 from ..finetune.stage import fine_tune
 from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question, distinct_questions
 from ..record import Record, write_records
 from ..sampling import Models, missing, sample
+from ..scoring.job import ScoreTools
 from ..scoring.score_files import Measured, records_of
 from ..value import from_json, to_json
 from .config import Growth
@@ -88,7 +88,8 @@ def grow(
         if both := {one.example.prompt for one in questions} & {one.example.prompt for one in held_out}:
             such = f"such as {min(both)[:60]!r}"
             raise ValueError(f"{len(both)} held-out problems are also in --prompts, {such}: remove them")
-        with Verifier(config, [*questions, *held_out], out, ray=ray) as verifier:
+        with ScoreTools(out, progress=progress, ray=ray) as tools:
+            verifier = Verifier(config, [*questions, *held_out], tools)
             rounds, models = _begun(config, out), Models(device=device, servers=servers)
             stages = Stages(config, out, questions, held_out, verifier, models, progress, say)
             next_round = len(rounds) if held_out else len(rounds) + 1  # only held-out problems have a round 0
@@ -122,10 +123,16 @@ class Stages:
         config, out, place = self.config, self.out, self.out / f"round-{number}"
         data = data_rows(config.data or config.prompts, out / "data.jsonl", self.verifier)
         samplers = {k: last_model(config, out, [one for one in before if one.round < k]) for k in range(1, number + 1)}
-        judgements = [Judgement(k, model, config.decoding, self.judged(k, model)) for k, model in samplers.items()]
+        judgements = [Judgement(k, model, config.decoding, self.found(k, model)) for k, model in samplers.items()]
         rows, new, several = rows_to_train(data, judgements, weights=config.weights, cap=config.cap)
         write_lines(place / "grown.jsonl", new)
-        records = self.sampled_records(judgements[-1], new=len(new), several=several)
+        found = judgements[-1].found
+        if cut := sum(one.cut for one in found):
+            of = f"{cut:,} of {sum(one.drawn for one in found):,} answers"
+            self.say(f"round {number}: {of} were cut off at max_tokens={config.max_tokens}")
+        values = {name: one for name, one in scores(found).items() if not name.startswith("pass@")}
+        values |= {"new": Measured(float(len(new)), n=len(found)), "several": share_measured(several)}
+        records = self.records(values, number, samplers[number])
         if not new:
             return Round(round=number, records=tuple(records))
         write_lines(place / "train.jsonl", rows)
@@ -133,11 +140,6 @@ class Stages:
         records += self.evaluate(number, model) if self.held_out else []
         name = str(Path(model).relative_to(out))
         return Round(round=number, model=name, new=len(new), rows=len(rows), records=tuple(records))
-
-    def judged(self, number: int, model: str) -> list[FoundAnswers]:
-        """Sample the problems from ``model`` and judge the answers."""
-        place, one = self.out / f"round-{number}", self._sampled(number, model)
-        return self._found(RunFolder(place), one, self.questions, place / "judged.jsonl", f"round {number}")
 
     def train(self, number: int, start: str) -> str:
         """Train on the rows of the round; return the run folder."""
@@ -154,64 +156,54 @@ class Stages:
 
     def evaluate(self, number: int, model: str) -> list[Record]:
         """Sample and judge the held-out problems. The records of a model that was trained here also go into its run folder."""
-        config, place = self.config, self.out / f"round-{number}"
-        assert config.held_out is not None
-        folder = RunFolder(model if number else place)
-        one = self._experiment(model, config.held_out, config.held_out_num, config.held_out_decoding, config.seed)
-        found = self._found(folder, one, self.held_out, place / "held-out.jsonl", f"held out, round {number}")
-        records = self._records(scores(found), number, model, one, held_out=True)
+        records = self.records(scores(self.found(number, model, held_out=True)), number, model, held_out=True)
         if number:
-            write_records(folder, "grow", records)
+            write_records(RunFolder(model), "grow", records)
         return records
 
-    def sampled_records(self, last: Judgement, *, new: int, several: Sequence[bool]) -> list[Record]:
-        """Precision and coverage of the samples of a round, the number of new answers, and the share of prompts with several."""
-        if cut := sum(one.cut for one in last.found):
-            of = f"{cut:,} of {sum(one.drawn for one in last.found):,} answers"
-            self.say(f"round {last.round}: {of} were cut off at max_tokens={self.config.max_tokens}")
-        values = {name: one for name, one in scores(last.found).items() if not name.startswith("pass@")}
-        values |= {"new": Measured(float(new), n=len(last.found)), "several": share_measured(several)}
-        return self._records(values, last.round, last.model, self._sampled(last.round, last.model), held_out=False)
-
-    def _sampled(self, number: int, model: str) -> Experiment:
+    def experiment(self, number: int, model: str, *, held_out: bool) -> Experiment:
+        """How the problems of a round, or the held-out problems, are sampled."""
         config = self.config
-        return self._experiment(model, config.prompts, config.num, config.decoding, config.seed + number)
+        source, num = (config.held_out, config.held_out_num) if held_out else (config.prompts, config.num)
+        return Experiment(
+            name=Path(model).name,
+            model=model,
+            prompts=source,
+            num_samples=num,
+            decoding=(config.held_out_decoding if held_out else config.decoding,),
+            max_tokens=config.max_tokens,
+            dtype=config.dtype,
+            seed=config.seed + (0 if held_out else number),
+        )
 
-    def _experiment(self, model: str, source: Source, num: int, decoding: str, seed: int) -> Experiment:
-        about: dict[str, Any] = {"max_tokens": self.config.max_tokens, "dtype": self.config.dtype, "seed": seed}
-        name = Path(model).name
-        return Experiment(name=name, model=model, prompts=source, num_samples=num, decoding=(decoding,), **about)
-
-    def _found(
-        self, folder: RunFolder, one: Experiment, questions: list[Question], path: Path, what: str
-    ) -> list[FoundAnswers]:
-        """The right answers among the samples of an experiment, from ``path`` if they were judged before."""
+    def found(self, number: int, model: str, *, held_out: bool = False) -> list[FoundAnswers]:
+        """Sample ``model`` and judge the answers, or read the right answers if they were judged before."""
+        place, one = self.out / f"round-{number}", self.experiment(number, model, held_out=held_out)
+        path, questions = place / "judged.jsonl", self.questions
+        folder, what = RunFolder(place), f"round {number}"
+        if held_out:
+            path, questions, what = place / "held-out.jsonl", self.held_out, f"held out, {what}"
+            folder = RunFolder(model) if number else folder
         if not path.exists():
             at: StageProgress = lambda _, done, total: self.progress(f"sample, {what}", done, total)  # noqa: E731
             sample(self.models, folder, one, questions, progress=at, notice=self.say)
             if missing(folder, one, questions):
                 urls = ", ".join(self.models.servers)
                 raise ValueError(f"none of the servers {urls} serves {one.model}: serve it and run the command again")
-        return judge_samples_once(
-            folder.samples(one.settings[0].name),
-            questions,
-            path,
-            num=one.num_samples,
-            verifier=self.verifier,
-            what=f"judge, {what}",
-            progress=self.progress,
-        )
+        samples = folder.samples(one.settings[0].name)
+        num, what = one.num_samples, f"judge, {what}"
+        return judge_samples_once(samples, questions, path, num=num, verifier=self.verifier, what=what)
 
-    def _records(
-        self, values: dict[str, Measured], number: int, model: str, one: Experiment, *, held_out: bool
-    ) -> list[Record]:
+    def records(self, values: dict[str, Measured], number: int, model: str, *, held_out: bool = False) -> list[Record]:
+        """Records of a round, or of the held-out problems after it."""
+        one = self.experiment(number, model, held_out=held_out)
         assert one.prompts is not None
         score = {"kind": "grow", "round": number, "weights": self.config.weights, "held_out": held_out}
         loss = self.config.fine_tuning("train.jsonl", start="m").loss
         return records_of(
             values,
             task=one.prompts.task,
-            model=Path(model).name,
+            model=one.name,
             loss=str(loss) if Path(model).is_relative_to(self.out) else "",
             decoding=Decoding.parse(one.decoding[0]),
             seed=one.seed,

@@ -8,8 +8,8 @@ round-k/train.jsonl     the same fields; all rows that round k trains on
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,20 +62,6 @@ class Judgement(NamedTuple):
     found: Sequence[FoundAnswers]
 
 
-@dataclass
-class Known:
-    """One right answer of a prompt over all rounds.
-
-    ``copies`` counts the rows of the data with it; ``first`` and ``origin`` say how it was found first, if it was.
-    """
-
-    copies: int = 0
-    found: int = 0
-    draws: list[tuple[float, int]] = field(default_factory=list)
-    first: RightAnswer | None = None
-    origin: Judgement | None = None
-
-
 def rows_to_train(
     data: Sequence[DataRow], judgements: Sequence[Judgement], *, weights: str, cap: float
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[bool]]:
@@ -83,34 +69,35 @@ def rows_to_train(
 
     Weights have mean 1 over the rows of each prompt. The ``loss_weights`` of a row of the data are multiplied by its weight.
     """
-    known: dict[str, dict[str, Known]] = {}
-    for row in data:
-        known.setdefault(row.prompt, {}).setdefault(row.key, Known()).copies += 1
+    copies = Counter((row.prompt, row.key) for row in data)
+    finds: dict[str, dict[str, list[tuple[Judgement, RightAnswer, int]]]] = {}
+    for prompt, key in copies:
+        finds.setdefault(prompt, {})[key] = []
     for judgement in judgements:
         for problem in judgement.found:
-            answers = known.setdefault(problem.prompt, {})
+            known = finds.setdefault(problem.prompt, {})
             for answer in problem.answers:
-                same = answers.setdefault(answer.key, Known())
-                if same.first is None:
-                    same.first, same.origin = answer, judgement
-                same.found += answer.found
-                same.draws.append((answer.q, problem.drawn))
+                known.setdefault(answer.key, []).append((judgement, answer, problem.drawn))
     grown, new, weight = list[dict[str, Any]](), list[dict[str, Any]](), dict[tuple[str, str], float]()
-    for prompt, answers in known.items():
-        seen = [Seen(one.copies, one.found, tuple(one.draws)) for one in answers.values()]
-        for (key, one), value in zip(answers.items(), answer_weights(weights, seen, cap=cap), strict=True):
+    for prompt, known in finds.items():
+        seen = [
+            Seen(copies[prompt, key], sum(one.found for _, one, _ in found), tuple((one.q, n) for _, one, n in found))
+            for key, found in known.items()
+        ]
+        for key, one, value in zip(known, seen, answer_weights(weights, seen, cap=cap), strict=True):
             weight[prompt, key] = round(value, 6)
-            if not one.copies and one.first is not None and one.origin is not None:
-                origin = {"round": one.origin.round, "model": one.origin.model, "decoding": one.origin.decoding}
-                origin |= {"found": one.found, "q": one.first.q, "logq": one.first.logq}
-                grown.append(_row(prompt, one.first.completion, weight[prompt, key], origin))
-                if one.origin is judgements[-1]:
+            if not one.copies:
+                judgement, first, _ = known[key][0]
+                origin = {"round": judgement.round, "model": judgement.model, "decoding": judgement.decoding}
+                origin |= {"found": one.found, "q": first.q, "logq": first.logq}
+                grown.append(_row(prompt, first.completion, weight[prompt, key], origin))
+                if judgement is judgements[-1]:
                     new.append(grown[-1])
     originals = [
         _row(row.prompt, row.completion, _times(row.loss_weights, weight[row.prompt, row.key]), {"round": 0})
         for row in data
     ]
-    return [*originals, *grown], new, [len(known[problem.prompt]) > 1 for problem in judgements[-1].found]
+    return [*originals, *grown], new, [len(finds[problem.prompt]) > 1 for problem in judgements[-1].found]
 
 
 def _row(prompt: str, completion: str, loss_weights: Any, origin: dict[str, Any]) -> dict[str, Any]:

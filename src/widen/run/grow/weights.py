@@ -14,8 +14,8 @@ answer of the data has pi = 1.
 
 pi is the chance that the sampler finds y at all, so a found answer also stands for 1 / pi - 1 answers as rare that were not found (the
 estimator of Horvitz and Thompson). Without the cap and the mean, the expected weight of *every* right answer is pi * (1 / pi) = 1: the
-expected training law of a prompt is uniform over its right answers, whatever the model prefers and however few draws there are. With one
-draw the weight is 1 / q; with many draws pi tends to 1, and `uniform` tends to `plain`.
+expected training distribution of a prompt is uniform over its right answers, whatever the model prefers and however few draws there are.
+With one draw the weight is 1 / q; with many draws pi tends to 1, and `uniform` tends to `plain`.
 """
 
 from __future__ import annotations

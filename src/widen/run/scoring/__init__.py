@@ -1,5 +1,5 @@
 """The score stage: how each kind of score turns a model or its samples into records.
 
-`listed_answers.py` scores exactly, `neighbours.py` compares texts, `programs.py` runs programs, `checked.py` calls a user's checker,
-`support.py` measures next-token laws.
+`listed_answers.py` scores exactly, `neighbours.py` and `slots.py` compare texts, `programs.py` runs programs, `checked.py` calls a user's
+checker, `support.py` measures next-token distributions. Each has one function from a `ScoreJob` to records.
 """

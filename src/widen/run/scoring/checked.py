@@ -1,28 +1,22 @@
-"""Scores by a checker of the user's own: precision, pass@k and coverage, of a samples file or of an experiment."""
+"""Scores by a checker of the user's own: precision, pass@k and coverage."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from widen.disk.digest import file_digest
-from widen.disk.inside import inside
-from widen.judge import Checked, Count, Sandbox, run_checker
+from widen.judge import Checked, Sandbox, run_checker
 from widen.metrics.interval import count_interval
-from widen.metrics.passes import PassScores, pass_scores
-from widen.sample import Decoding, Sample, read_samples
+from widen.sample import Sample
+from widen.sample.decoding import Settings
 
-from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress, silent
-from ..questions import Question
 from ..record import Record
-from ..sampling import samples_of
 from ..score_settings import CheckerScore
-from .marks import write_marks
-from .programs import Judges, measured
-from .score_files import Measured, Sampled
+from .answers import JudgedAnswer, score_answers
+from .job import ScoreJob, limits_of
+from .score_files import Detail, Measured, Values, score_samples
 
 RIGHT = 0.5
 """An answer with at least this score is right."""
@@ -47,146 +41,60 @@ class Checker(NamedTuple):
             raise ValueError(f"--checker {spec}: legal is FILE.py:FUNCTION, such as gsm8k_checker.py:check")
         return cls(Path(file), function, tuple(files))
 
+    def check(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        sandbox: Sandbox,
+        verdicts: Path,
+        progress: Callable[[int, int], None] | None = None,
+        key: Callable[[str], str] = str.strip,
+    ) -> list[JudgedAnswer]:
+        """Check pairs of a prompt and an answer; pairs with a result in the file ``verdicts`` are not checked again.
 
-class CheckedSamples(NamedTuple):
-    """The answers of one samples file, checked.
-
-    ``coverage`` is the mean number of distinct right answers, by the checker's ``key``; ``distinct`` has that number for each prompt.
-    ``cut`` counts answers that max-tokens cut.
-    """
-
-    path: Path
-    decoding: Decoding
-    passes: PassScores
-    counts: list[Count]
-    statuses: dict[str, int]
-    coverage: Measured
-    distinct: list[int]
-    failures: list[str]
-    cut: int
-
-    def measured(self) -> dict[str, Measured]:
-        """Precision, recall and pass@k as for programs, and coverage."""
-        return {**measured(self.passes), "coverage": self.coverage}
-
-    def detail(self) -> dict[str, dict[str, Any]]:
-        """Answers checked and right per prompt, distinct right answers, how checks ended, and how many answers were cut."""
-        counts = {c.problem: [c.n, c.c] for c in self.counts}
-        return {
-            "precision": {"counts": counts, "statuses": self.statuses, "cut": self.cut},
-            "coverage": {"by_problem": self.distinct},
-        }
+        Args:
+          key: of an answer, if the checker has no function `key`.
+        """
+        found = run_checker(
+            self.file,
+            self.function,
+            pairs,
+            sandbox=sandbox,
+            files=self.files,
+            verdicts_path=verdicts,
+            progress=progress,
+        )
+        return [judged_by(one, key(text)) for one, (_, text) in zip(found, pairs, strict=True)]
 
 
-def check_samples(
-    path: Path,
-    checker: Checker,
-    ks: Sequence[int],
-    *,
-    sandbox: Sandbox,
-    run: RunFolder | None,
-    progress: Callable[[int, int], None] | None = None,
-) -> CheckedSamples:
-    """Check every answer of a samples file; an answer that cannot be checked counts as wrong.
-
-    Args:
-      path: what `widen sample` wrote.
-      checker: which function to call.
-      ks: of pass@k; every prompt needs as many samples as the largest.
-      sandbox: open.
-      run: the run of the samples. Results are kept there, or beside the file; what was checked is not checked again.
-      progress: called with (answers checked, all answers).
-    """
-    samples = read_samples(path)
-    if not len(samples):
-        raise ValueError(f"{path}: holds no sample yet")
-    kept = run.path / "verdicts" / f"{checker.file.stem}.jsonl" if run else path.with_name(f"{path.name}.checked.jsonl")
-    inside(run.path if run else path.parent, kept)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    prompts = {name: prompt.text for name, prompt in samples.prompts.items()}
-    return _check(samples.samples, prompts, checker, ks, path, samples.settings.decoding, kept, sandbox, progress)
+def judged_by(one: Checked, key: str = "") -> JudgedAnswer:
+    """What a checker said about an answer. An answer that cannot be checked is wrong; ``key`` is for checkers that give none."""
+    key = key if one.key is None else one.key
+    if one.score is None:
+        return JudgedAnswer(False, key, one.status, f"{one.status}: {one.detail}")
+    right = one.score >= RIGHT
+    return JudgedAnswer(right, key, "right" if right else "wrong")
 
 
-def score_checked(
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question],
-    *,
-    judges: Judges,
-    progress: StageProgress = silent,
-) -> list[Record]:
-    """Records at every decoding of one experiment. Results of checks are kept in ``root/verdicts``."""
-    score = experiment.score
+def answer_coverage(distinct: dict[str, int], most: int) -> tuple[list[int], Measured]:
+    """The mean number of distinct right answers of a problem."""
+    values = list(distinct.values())
+    return values, Measured(sum(values) / len(values), *count_interval(values, most), len(values))
+
+
+def score_checked(job: ScoreJob) -> list[Record]:
+    """Records at every decoding of one experiment."""
+    score, tools = job.experiment.score, job.tools
     assert isinstance(score, CheckerScore)
-    checker = Checker.parse(score.checker)
+    checker, prompts = Checker.parse(score.checker), {one.id: one.example.prompt for one in job.questions}
     if file_digest(checker.file) != score.digest:
         raise ValueError(f"{checker.file} has changed since this score was defined: restore it, or take another --out")
-    kept = judges.root / "verdicts" / f"{checker.file.stem}.jsonl"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    prompts, records = {one.id: one.example.prompt for one in questions}, []
-    for number, setting in enumerate(experiment.settings):
-        samples = samples_of(folder, setting, experiment, questions)
-        path, sandbox = folder.samples(setting.name), judges.sandbox(score)
-        found = _check(samples, prompts, checker, score.ks, path, setting.decoding, kept, sandbox, None)
-        records += Sampled(experiment).keep(folder, setting, found.measured(), found.detail())
-        progress(f"check {experiment.name}, seed {experiment.seed}", number + 1, len(experiment.settings))
-    return records
 
+    def measure(setting: Settings, drawn: list[Sample]) -> tuple[Values, Detail]:
+        pairs = [(prompts[one.prompt], one.text) for one in drawn]
+        sandbox = tools.sandbox(limits_of(score))
+        judged = checker.check(pairs, sandbox=sandbox, verdicts=tools.verdicts(checker.file.stem))
+        found = score_answers(job.folder.samples(setting.name), drawn, judged, score.ks, answer_coverage)
+        return found.measured, found.detail
 
-def _check(
-    samples: Sequence[Sample],
-    prompts: Mapping[str, str],
-    checker: Checker,
-    ks: Sequence[int],
-    path: Path,
-    decoding: Decoding,
-    kept: Path,
-    sandbox: Sandbox,
-    progress: Callable[[int, int], None] | None,
-) -> CheckedSamples:
-    found = run_checker(
-        checker.file,
-        checker.function,
-        [(prompts[one.prompt], one.text) for one in samples],
-        sandbox=sandbox,
-        files=checker.files,
-        verdicts_path=kept,
-        progress=progress,
-    )
-    return summary(samples, found, ks, path, decoding)
-
-
-def summary(
-    samples: Sequence[Sample], found: Sequence[Checked], ks: Sequence[int], path: Path, decoding: Decoding
-) -> CheckedSamples:
-    """The scores of a samples file from one result per sample; right and wrong samples are marked beside the file."""
-    write_marks(path, ((sample, _right(one)) for sample, one in zip(samples, found, strict=True)))
-    of_prompt: dict[str, list[tuple[Sample, Checked]]] = {}
-    for sample, one in zip(samples, found, strict=True):
-        of_prompt.setdefault(sample.prompt, []).append((sample, one))
-    counts = [Count(prompt, len(own), sum(_right(one) for _, one in own)) for prompt, own in of_prompt.items()]
-    distinct = [len({_key(sample, one) for sample, one in own if _right(one)}) for own in of_prompt.values()]
-    interval = count_interval(distinct, max(c.n for c in counts))
-    return CheckedSamples(
-        path=path,
-        decoding=decoding,
-        passes=pass_scores([c.n for c in counts], [c.c for c in counts], ks),
-        counts=counts,
-        statuses=dict(Counter(_word(one) for one in found).most_common()),
-        distinct=distinct,
-        coverage=Measured(sum(distinct) / len(distinct), interval.low, interval.high, len(distinct)),
-        failures=[f"{one.status}: {one.detail}" for one in found if one.status != "scored"],
-        cut=sum(one.finish == "length" for one in samples),
-    )
-
-
-def _right(one: Checked) -> bool:
-    return one.score is not None and one.score >= RIGHT
-
-
-def _key(sample: Sample, one: Checked) -> str:
-    return sample.text.strip() if one.key is None else one.key
-
-
-def _word(one: Checked) -> str:
-    return one.status if one.score is None else "right" if _right(one) else "wrong"
+    return score_samples(job, measure)

@@ -14,12 +14,10 @@ from typing import Any, NamedTuple
 from widen.data.tasks import Example
 from widen.judge import Checked
 from widen.needs import require
-from widen.sample import read_samples
 
 from ..questions import Question, named
-from .checked import CheckedSamples, summary
-
-__all__ = ["HarnessTask"]
+from .answers import JudgedAnswer
+from .checked import judged_by
 
 
 class HarnessTask(NamedTuple):
@@ -75,8 +73,8 @@ class HarnessTask(NamedTuple):
         ]
         return cls(task.config.task, chosen or filters[0], named(examples), task)
 
-    def check(self, answers: Sequence[tuple[Question, str]]) -> list[Checked]:
-        """Score each answer by the task's filter and its first metric."""
+    def check(self, answers: Sequence[tuple[Question, str]]) -> list[JudgedAnswer]:
+        """Judge each answer by the task's filter and its first metric."""
         from lm_eval.api.instance import Instance
 
         made = []
@@ -90,32 +88,16 @@ class HarnessTask(NamedTuple):
             made.append(one)
         (chosen,) = (one for one in self.task._filters if one.name == self.filter)
         chosen.apply(made)
-        return [self._checked(one.doc, one.filtered_resps[self.filter]) for one in made]
+        return [self._judged(one.doc, one.filtered_resps[self.filter]) for one in made]
 
-    def _checked(self, document: Any, answer: Any) -> Checked:
+    def _judged(self, document: Any, answer: Any) -> JudgedAnswer:
         numbers = self.task.process_results(document, [answer])
         metric, value = next(iter(numbers.items()))
         if not isinstance(value, (bool, int, float)) or not 0 <= float(value) <= 1:
             raise ValueError(
                 f"--lm-eval {self.name}: its metric {metric!r} gave {value!r}; a number from 0 to 1 is needed"
             )
-        return Checked(status="scored", score=float(value), key=str(answer).strip())
-
-    def check_samples(self, path: Path, ks: Sequence[int]) -> CheckedSamples:
-        """Check every answer of a samples file; every prompt must be of this task."""
-        samples = read_samples(path)
-        by_id, by_text = {one.id: one for one in self.questions}, {one.example.prompt: one for one in self.questions}
-        own = {}
-        for name in dict.fromkeys(sample.prompt for sample in samples):
-            text = samples.prompts[name].text
-            if name not in by_id and text not in by_text:
-                raise ValueError(
-                    f"{path}: the prompt {name!r} ({text[:50]!r}) is of none of the {len(self.questions)} problems of {self.name}; draw "
-                    f"the samples with `widen sample MODEL --lm-eval {self.name}`"
-                )
-            own[name] = by_id.get(name) or by_text[text]
-        found = self.check([(own[one.prompt], one.text) for one in samples])
-        return summary(samples.samples, found, ks, path, samples.settings.decoding)
+        return judged_by(Checked(status="scored", score=float(value), key=str(answer).strip()))
 
 
 def _until(settings: Any) -> list[str]:

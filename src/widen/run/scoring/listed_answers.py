@@ -8,8 +8,8 @@ Precision is the mass on right answers, recall the expected share of them seen i
 the area under the PR curve and the curve itself. The model runs once per problem, and once over a prompt that all answers share; every
 decoding re-normalises the same logits.
 
-One record has no decoding: ``separation``, measured on the model's own law. Its value is the probability that a right next token has a
-larger ratio q / max q than a wrong one. Its detail holds
+One record has no decoding: ``separation``, measured on the model's own distribution. Its value is the probability that a right next
+token has a larger ratio q / max q than a wrong one. Its detail holds
 
     threshold           the min-p value that keeps most right mass while it drops most wrong tokens
     valid_below_noise   share of right mass that does not exceed the most probable wrong token of its context
@@ -21,7 +21,6 @@ Shapes: T decodings, A answers of a problem, S their spellings, L target positio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from torch import Tensor
 from widen.data.batch import pad
 from widen.data.tasks import IGNORED, Example, encode, spellings
 from widen.metrics import separation
-from widen.metrics.exact_points import VERSION, ExactPoint, exact_points
+from widen.metrics.exact_points import ExactPoint, exact_points
 from widen.models.convert import load_pretrained
 from widen.models.likelihood import log_likelihood_from_logits, next_logits
 from widen.sample.decoding import Decoding
@@ -40,13 +39,13 @@ from widen.theory import valid_continuations
 from widen.train.settings import Configuration
 
 from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress, silent
-from ..questions import Question, prompts_for, prompts_path
-from ..record import Record
+from ..folder import RunFolder
+from ..questions import Question, prompts_for
+from ..record import Record, write_records
 from ..sampling import weights_of
 from ..score_settings import ExactScore
-from ..value import content_hash
-from .score_files import Measured, records_for
+from .job import ScoreJob
+from .score_files import Measured, records_for, score_name
 
 CONTEXT_LOGITS = 1 << 25
 """The separation uses the contexts of the first problems, up to this many logits (256 MB)."""
@@ -54,47 +53,32 @@ MAX_LENGTH = 4096
 """Most tokens of a prompt with an answer."""
 
 
-def score_name(experiment: Experiment) -> str:
-    """The name of the score file: a hash of everything that defines its numbers."""
-    asked = () if experiment.prompts is None else (prompts_path(experiment, "").stem, experiment.dtype)
-    return f"exact-{content_hash(experiment.score, experiment.decoding, VERSION, separation.VERSION, *asked)}"
-
-
-def score_exactly(
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question] = (),
-    *,
-    device: str,
-    progress: StageProgress = silent,
-) -> list[Record]:
-    """Records at every decoding, and one of the separation.
-
-    Args:
-      questions: of a real model, each with its list of right answers. A small model is scored on the problems of its task.
-    """
+def score_exactly(job: ScoreJob) -> list[Record]:
+    """Records at every decoding, and one of the separation."""
+    folder, experiment, questions, tools = job
     assert isinstance(experiment.score, ExactScore)
+    small = isinstance(experiment.model, Configuration)
     logits, problems = (
-        _small(folder, experiment, device)
-        if isinstance(experiment.model, Configuration)
-        else _real(folder, experiment, questions, device)
+        _small(folder, experiment, tools.device) if small else _real(folder, experiment, questions, tools.device)
     )
     decodings = [setting.decoding for setting in experiment.settings]
     points, contexts, room = [], [], CONTEXT_LOGITS
-    for done, answers in enumerate(problems):
+    for done, answers in enumerate(problems, start=1):
         logits_SLV = logits(answers)
         points.append(_points(logits_SLV, answers, decodings, experiment.score))
         if room > 0:
             contexts.append(_contexts(logits_SLV, answers))
             room -= contexts[-1][1].size
         if len(problems) > 1:
-            progress(f"score {experiment.name}, seed {experiment.model_seed}", done + 1, len(problems))
+            tools.progress(f"score {experiment.name}, seed {experiment.model_seed}", done, len(problems))
     records = [
         record
         for decoding, of_problems in zip(decodings, zip(*points, strict=True), strict=True)
         for record in _records(experiment, decoding, of_problems)
     ]
-    return [*records, *_separation(experiment, contexts)]
+    records += _separation(experiment, contexts)
+    write_records(folder, score_name(experiment), records)
+    return records
 
 
 class Listed(NamedTuple):
@@ -215,43 +199,30 @@ def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.floa
         "histogram": {"edges": list(bins.edges), "valid": list(bins.right), "invalid": list(bins.wrong)},
     }
     values = {"separation": Measured(found.auc, n=found.contexts)}
-    return records_for(experiment, None, values, score=_asked(experiment), detail={"separation": detail})
-
-
-def _mean(points: Sequence[ExactPoint]) -> ExactPoint:
-    if len(points) == 1:
-        return points[0]
-    rows = [asdict(point) for point in points]
-    means: dict[str, Any] = {
-        name: tuple(np.mean([row[name] for row in rows], axis=0).tolist())
-        if isinstance(value, tuple)
-        else float(np.mean([row[name] for row in rows]))
-        for name, value in rows[0].items()
-        if name not in ("temperature", "lams", "num_samples")
-    }
-    return ExactPoint(**{**rows[0], **means})
+    return records_for(experiment, None, values, {"separation": detail})
 
 
 def _records(experiment: Experiment, decoding: Decoding, points: Sequence[ExactPoint]) -> list[Record]:
-    """Records of one decoding; with several problems, precision and recall of each are kept for paired comparisons."""
-    point, problems = _mean(points), len(points)
+    """Records of one decoding, as means over problems. Precision and recall of each of several problems are kept for paired comparisons."""
+
+    def mean(name: str) -> Any:
+        return np.mean([getattr(point, name) for point in points], axis=0).tolist()
+
+    first, problems = points[0], len(points)
     values = {
-        "precision": Measured(point.precision, n=problems),
-        "recall": Measured(point.recall, n=point.num_samples),
-        "auc": Measured(point.auc, n=problems),
-        **{f"recall@lam={lam:g}": Measured(r, n=problems) for lam, r in zip(point.lams, point.recall_at, strict=True)},
+        "precision": Measured(mean("precision"), n=problems),
+        "recall": Measured(mean("recall"), n=first.num_samples),
+        "auc": Measured(mean("auc"), n=problems),
+        **{
+            f"recall@lam={lam:g}": Measured(r, n=problems) for lam, r in zip(first.lams, mean("recall_at"), strict=True)
+        },
     }
     detail: dict[str, dict[str, Any]] = {
         "precision": {},
-        "recall": {"ceiling": point.recall_ceiling},
-        "auc": {"curve_precision": list(point.curve_precision), "curve_recall": list(point.curve_recall)},
+        "recall": {"ceiling": mean("recall_ceiling")},
+        "auc": {"curve_precision": mean("curve_precision"), "curve_recall": mean("curve_recall")},
     }
     if problems > 1:
         for name in ("precision", "recall"):
             detail[name]["by_problem"] = [round(getattr(one, name), 6) for one in points]
-    return records_for(experiment, decoding, values, score=_asked(experiment), detail=detail)
-
-
-def _asked(experiment: Experiment) -> dict[str, str]:
-    """Which prompts a real model was scored on: scores on other prompts do not compare."""
-    return {} if experiment.prompts is None else {"prompts": prompts_path(experiment, "").stem}
+    return records_for(experiment, decoding, values, detail)

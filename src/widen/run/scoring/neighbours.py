@@ -2,50 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from widen.metrics.text_scores import PAPER, Metric, TextScores, score_texts
+from widen.sample import Sample
+from widen.sample.decoding import Settings
 
-from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress
-from ..questions import Question
 from ..record import Record
-from ..sampling import samples_of
 from ..score_settings import KnnScore
-from .score_files import Measured, Sampled
+from .job import ScoreJob
+from .score_files import Detail, Measured, Values, score_samples
 
 
-def score_neighbours(
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question],
-    *,
-    root: str | Path,
-    device: str,
-    progress: StageProgress | None = None,
-) -> list[Record]:
+def score_neighbours(job: ScoreJob) -> list[Record]:
     """Records for every decoding. Features are cached in ``root/features``, so a text is embedded once for all models."""
-    score = experiment.score
+    score, tools = job.experiment.score, job.tools
     assert isinstance(score, KnnScore)
-    reference = [one.example.completion for one in questions]
+    reference = [one.example.completion for one in job.questions]
     if not all(text.strip() for text in reference):
-        raise ValueError(f"{experiment.name}: every example of the prompts needs a completion to compare with")
+        raise ValueError(f"{job.experiment.name}: every example of the prompts needs a completion to compare with")
     metrics: tuple[Metric, ...] = ("knn", "mauve") if score.mauve else ("knn",)
     settings = replace(PAPER, metrics=metrics, model=score.embedder, samples=score.samples, k=score.k)
-    sampled, records = Sampled(experiment), []
-    for number, setting in enumerate(experiment.settings):
-        if progress is not None:
-            progress(f"compare {experiment.name}, seed {experiment.seed}", number, len(experiment.settings))
-        drawn = samples_of(folder, setting, experiment, questions)
-        generated = [one.text for one in drawn]
-        found = score_texts(reference, generated, settings, cache=Path(root) / "features", device=device)
+
+    def measure(_: Settings, drawn: list[Sample]) -> tuple[Values, Detail]:
+        texts = [one.text for one in drawn]
+        found = score_texts(reference, texts, settings, cache=tools.root / "features", device=tools.device)
         cut = sum(one.finish == "length" for one in drawn)
-        records += sampled.keep(
-            folder, setting, measured(found), {"precision": {"notes": list(found.notes), "cut": cut}}
-        )
-    return records
+        return measured(found), {"precision": {"notes": list(found.notes), "cut": cut}}
+
+    return score_samples(job, measure)
 
 
 def measured(found: TextScores) -> dict[str, Measured]:

@@ -7,40 +7,24 @@ continues where it stopped.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from os import sched_getaffinity
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from widen.judge import (
-    Assertions,
-    Judge,
-    Limits,
-    MathQAPython,
-    Program,
-    Sandbox,
-    StdinStdout,
-    Verdict,
-    counts,
-    judge_programs,
-)
+from widen.judge import Assertions, Judge, MathQAPython, Program, Sandbox, StdinStdout, Verdict, judge_programs
 from widen.judge.records import contest, humaneval, mbpp
 from widen.metrics.interval import mean_interval
-from widen.metrics.passes import PassScores, pass_scores
+from widen.sample import Sample
+from widen.sample.decoding import Settings
 
-from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question
 from ..record import Record
-from ..sampling import samples_of
-from ..score_settings import CheckerScore, ProgramScore
-from .marks import write_marks
+from ..score_settings import ProgramScore
+from .answers import AnswerScores, JudgedAnswer, score_answers
+from .job import ScoreJob, limits_of
 from .same_program import program_form
-from .score_files import Measured, Sampled
+from .score_files import Detail, Measured, Values, score_samples
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
@@ -94,127 +78,58 @@ def judge_of(questions: Sequence[Question]) -> Judge:
     return kinds[found.pop()]
 
 
-class Judges:
-    """One open sandbox per set of limits; a context manager. Verdicts go to ``root/verdicts/``."""
-
-    def __init__(self, root: str | Path) -> None:
-        self.root = Path(root)
-        self._open: dict[Limits, Sandbox] = {}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Judges:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def sandbox(self, score: ProgramScore | CheckerScore) -> Sandbox:
-        """The sandbox for the limits of a score, with one worker per core."""
-        limits = Limits(
-            wall_seconds=score.wall_seconds, cpu_seconds=score.cpu_seconds, memory_bytes=score.memory_mib << 20
-        )
-        if limits not in self._open:
-            sandbox = Sandbox(limits=limits, workers=len(sched_getaffinity(0)))
-            self._open[limits] = self._stack.enter_context(sandbox)
-        return self._open[limits]
-
-    def judge(
-        self,
-        answers: Sequence[tuple[Question, str]],
-        score: ProgramScore,
-        *,
-        verdicts: Path,
-        what: str,
-        progress: StageProgress = silent,
-    ) -> Judged:
-        """Run the program of every answer; programs whose verdict is in the file ``verdicts`` are not run again."""
-        programs = [judged(one, program_in(text, fenced=score.fenced)) for one, text in answers]
-        verdicts.parent.mkdir(parents=True, exist_ok=True)
-        reached = judge_programs(
-            judge_of(list({one.id: one for one, _ in answers}.values())),
-            programs,
-            sandbox=self.sandbox(score),
-            verdicts_path=verdicts,
-            progress=lambda done, total: progress(what, done, total),
-        )
-        found = counts(programs, reached)
-        return Judged(
-            passes=pass_scores([c.n for c in found], [c.c for c in found], score.ks),
-            counts={count.problem: (count.n, count.c) for count in found},
-            statuses=dict(Counter(verdict.status for verdict in reached).most_common()),
-            right=[verdict.passed for verdict in reached],
-            distinct=_distinct(programs, reached) if score.distinct else {},
-        )
-
-
-def _distinct(programs: Sequence[Program], reached: Sequence[Verdict]) -> dict[str, int]:
-    """The number of distinct right programs of each problem, in the order of their ids."""
-    form = lru_cache(maxsize=None)(program_form)  # samples repeat
-    forms: dict[str, set[str]] = {program.problem: set() for program in programs}
-    for program, verdict in zip(programs, reached, strict=True):
-        if verdict.passed:
-            forms[program.problem].add(form(program.source))
-    return {problem: len(forms[problem]) for problem in sorted(forms)}
-
-
-class Judged(NamedTuple):
-    """Judged programs: pass@k, (n, c) of each problem, how many programs ended in which way, which are right, how many distinct right ones
-    each problem has (where asked for), and how many answers max-tokens cut."""
-
-    passes: PassScores
-    counts: dict[str, tuple[int, int]]
-    statuses: dict[str, int]
-    right: list[bool]
-    distinct: dict[str, int] = {}  # noqa: RUF012  # never changed
-    cut: int = 0
-
-    @property
-    def detail(self) -> dict[str, dict[str, Any]]:
-        """What is stored with precision and coverage."""
-        found: dict[str, dict[str, Any]] = {
-            "precision": {"counts": self.counts, "statuses": self.statuses, "cut": self.cut}
-        }
-        return found | ({"coverage": {"by_problem": list(self.distinct.values())}} if self.distinct else {})
-
-    def measured(self) -> dict[str, Measured]:
-        """The scores, with intervals. Coverage is the mean number of distinct right programs of a problem."""
-        found = measured(self.passes)
-        if self.distinct:
-            values = list(self.distinct.values())
-            found["coverage"] = Measured(sum(values) / len(values), *mean_interval(values), len(values))
-        return found
-
-
-def measured(passes: PassScores) -> dict[str, Measured]:
-    """pass@k, and the paper's precision and recall; pass@1 alone gives no recall."""
-    named = {"precision": (passes.precision, passes.precision_interval)}
-    if len(passes.ks) > 1:
-        named["recall"] = (passes.recall, passes.recall_interval)
-        named["recall_normalised"] = (passes.recall_normalised, passes.recall_normalised_interval)
-    named |= {f"pass@{k}": (v, i) for k, v, i in zip(passes.ks, passes.values, passes.intervals, strict=True)}
-    return {name: Measured(value, found.low, found.high, passes.problems) for name, (value, found) in named.items()}
-
-
-def score_programs(
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question],
+def run_programs(
+    answers: Sequence[tuple[Question, str]],
     *,
-    judges: Judges,
-    progress: StageProgress = silent,
-) -> list[Record]:
+    fenced: bool,
+    sandbox: Sandbox,
+    verdicts: Path,
+    progress: Callable[[int, int], None],
+) -> list[tuple[Program, Verdict]]:
+    """Run the program of every answer; programs whose verdict is in the file ``verdicts`` are not run again."""
+    if not answers:
+        return []
+    judge = judge_of(list({one.id: one for one, _ in answers}.values()))
+    programs = [judged(one, program_in(text, fenced=fenced)) for one, text in answers]
+    found = judge_programs(judge, programs, sandbox=sandbox, verdicts_path=verdicts, progress=progress)
+    return list(zip(programs, found, strict=True))
+
+
+def program_scores(
+    path: Path, samples: Sequence[Sample], found: Sequence[tuple[Program, Verdict]], score: ProgramScore
+) -> AnswerScores:
+    """The scores of a samples file whose programs have run."""
+    form = lru_cache(maxsize=None)(program_form)  # samples repeat
+    judged = [
+        JudgedAnswer(verdict.passed, form(one.source) if verdict.passed and score.distinct else "", verdict.status)
+        for one, verdict in found
+    ]
+
+    def coverage(distinct: dict[str, int], most: int) -> tuple[list[int], Measured]:
+        values = [distinct[problem] for problem in sorted(distinct)]  # the order of `values_by_problem`
+        return values, Measured(sum(values) / len(values), *mean_interval(values), len(values))
+
+    problems = [one.problem for one, _ in found]
+    return score_answers(path, samples, judged, score.ks, coverage if score.distinct else None, problems=problems)
+
+
+def score_programs(job: ScoreJob) -> list[Record]:
     """pass@k at every decoding of one experiment, with the counts of each problem for paired comparisons."""
-    score = experiment.score
+    folder, experiment, questions, tools = job
+    score, by_id = experiment.score, {one.id: one for one in questions}
     assert isinstance(score, ProgramScore)
-    by_id = {one.id: one for one in questions}
-    verdicts = judges.root / "verdicts" / f"{experiment.task}.jsonl"
-    records = []
-    for setting in experiment.settings:
-        drawn = samples_of(folder, setting, experiment, questions)
-        answers = [(by_id[one.prompt], one.text) for one in drawn]
-        what = f"judge {experiment.name}, seed {experiment.seed}, {setting.decoding.spec}"
-        found = judges.judge(answers, score, verdicts=verdicts, what=what, progress=progress)
-        found = found._replace(cut=sum(one.finish == "length" for one in drawn))
-        write_marks(folder.samples(setting.name), zip(drawn, found.right, strict=True))
-        records += Sampled(experiment).keep(folder, setting, found.measured(), found.detail)
-    return records
+
+    def measure(setting: Settings, drawn: list[Sample]) -> tuple[Values, Detail]:
+        found = run_programs(
+            [(by_id[one.prompt], one.text) for one in drawn],
+            fenced=score.fenced,
+            sandbox=tools.sandbox(limits_of(score)),
+            verdicts=tools.verdicts(experiment.task),
+            progress=partial(
+                tools.progress, f"judge {experiment.name}, seed {experiment.seed}, {setting.decoding.spec}"
+            ),
+        )
+        scores = program_scores(folder.samples(setting.name), drawn, found, score)
+        return scores.measured, scores.detail
+
+    return score_samples(job, measure, quiet=True)

@@ -10,8 +10,6 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 
-__all__ = ["program_form", "tidy"]
-
 COMMUTE = (ast.Add, ast.Mult)
 
 

@@ -1,20 +1,25 @@
-"""Score files of experiments on texts: one file of records per decoding, so that a stopped run repeats nothing."""
+"""Score files of experiments: how records are made, named, written and found again.
+
+A score of samples has one file per decoding, so that a stopped run repeats nothing. Exact and support scores have one file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from widen.metrics import text_scores
+from widen.metrics import exact_points, separation, text_scores
+from widen.sample import Sample
 from widen.sample.decoding import Decoding, Settings
 
 from ..experiment import Experiment
 from ..folder import RunFolder
 from ..questions import prompts_path
 from ..record import Record, read_records, write_records
-from ..score_settings import KnnScore, SupportScore
+from ..sampling import samples_of
+from ..score_settings import ExactScore, KnnScore, SupportScore
 from ..value import content_hash, to_json
+from .job import ScoreJob
 
 VERSION = 3
 """Version of the measurements; raising it measures everything again."""
@@ -29,19 +34,13 @@ class Measured(NamedTuple):
     n: int | None = None
 
 
-def records_of(
-    values: Mapping[str, Measured],
-    *,
-    task: str,
-    model: str,
-    loss: str,
-    decoding: Decoding | None,
-    seed: int | None,
-    score: Mapping[str, Any],
-    detail: Mapping[str, Mapping[str, Any]] | None = None,
-) -> list[Record]:
-    """Records of numbers that were measured together; ``detail`` adds to the detail of some metrics."""
-    about: dict[str, Any] = {"task": task, "model": model, "loss": loss, "decoding": decoding, "seed": seed}
+Values = Mapping[str, Measured]
+Detail = Mapping[str, Mapping[str, Any]]
+"""More about some metrics, for `Record.detail`."""
+
+
+def records_of(values: Values, *, score: Mapping[str, Any], detail: Detail | None = None, **about: Any) -> list[Record]:
+    """Records of numbers that were measured together; ``about`` holds task, model, loss, decoding and seed."""
     more = detail or {}
     return [
         Record(**about, metric=metric, **one._asdict(), detail={"score": dict(score), **more.get(metric, {})})
@@ -49,56 +48,51 @@ def records_of(
     ]
 
 
-def records_for(
-    experiment: Experiment,
-    decoding: Decoding | None,
-    values: Mapping[str, Measured],
-    *,
-    score: Mapping[str, Any] | None = None,
-    detail: Mapping[str, Mapping[str, Any]] | None = None,
+def records_for(experiment: Experiment, decoding: Decoding | None, values: Values, detail: Detail) -> list[Record]:
+    """Records of an experiment's model at one decoding."""
+    one, score = experiment, to_json(experiment.score)
+    if one.prompts is not None:
+        score["prompts"] = prompts_path(one, "").stem
+    if not isinstance(one.score, ExactScore):
+        score |= {"num_samples": one.num_samples, "max_tokens": one.max_tokens}
+    about = {"task": one.task, "model": one.base, "loss": one.loss, "seed": one.model_seed}
+    return records_of(values, score=score, detail=detail, decoding=decoding, **about)
+
+
+def score_name(experiment: Experiment, setting: Settings | None = None) -> str:
+    """The name of a score file, with a hash of everything that defines its numbers. ``setting`` is that of the samples, if any."""
+    one = experiment
+    asked = () if one.prompts is None else (prompts_path(one, "").stem,)
+    if isinstance(one.score, ExactScore):
+        exact, dtype = (exact_points.VERSION, separation.VERSION), (one.dtype,) if asked else ()
+        return f"exact-{content_hash(one.score, one.decoding, *exact, *asked, *dtype)}"
+    versions = (VERSION, text_scores.VERSION) if isinstance(one.score, KnnScore) else (VERSION,)
+    key = content_hash(one.score, *asked, one.num_samples, *versions)
+    return f"{one.task}-{one.score.kind}-{setting.name if setting else 'completions'}-{key}"
+
+
+def found_records(folder: RunFolder, experiment: Experiment) -> list[Record] | None:
+    """The records of an experiment on disk, or None if some are missing."""
+    alone = isinstance(experiment.score, (ExactScore, SupportScore))
+    found = [read_records(folder, score_name(experiment, one)) for one in ((None,) if alone else experiment.settings)]
+    return None if None in found else [record for records in found for record in records or ()]
+
+
+def score_samples(
+    job: ScoreJob, measure: Callable[[Settings, list[Sample]], tuple[Values, Detail]], *, quiet: bool = False
 ) -> list[Record]:
-    """Records of an experiment's model at one decoding; ``score`` adds to the settings of the score."""
-    return records_of(
-        values,
-        task=experiment.task,
-        model=experiment.base,
-        loss=experiment.loss,
-        decoding=decoding,
-        seed=experiment.model_seed,
-        score={**to_json(experiment.score), **(score or {})},
-        detail=detail,
-    )
+    """Measure the samples of every decoding, and write the records of each as soon as they are known.
 
-
-@dataclass(frozen=True)
-class Sampled:
-    """The score files of one experiment on texts."""
-
-    experiment: Experiment
-
-    def name(self, setting: Settings | None) -> str:
-        """The name of a score file: task, decoding, and a hash of everything that defines the numbers."""
-        one = self.experiment
-        versions = (VERSION, text_scores.VERSION) if isinstance(one.score, KnnScore) else (VERSION,)
-        key = content_hash(one.score, prompts_path(one, "").stem, one.num_samples, *versions)
-        return f"{one.task}-{one.score.kind}-{setting.name if setting else 'completions'}-{key}"
-
-    def read(self, folder: RunFolder) -> list[Record] | None:
-        """The records on disk, or None if a decoding has none."""
-        drawn = (None,) if isinstance(self.experiment.score, SupportScore) else self.experiment.settings
-        found = [read_records(folder, self.name(setting)) for setting in drawn]
-        return None if any(records is None for records in found) else [r for records in found for r in records or ()]
-
-    def keep(
-        self,
-        folder: RunFolder,
-        setting: Settings | None,
-        values: Mapping[str, Measured],
-        detail: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> list[Record]:
-        """Write the records of one decoding (None for a score that draws nothing)."""
-        one = self.experiment
-        asked = {"prompts": prompts_path(one, "").stem, "num_samples": one.num_samples, "max_tokens": one.max_tokens}
-        records = records_for(one, setting.decoding if setting else None, values, score=asked, detail=detail)
-        write_records(folder, self.name(setting), records)
-        return records
+    Args:
+      quiet: ``measure`` reports its own progress.
+    """
+    folder, experiment, questions, tools = job
+    records, settings = list[Record](), experiment.settings
+    for done, setting in enumerate(settings, start=1):
+        values, detail = measure(setting, samples_of(folder, setting, experiment, questions))
+        made = records_for(experiment, setting.decoding, values, detail)
+        write_records(folder, score_name(experiment, setting), made)
+        records += made
+        if not quiet:
+            tools.progress(f"score {experiment.name}, seed {experiment.seed}", done, len(settings))
+    return records

@@ -26,43 +26,34 @@ from widen.metrics.knn_search import membership, squared_radii
 from widen.metrics.ngrams import self_bleu, tokenise
 from widen.metrics.vendi import vendi_score
 from widen.sample import Sample
+from widen.sample.decoding import Settings
 
-from ..experiment import Experiment
-from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question
 from ..record import Record
-from ..sampling import samples_of
 from ..score_settings import SlotScore
-from .score_files import Measured, Sampled
+from .job import ScoreJob
+from .score_files import Detail, Measured, Values, score_samples
 
 
-def score_slots(
-    folder: RunFolder,
-    experiment: Experiment,
-    questions: Sequence[Question],
-    *,
-    device: str,
-    progress: StageProgress = silent,
-) -> list[Record]:
+def score_slots(job: ScoreJob) -> list[Record]:
     """Records at every decoding of one experiment."""
-    score, records = experiment.score, list[Record]()
+    score, num, device = job.experiment.score, job.experiment.num_samples, job.tools.device
     assert isinstance(score, SlotScore)
-    human = [list(one.example.facts["references"][: score.references]) for one in questions]
+    human = [list(one.example.facts["references"][: score.references]) for one in job.questions]
     embed = _embedder(score.embedder, device) if score.embedder else None
     reference = _rows(embed, [text for own in human for text in own], device) if embed else None
-    for number, setting in enumerate(experiment.settings):
-        drawn = samples_of(folder, setting, experiment, questions)
-        of_meaning = [drawn[i : i + experiment.num_samples] for i in range(0, len(drawn), experiment.num_samples)]
-        found = {**_checked(questions, of_meaning), "self_bleu": _self_bleu(of_meaning)}
+
+    def measure(_: Settings, drawn: list[Sample]) -> tuple[Values, Detail]:
+        of_meaning = [drawn[i : i + num] for i in range(0, len(drawn), num)]
+        found = {**_checked(job.questions, of_meaning), "self_bleu": _self_bleu(of_meaning)}
         if embed is not None and reference is not None:
             features = _rows(embed, [one.text for one in drawn], device)
-            found |= _neighbours(reference, features, [len(own) for own in human], experiment.num_samples, score.k)
-            found["vendi"] = [vendi_score(own).value for own in torch.split(features.cpu(), experiment.num_samples)]
+            found |= _neighbours(reference, features, [len(own) for own in human], num, score.k)
+            found["vendi"] = [vendi_score(own).value for own in torch.split(features.cpu(), num)]
         values = {name: _measured(by_problem) for name, by_problem in found.items() if by_problem}
-        detail = {name: {"by_problem": [round(x, 6) for x in by_problem]} for name, by_problem in found.items()}
-        records += Sampled(experiment).keep(folder, setting, values, detail)
-        progress(f"score {experiment.name}, seed {experiment.seed}", number + 1, len(experiment.settings))
-    return records
+        return values, {name: {"by_problem": [round(x, 6) for x in each]} for name, each in found.items()}
+
+    return score_samples(job, measure)
 
 
 @lru_cache(maxsize=1)

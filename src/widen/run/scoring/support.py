@@ -18,11 +18,12 @@ from widen.metrics.support_size import sparsity_of_model, summarise
 from ..experiment import Experiment
 from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question, prompts_for, prompts_path
-from ..record import Record
+from ..record import Record, write_records
 from ..sampling import Models
 from ..score_settings import SupportScore
 from ..value import content_hash
-from .score_files import Measured, Sampled
+from .job import ScoreJob
+from .score_files import Measured, records_for, score_name
 
 
 def sizes_path(folder: RunFolder, experiment: Experiment) -> Path:
@@ -70,8 +71,9 @@ def measure_support(
     folder.write(path, {"vocabulary": found.vocabulary, "masses": score.masses, "left_out": left_out, "sizes": sizes})
 
 
-def score_support(folder: RunFolder, experiment: Experiment) -> list[Record]:
+def score_support(job: ScoreJob) -> list[Record]:
     """Share of the vocabulary for each mass: the maximum over positions, the geometric mean over examples."""
+    folder, experiment = job.folder, job.experiment
     content = folder.read(sizes_path(folder, experiment))
     sizes = [np.asarray(of_sample, np.int64) for of_sample in content["sizes"]]
     found = summarise(sizes, tuple(content["masses"]), int(content["vocabulary"]), level=0.95, seed=0)
@@ -79,8 +81,9 @@ def score_support(folder: RunFolder, experiment: Experiment) -> list[Record]:
         f"sparsity@{mass:g}": Measured(share, interval.low, interval.high, found.samples)
         for mass, share, interval in zip(found.masses, found.sparsity, found.intervals, strict=True)
     }
-    detail = {name: {"vocabulary": found.vocabulary} for name in values}
-    return Sampled(experiment).keep(folder, None, values, detail)
+    records = records_for(experiment, None, values, {name: {"vocabulary": found.vocabulary} for name in values})
+    write_records(folder, score_name(experiment), records)
+    return records
 
 
 def size_quantiles(folder: RunFolder, experiment: Experiment) -> list[dict[str, Any]]:
