@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from widen.cli.__main__ import main
 from widen.run.finetune.config import FineTune, Lora, Source, load_finetune
@@ -87,7 +88,7 @@ def test_epochs_of_nll_before_are_one_run_for_all_losses(capsys):
     flags = ("--model", "m", "--data", "a.jsonl", "--epochs", "3", "--after-nll-epochs", "1", "--loss")
     cdiv = printed(capsys, *flags, "cdiv:alpha=1.4", "--set", "weight_scale=mean_one")
     gold = printed(capsys, *flags, "gold")
-    assert cdiv.after == gold.after == FineTune(model="m", train=Source(path="a.jsonl"))
+    assert cdiv.after == gold.after == FineTune(model="m", train=Source(path="a.jsonl"), precision=cdiv.precision)
     assert cdiv.after.key == gold.after.key != cdiv.key
     assert (cdiv.epochs, cdiv.after.epochs) == (3, 1)
 
@@ -170,3 +171,11 @@ def test_help_teaches_both_kinds_and_the_launchers(capsys):
         "On real models no loss has beaten NLL yet",
     ):
         assert piece in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"), [("", "fp32"), ("--device cuda", "bf16"), ("--precision bf16", "bf16")]
+)
+def test_a_cpu_trains_in_float32_unless_told_otherwise(capsys, flags, precision, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert printed(capsys, *f"--model m --data a.jsonl {flags}".split()).precision == precision

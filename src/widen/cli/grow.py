@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .show import bars, table_of
-from .train import changes
+from .train import changes, precision_on
 
 if TYPE_CHECKING:
     from widen.run.grow import Growth, Round
@@ -108,6 +108,7 @@ def make_growth(options: argparse.Namespace) -> Growth:
     flags = {name: name for name in ("epochs", "lr", "batch_size", "loss")}
     for key, text in changes(options, flags, example="precision=fp32").items():
         set_key(training, key, text)
+    training.setdefault("precision", precision_on(options.device))
     size = training.get("batch_size", 8)
     if "micro_batch" not in training and isinstance(size, int) and size >= 1:
         training["micro_batch"] = micro_batch_for(size)
