@@ -69,13 +69,14 @@ def test_a_host_whose_compute_loss_reads_the_model_sees_its_attributes(tmp_path)
 
 def test_a_batch_may_be_any_mapping_such_as_the_one_that_a_tokenizer_returns(tmp_path):
     transformers_trainer = type("Mine", (WeightedLoss, transformers.Trainer), {})
-    transformers_trainer(
+    trained = transformers_trainer(
         model=tiny_model(),
         args=arguments(tmp_path, max_steps=1),
         train_dataset=rows(),
         data_collator=lambda features: transformers.BatchEncoding(pad(features)),
         loss="nll",
     ).train()
+    assert trained.global_step == 1
 
 
 @pytest.mark.parametrize("theirs", [trl.DPOTrainer, trl.KTOTrainer, trl.GRPOTrainer, trl.RewardTrainer])

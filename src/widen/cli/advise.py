@@ -50,16 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print the plan, search, print the advice, write the page."""
-    import torch
-
     from widen.report.run_report import write_report
     from widen.run.advise.request import LOSSES, AdviceRequest
     from widen.run.advise.search import Search
     from widen.run.advise.wish import parse_budget
+    from widen.run.finetune.defaults import device_for
 
     given = {one.name: getattr(options, one.name) for one in fields(AdviceRequest)}
     given |= {"budget": parse_budget(options.budget), "losses": tuple(options.losses or LOSSES)}
-    given["device"] = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    given["device"] = device_for(options.device)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     search = Search(AdviceRequest(**given), options.out)
     console.print(*plan_lines(search), sep="\n")

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .show import bars, table_of
-from .train import changes, precision_on
+from .train import changes
 
 if TYPE_CHECKING:
     from widen.run.grow import Growth, Round
@@ -73,9 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Grow, print one line per round and a table."""
-    import torch
     from rich.console import Console
 
+    from widen.run.finetune.defaults import device_for
     from widen.run.grow import grow
     from widen.run.grow.rounds import last_model
 
@@ -86,7 +86,7 @@ def main(options: argparse.Namespace) -> int:
         rounds = grow(
             config,
             out,
-            device=options.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+            device=device_for(options.device),
             servers=tuple(filter(None, options.servers.split(","))),
             ray=options.ray,
             progress=progress,
@@ -101,6 +101,7 @@ def main(options: argparse.Namespace) -> int:
 def make_growth(options: argparse.Namespace) -> Growth:
     """The settings that the flags name."""
     from widen.run.finetune.config import Source, micro_batch_for
+    from widen.run.finetune.defaults import precision_for
     from widen.run.grow import Growth
     from widen.run.value import set_key
 
@@ -108,7 +109,7 @@ def make_growth(options: argparse.Namespace) -> Growth:
     flags = {name: name for name in ("epochs", "lr", "batch_size", "loss")}
     for key, text in changes(options, flags, example="precision=fp32").items():
         set_key(training, key, text)
-    training.setdefault("precision", precision_on(options.device))
+    training.setdefault("precision", precision_for(options.device))
     size = training.get("batch_size", 8)
     if "micro_batch" not in training and isinstance(size, int) and size >= 1:
         training["micro_batch"] = micro_batch_for(size)

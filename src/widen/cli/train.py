@@ -233,7 +233,7 @@ def make_config(options: argparse.Namespace) -> FineTune:
     """The config file, if there is one; then --paper; then the flags."""
     from widen.data.tasks.source_files import ENDINGS
     from widen.run.finetune.config import FineTune, load_finetune, micro_batch_for
-    from widen.run.finetune.defaults import PAPER
+    from widen.run.finetune.defaults import PAPER, precision_for
     from widen.run.value import from_json, set_key, to_json
 
     for flag in ("b", "start"):
@@ -247,7 +247,7 @@ def make_config(options: argparse.Namespace) -> FineTune:
     changed = changes(options, REAL | SHARED, example="lora.alpha=64")
     for key, text in changed.items():
         set_key(data, key, text)
-    data.setdefault("precision", precision_on(options.device))
+    data.setdefault("precision", precision_for(options.device))
     size, most = data.get("batch_size", 8), data.get("micro_batch", 8)
     if "micro_batch" not in changed and isinstance(size, int) and isinstance(most, int) and min(size, most) >= 1:
         data["micro_batch"] = micro_batch_for(size, most=most)
@@ -267,13 +267,6 @@ def make_config(options: argparse.Namespace) -> FineTune:
         nll = replace(nll, eval_steps=None, patience=None, save_dtype="trained", reference=None, ema=0.0)
         config = replace(config, after=nll)
     return config
-
-
-def precision_on(device: str | None) -> str:
-    """The default precision: most CPUs multiply bfloat16 several times slower than float32."""
-    import torch
-
-    return "fp32" if (device or ("cuda" if torch.cuda.is_available() else "cpu")) == "cpu" else "bf16"
 
 
 def _spread(config: FineTune) -> FineTune:

@@ -59,7 +59,7 @@ class MulMod:
     seed: int = 0
     distinct: bool = field(
         default=False, metadata={"newer": True}
-    )  # left out of hashes, so that older runs keep their names
+    )  # False is left out of hashes: older runs keep their names
 
     def __post_init__(self) -> None:
         for name, least in (("modulus", 2), ("num_samples", 1), ("seed", 0)):

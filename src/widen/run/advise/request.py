@@ -14,6 +14,7 @@ from widen.sample.grid import decoding_grid
 
 from ..experiment import Experiment
 from ..finetune.config import FineTune, Lora, Source, micro_batch_for
+from ..finetune.defaults import precision_for
 from ..score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, Score
 from ..scoring.checked import Checker
 from .split import Splits
@@ -156,7 +157,7 @@ class AdviceRequest:
             train=splits.train,
             loss=loss,
             lora=None if self.lora is None else Lora(rank=self.lora),
-            precision="fp32" if self.device == "cpu" else "bf16",
+            precision=precision_for(self.device),
             max_steps=steps,
             batch_size=self.batch_size,
             micro_batch=micro_batch_for(self.batch_size),

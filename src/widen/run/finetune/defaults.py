@@ -1,4 +1,4 @@
-"""Defaults that depend on the model and on the length of the run: learning rate and warm-up.
+"""Defaults that depend on the model, the device and the length of the run: learning rate, precision and warm-up.
 
 The paper's settings (`PAPER`) suit runs of tens of thousands of steps; in a short run their warm-up of 1,000 steps never ends.
 """
@@ -39,6 +39,22 @@ def learning_rate(parameters: int, *, lora: bool = False) -> float:
     size, rate = REFERENCE
     full = min(LARGEST, rate * math.sqrt(size / max(parameters, 1)))
     return float(f"{full * (LORA if lora else 1.0):.1e}")
+
+
+def device_for(device: str | None) -> str:
+    """The device that is named, or else a GPU if there is one."""
+    import torch
+
+    return device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def precision_for(device: str | None) -> str:
+    """``bf16``, but ``fp32`` on a CPU: most CPUs multiply bfloat16 several times slower.
+
+    >>> precision_for("cpu"), precision_for("cuda")
+    ('fp32', 'bf16')
+    """
+    return "fp32" if device_for(device) == "cpu" else "bf16"
 
 
 def steps_of(config: FineTune, *, examples: int, processes: int = 1) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import FineTune
-from .defaults import Chosen
+from .defaults import Chosen, device_for
 from .token_data import TokenData, packed, padded
 
 
@@ -33,7 +33,7 @@ def process_of(device: str | None, config: FineTune) -> Process:
     """This process. Refuses what this machine cannot do, before any data is read."""
     import torch
 
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = device_for(device)
     if chosen not in ("cuda", "cpu"):
         raise ValueError(f"device={device!r}: must be cuda or cpu (CUDA_VISIBLE_DEVICES chooses among several GPUs)")
     if chosen == "cuda" and not torch.cuda.is_available():
