@@ -19,7 +19,7 @@ from widen.run.score_settings import ExactScore
 
 from .methods import decodings, every_method, nll_model, path_of, write_files
 
-DATA = Countdown(numbers=4, high=13, max_target=60, fewest=5, num_test=400, num_samples=48_000)
+DATA = Countdown(numbers=4, high=13, max_target=60, fewest=5, num_test=256, num_samples=48_000)
 NUM_VALID = 64
 """Validation problems, each with numbers of its own."""
 NOT_IN_PAPER = {
