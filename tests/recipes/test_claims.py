@@ -278,7 +278,10 @@ def test_which_method_names_the_best_decodings(rivals):
     for level in (0.9, 0.95):
         t, min_p = re.fullmatch(r"t=(.+),min_p=(.+),order=temperature_last", rivals["NLL", level, ANY][2]).groups()
         assert f"`min_p={min_p} then t={t}`" in WHICH
-    assert rivals["NLL", 0.98, ANY][2] == "t=1,min_p=0.2,order=temperature_last"
+    assert [rivals[name, 0.98, ANY][2] for name in ("NLL", "eaft")] == [
+        "t=1,min_p=0.2,order=temperature_last",
+        "t=1.5,min_p=0.2",
+    ]
 
 
 SETTINGS = {  # as the page names it: table, setting
