@@ -107,7 +107,10 @@ def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: 
             break
     else:
         need = (timing.load + 2 * timing.score + FEWEST_STEPS * timing.step + timing.test) / MARGIN
-        raise ValueError(f"budget: {duration(budget)} is too short; this model and data need at least {duration(need)}")
+        measured = f"{timing.step:.2g} s per step, {timing.score:.2g} s to score a model"
+        raise ValueError(
+            f"budget: {duration(budget)} is too short; this model and data need at least {duration(need)} (measured: {measured})"
+        )
     first = max(FEWEST_STEPS, min(first, longest // 2 ** (len(rivals) - 1)))
     steps = tuple(first * 2**rung for rung in range(len(rivals)))
     return Plan(losses=tuple(losses[: count + 1]), rivals=rivals, steps=steps, **vars(timing))
