@@ -3,7 +3,7 @@
 The model runs once over every sequence; each decoding (:mod:`widen.theory.steps`) then re-normalises the same logits. Probabilities
 and sums are float64, whatever the dtype of the model.
 
-Shapes: S sequences, L target tokens, V vocabulary, T decodings, B sequences of a chunk, N rows of logits.
+Shapes: S sequences, L target tokens, V vocabulary, T decodings, B sequences of a chunk, N scored tokens, U different prefixes before them.
 """
 
 from __future__ import annotations
@@ -98,39 +98,55 @@ def log_likelihood_from_logits(
     *,
     mask: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.float64]:
-    """`decoded_log_likelihood` from logits (`next_logits`), on their device."""
+    """`decoded_log_likelihood` from logits (`next_logits`), on their device. Sequences with the same prefix share the logits after it."""
     device = logits_SLV.device
-    ids_SL = torch.from_numpy(np.ascontiguousarray(tokens[:, 1:])).to(device)
-    if ids_SL.shape != logits_SLV.shape[:2]:
+    if tokens[:, 1:].shape != logits_SLV.shape[:2]:
         raise ValueError(f"tokens has shape {tokens.shape}: logits of shape {tuple(logits_SLV.shape)} need [S, 1 + L]")
     shape, all_steps = as_decodings(decodings)
-    on_SL = torch.ones_like(ids_SL, dtype=torch.bool) if mask is None else torch.from_numpy(mask).to(device)
-    rows_NV, target_N, of_N = logits_SLV[on_SL], ids_SL[on_SL], on_SL.nonzero()[:, 0]
-    sums_TS = torch.zeros(len(all_steps), len(ids_SL), dtype=torch.float64, device=device)
+    on_SL = np.ones(tokens[:, 1:].shape, bool) if mask is None else mask
+    prefix_N, (of_U, at_U) = _prefixes(tokens, on_SL)
+    of_N, at_N = (torch.from_numpy(index).to(device) for index in on_SL.nonzero())
+    target_N = torch.from_numpy(np.ascontiguousarray(tokens[:, 1:])).to(device)[of_N, at_N]
+    sums_TS = torch.zeros(len(all_steps), len(tokens), dtype=torch.float64, device=device)
     by_first: dict[Steps, list[int]] = {}  # decodings that begin with the same step share its result
     for number, steps in enumerate(all_steps):
         by_first.setdefault(steps[:1], []).append(number)
-    step = max(1, SLICE // rows_NV.shape[-1])
-    for z_NV, x_N, s_N in zip(rows_NV.split(step), target_N.split(step), of_N.split(step), strict=True):
-        lead_NV = z_NV.double()
-        lead_NV = lead_NV - lead_NV.amax(-1, keepdim=True)
+    step = max(1, SLICE // logits_SLV.shape[-1])
+    for start in range(0, len(of_U), step):
+        here_N = (prefix_N >= start) & (prefix_N < start + step)
+        here = torch.from_numpy(here_N.nonzero()[0]).to(device)
+        x_N, s_N, u_N = target_N[here], of_N[here], torch.from_numpy(prefix_N[here_N] - start).to(device)
+        lead_UV = logits_SLV[of_U[start : start + step], at_U[start : start + step]].double()
+        lead_UV = lead_UV - lead_UV.amax(-1, keepdim=True)
         for first, numbers in by_first.items():
-            start_NK, place_N, dropped_N = _compact(_decoded(lead_NV, first), x_N)
+            start_UK, place_N, dropped_N = _compact(_decoded(lead_UV, first), u_N, x_N)
             for number in numbers:
-                decoded_NK = _decoded(start_NK, all_steps[number][len(first) :])
-                hit_N = decoded_NK.gather(1, place_N[:, None])[:, 0].masked_fill(dropped_N, -torch.inf)
-                sums_TS[number].index_add_(0, s_N, hit_N - decoded_NK.logsumexp(-1))
+                decoded_UK = _decoded(start_UK, all_steps[number][len(first) :])
+                hit_N = decoded_UK[u_N, place_N].masked_fill(dropped_N, -torch.inf)
+                sums_TS[number].index_add_(0, s_N, hit_N - decoded_UK.logsumexp(-1)[u_N])
     return sums_TS.cpu().numpy().reshape(*shape, len(tokens))
 
 
-def _compact(decoded_NV: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits [N, K] without the columns that a filter dropped, the targets' columns, and which targets were dropped."""
-    kept = int((decoded_NV > -torch.inf).sum(-1).amax())
-    if 4 * kept > decoded_NV.shape[-1]:
-        return decoded_NV, target_N, torch.zeros_like(target_N, dtype=torch.bool)
-    column_NK = decoded_NV.topk(kept).indices.sort(-1).values  # in order, because ties are broken by the order
-    same_NK = column_NK == target_N[:, None]
-    return decoded_NV.gather(1, column_NK), same_NK.int().argmax(-1), ~same_NK.any(-1)
+def _prefixes(
+    tokens: NDArray[np.int64], on_SL: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]:
+    """The number of the prefix before each scored token, [N], and where each prefix first occurs: sequence and position, [U]."""
+    same_S, numbers_SL = np.zeros(len(tokens), np.int64), np.empty(on_SL.shape, np.int64)
+    for place in range(on_SL.shape[1]):
+        same_S = np.unique(np.stack([same_S, tokens[:, place]], 1), axis=0, return_inverse=True)[1].reshape(-1)
+        numbers_SL[:, place] = same_S + place * len(tokens)
+    _, first_U, prefix_N = np.unique(numbers_SL[on_SL], return_index=True, return_inverse=True)
+    return prefix_N.reshape(-1), tuple(index[first_U] for index in on_SL.nonzero())
+
+
+def _compact(decoded_UV: Tensor, u_N: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits [U, K] without the columns that a filter dropped, the targets' columns, and which targets were dropped."""
+    kept = int((decoded_UV > -torch.inf).sum(-1).amax())
+    if 4 * kept > decoded_UV.shape[-1]:
+        return decoded_UV, target_N, torch.zeros_like(target_N, dtype=torch.bool)
+    column_UK = decoded_UV.topk(kept).indices.sort(-1).values  # in order, because ties are broken by the order
+    same_NK = column_UK[u_N] == target_N[:, None]
+    return decoded_UV.gather(1, column_UK), same_NK.int().argmax(-1), ~same_NK.any(-1)
 
 
 def decoded_log_probabilities(logits_NV: Float[Tensor, "N V"], decoding: float | int | Steps) -> Float[Tensor, "N V"]:

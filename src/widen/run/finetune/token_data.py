@@ -156,10 +156,10 @@ def load_data(config: FineTune, source: Source, cache: dict[Any, TokenData], *, 
             raise ValueError(f"{where}{error}") from None
     every = len(encoded)
     if source.distinct:
-        first: dict[str, Encoded] = {}
+        once: dict[str, Encoded] = {}
         for each in encoded:
-            first.setdefault(repr((each.input_ids, each.labels, each.loss_weights)), each)
-        encoded = list(first.values())
+            once.setdefault(repr((each.input_ids, each.labels, each.loss_weights)), each)
+        encoded = list(once.values())
     chat = any(one.messages for one in found.examples)
     cache[key] = TokenData(encoded, left_out=bad, repeats=every - len(encoded), chat=chat)
     return cache[key]
