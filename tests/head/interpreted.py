@@ -49,6 +49,17 @@ def test_error_is_no_worse_than_eager(shape, dtype):
     check(shape, dtype, "triton")
 
 
+@pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning"
+)  # overflow, and infinity minus infinity, in rows that are repaired
+@pytest.mark.parametrize("climb", [0.0, 60.0, 85.0])  # the last is repaired
+@pytest.mark.parametrize("shape", [(7, 507, 24), (150, 300, 72)], **IDS)
+def test_error_is_no_worse_than_eager_if_the_first_product_writes_exponentials(shape, climb, monkeypatch):
+    monkeypatch.setattr(head_config, "_multiplies_to_exponentials", lambda call, dtype: True)
+    assert type(config_of("triton", torch.empty(8, 4)).ops).__name__ == "ExpRowOps"
+    check(shape, torch.float32, "triton", climb=climb)
+
+
 @pytest.mark.parametrize(
     ("residual", "dtype", "softcap"),
     [

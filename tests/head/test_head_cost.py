@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from widen.head import head_config
 from widen.head.head_config import EARLY_LAUNCH, EarlyLaunch, HeadConfig, default_workspace
 from widen.head.logit_buffer import LogitBuffer
+from widen.head.row_ops import RowStats
 
 PRODUCTS = {"aten.mm", "aten.addmm"}
 
@@ -138,8 +139,8 @@ def test_chunks_are_even_and_whole_tiles():
     wide = config_of("chunked", torch.empty(1000, 4), workspace=300 * 1000 * 8)
     assert [wide.chunk_rows(n, 1000) for n in (1, 300, 301, 700, 5000)] == [1, 300, 256, 256, 256]
     hidden_ND, head_VD = torch.zeros(700, 4), torch.zeros(1000, 4)
-    buffer = LogitBuffer(hidden_ND, head_VD, None, wide, wide.new_buffer(700, head_VD))
-    buffer.start(700, None)
+    buffer = LogitBuffer(hidden_ND, head_VD, None, torch.zeros(700, dtype=int), wide, wide.new_buffer(700, head_VD))
+    buffer.start(700, None, RowStats.empty(700, head_VD, plain=True))
     assert [len(chunk.z_CV) for chunk in buffer.chunks()] == [256, 256, 188]
     assert wide.chunk_rows(700, 1000, room=140) == 128
     narrow = config_of("chunked", torch.empty(1000, 4), workspace=90 * 1000 * 8)
@@ -172,9 +173,11 @@ def test_nothing_is_launched_early_if_rows_cannot_be_found_without_a_wait():
 
 def test_an_early_launch_of_unknown_rows_is_an_error(problem):
     how, head = config_with(EarlyLaunch(one_in=1, least=0), "chunked"), problem.head.bfloat16()
-    buffer = LogitBuffer(torch.empty(1024, D, dtype=torch.bfloat16), head, None, how, how.new_buffer(1024, head))
+    buffer = LogitBuffer(
+        torch.empty(1024, D, dtype=torch.bfloat16), head, None, problem.target, how, how.new_buffer(1024, head)
+    )
     row_N, _ = how.ops.find_targets(problem.target, V, -100)
     with pytest.raises(
         ValueError, match="an early launch of 256 rows needs row operations that find them without a wait"
     ):
-        buffer.start_early(row_N)
+        buffer.start_early(row_N, RowStats.empty(1024, head, plain=True))

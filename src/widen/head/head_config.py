@@ -42,6 +42,9 @@ EARLY_LAUNCH = EarlyLaunch(one_in=8, least=10**11)
 """An eighth of the rows, if they keep an H200 busy for .3 ms: the host needs that long from reading the number of target rows to its next
 launch. Smaller heads are bound by the host, for which an early launch is a dozen more operations."""
 
+WIDEST_EXP_PRODUCT = 0
+"""Largest hidden size for which the first product writes exponentials."""
+
 _TILE = 128  # rows of a matrix product's tile: the rest of a chunk's last tile would be computed for nothing
 
 _log = logging.getLogger("widen.head")
@@ -124,11 +127,20 @@ def config_for(call: HeadCall) -> HeadConfig | None:
     workspace = default_workspace(call.head_VD.device) if call.workspace is None else call.workspace
     ops, early = call.ops, None
     if chosen == "triton":
-        from .row_ops_triton import TritonRowOps  # imported here and not before
+        from .exp_product_triton import ExpRowOps  # imported here and not before
+        from .row_ops_triton import TritonRowOps
 
         one_read = dtype in ONE_READ and call.accumulate is None and ops.softcap is None
-        ops, early = TritonRowOps(**vars(ops), one_read=one_read), EARLY_LAUNCH
+        kind = ExpRowOps if one_read and _multiplies_to_exponentials(call, dtype) else TritonRowOps
+        ops, early = kind(**vars(ops), one_read=one_read), EARLY_LAUNCH
     return HeadConfig(ops=ops, dtype=dtype, workspace=workspace, accumulate=call.accumulate, early=early)
+
+
+def _multiplies_to_exponentials(call: HeadCall, dtype: torch.dtype) -> bool:
+    """Whether the first product can write exponentials (``exp_product_triton.py``), and was measured to gain by it."""
+    hidden = call.head_VD.shape[1]
+    able = call.ops.plain and dtype == torch.bfloat16 and hidden % 8 == 0  # TMA takes rows of whole 16 bytes
+    return able and hidden <= WIDEST_EXP_PRODUCT and torch.cuda.get_device_capability(call.head_VD.device) == (9, 0)
 
 
 def choose_impl(

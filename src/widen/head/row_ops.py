@@ -174,6 +174,15 @@ class RowOps:
         wrong_N = keep_N & ((target_N < 0) | (target_N >= vocabulary))
         return None, torch.stack((keep_N.sum(), wrong_N.sum()))
 
+    def product_(
+        self, z_CV: Tensor, hidden_CD: Tensor, head_VD: Tensor, bias_V: Tensor | None, target_C: Tensor, stats: RowStats
+    ) -> None:
+        """``z = hidden @ head.T + bias``, or what `fill_stats` would make of it, with ``stats`` filled."""
+        if bias_V is None:
+            torch.mm(hidden_CD, head_VD.t(), out=z_CV)
+        else:
+            torch.addmm(bias_V, hidden_CD, head_VD.t(), out=z_CV)
+
     def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
         """Fill ``stats``. With ``residual`` the logits become the residual / ``stats.factor_C``; without, they stay as they are."""
         real_CV, slope_CV = self._capped(z_CV)
