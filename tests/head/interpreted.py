@@ -49,17 +49,6 @@ def test_error_is_no_worse_than_eager(shape, dtype):
     check(shape, dtype, "triton")
 
 
-@pytest.mark.filterwarnings(
-    "ignore::RuntimeWarning"
-)  # overflow, and infinity minus infinity, in rows that are repaired
-@pytest.mark.parametrize("climb", [0.0, 60.0, 85.0])  # the last is repaired
-@pytest.mark.parametrize("shape", [(7, 507, 24), (150, 300, 72)], **IDS)
-def test_error_is_no_worse_than_eager_if_the_first_product_writes_exponentials(shape, climb, monkeypatch):
-    monkeypatch.setattr(head_config, "_multiplies_to_exponentials", lambda call, dtype: True)
-    assert type(config_of("triton", torch.empty(8, 4)).ops).__name__ == "ExpRowOps"
-    check(shape, torch.float32, "triton", climb=climb)
-
-
 @pytest.mark.parametrize(
     ("residual", "dtype", "softcap"),
     [
@@ -292,8 +281,8 @@ def test_an_early_launch_changes_nothing_however_few_rows_have_targets(counted, 
 
 @pytest.mark.usefixtures("early")
 def test_early_rows_are_launched_before_the_host_waits_and_the_first_chunk_before_any_row_is_looked_at(monkeypatch):
-    done, fill, logits_, wait = [], TritonRowOps.fill_stats, logit_buffer.logits_, host_copy.TargetRows.rows
-    monkeypatch.setattr(logit_buffer, "logits_", lambda z, *a: done.append(len(z)) or logits_(z, *a))
+    done, fill, product, wait = [], TritonRowOps.fill_stats, RowOps.product_, host_copy.TargetRows.rows
+    monkeypatch.setattr(RowOps, "product_", lambda self, z, *a: done.append(len(z)) or product(self, z, *a))
     monkeypatch.setattr(
         TritonRowOps, "fill_stats", lambda self, z, *a, **kw: done.append(f"{len(z)} filled") or fill(self, z, *a, **kw)
     )

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
@@ -42,8 +42,10 @@ EARLY_LAUNCH = EarlyLaunch(one_in=8, least=10**11)
 """An eighth of the rows, if they keep an H200 busy for .3 ms: the host needs that long from reading the number of target rows to its next
 launch. Smaller heads are bound by the host, for which an early launch is a dozen more operations."""
 
-WIDEST_EXP_PRODUCT = 0
-"""Largest hidden size for which the first product writes exponentials."""
+LEAST_EXP_ROWS = 8192
+"""A call with fewer rows writes logits: a small call waits for the host, and exponentials take two more launches per chunk."""
+LEAST_EXP_CHUNK = 2048
+"""Smaller chunks are written as logits: with 256 rows, and a slower kernel than today's, exponentials took 1.7 times as long in all."""
 
 _TILE = 128  # rows of a matrix product's tile: the rest of a chunk's last tile would be computed for nothing
 
@@ -127,20 +129,33 @@ def config_for(call: HeadCall) -> HeadConfig | None:
     workspace = default_workspace(call.head_VD.device) if call.workspace is None else call.workspace
     ops, early = call.ops, None
     if chosen == "triton":
-        from .exp_product_triton import ExpRowOps  # imported here and not before
-        from .row_ops_triton import TritonRowOps
+        from .row_ops_triton import TritonRowOps  # imported here and not before
 
         one_read = dtype in ONE_READ and call.accumulate is None and ops.softcap is None
-        kind = ExpRowOps if one_read and _multiplies_to_exponentials(call, dtype) else TritonRowOps
-        ops, early = kind(**vars(ops), one_read=one_read), EARLY_LAUNCH
-    return HeadConfig(ops=ops, dtype=dtype, workspace=workspace, accumulate=call.accumulate, early=early)
+        ops, early = TritonRowOps(**vars(ops), one_read=one_read), EARLY_LAUNCH
+    config = HeadConfig(ops=ops, dtype=dtype, workspace=workspace, accumulate=call.accumulate, early=early)
+    if chosen == "triton" and one_read and _multiplies_to_exponentials(call, config):
+        from .exp_product_triton import ExpRowOps
+
+        return replace(config, ops=ExpRowOps(**vars(ops)))
+    return config
 
 
-def _multiplies_to_exponentials(call: HeadCall, dtype: torch.dtype) -> bool:
-    """Whether the first product can write exponentials (``exp_product_triton.py``), and was measured to gain by it."""
-    hidden = call.head_VD.shape[1]
-    able = call.ops.plain and dtype == torch.bfloat16 and hidden % 8 == 0  # TMA takes rows of whole 16 bytes
-    return able and hidden <= WIDEST_EXP_PRODUCT and torch.cuda.get_device_capability(call.head_VD.device) == (9, 0)
+def _multiplies_to_exponentials(call: HeadCall, config: HeadConfig) -> bool:
+    """Whether the first product can write exponentials (``exp_product_triton.py``), and the call is large enough to gain by it.
+
+    `linear_logprob` does so as well: it takes as many products as with logits, and no walk over them.
+    """
+    (rows, hidden), head_VD = call.hidden_ND.shape, call.head_VD
+    if not call.ops.plain or config.dtype != torch.bfloat16 or rows < LEAST_EXP_ROWS:
+        return False
+    if torch.cuda.get_device_capability(head_VD.device) != (9, 0):
+        return False
+    # The tensor memory accelerator takes rows of whole 16 bytes that start at such an address.
+    aligned = (
+        hidden % 8 == 0 and head_VD.is_contiguous() and not any(x.data_ptr() % 16 for x in (head_VD, call.hidden_ND))
+    )
+    return aligned and config.chunk_rows(rows, len(head_VD)) >= LEAST_EXP_CHUNK
 
 
 def choose_impl(

@@ -80,8 +80,10 @@ class LogitBuffer:
                 f"{type(self.config.ops).__name__}"
             )
         row_C, at = row_N[: self.early], slice(self.early)
-        hidden_CD, target_C = self.hidden_ND[row_C].to(self.config.dtype), self.target_N[row_C]
-        self.config.ops.product_(self.memory[at], hidden_CD, self.head_VD, self.bias_V, target_C, stats.part(at))
+        ops, hidden_CD = self.config.ops, self.hidden_ND[row_C].to(self.config.dtype)
+        # Rows without a target, and targets not yet checked, may be among them: any token will do there, but it must exist.
+        target_C = self.target_N[row_C].clamp(0, len(self.head_VD) - 1) if ops.needs_targets else None
+        ops.product_(self.memory[at], hidden_CD, self.head_VD, self.bias_V, target_C, stats.part(at))
 
     def start(self, total: int, row_T: Tensor | None, stats: RowStats, ends: list[int] | None = None) -> None:
         """Launch the rest of the first chunk, now that the host knows the ``total`` target rows; ``row_T`` None means all rows.

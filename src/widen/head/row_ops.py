@@ -174,10 +174,18 @@ class RowOps:
         wrong_N = keep_N & ((target_N < 0) | (target_N >= vocabulary))
         return None, torch.stack((keep_N.sum(), wrong_N.sum()))
 
+    @property
+    def needs_targets(self) -> bool:
+        """Whether `product_` reads the targets."""
+        return False
+
     def product_(
-        self, z_CV: Tensor, hidden_CD: Tensor, head_VD: Tensor, bias_V: Tensor | None, target_C: Tensor, stats: RowStats
-    ) -> None:
-        """``z = hidden @ head.T + bias``, or what `fill_stats` would make of it, with ``stats`` filled."""
+        self, z_CV: Tensor, hidden_CD: Tensor, head_VD: Tensor, bias_V: Tensor | None, target_C: Tensor | None, stats: RowStats
+    ) -> None:  # fmt: skip
+        """``z = hidden @ head.T + bias``, or what `fill_stats` would make of it, with ``stats`` filled.
+
+        ``target_C`` may be None unless `needs_targets`.
+        """
         if bias_V is None:
             torch.mm(hidden_CD, head_VD.t(), out=z_CV)
         else:
