@@ -304,12 +304,15 @@ class _OnePass:
     def start(self, target_rows: TargetRows) -> Tensor | None:
         """Wait for the target rows (None: all), with work queued before and after the wait."""
         room, rows = len(self.buffer.memory), len(self.buffer.hidden_ND)
+        self.stats = self._stats(rows)
         if self.ends_of is None or rows <= room:  # a first chunk of whole sequences may be shorter than an early launch
-            self.buffer.start_early(target_rows.row_N, self._stats(rows))
+            self.buffer.start_early(target_rows.row_N, self.stats)
         row_T = target_rows.rows()
         total = rows if row_T is None else len(row_T)
         ends = None if self.ends_of is None or total <= room else self.ends_of(row_T)
-        self.buffer.start(total, row_T, self._stats(total), ends)
+        if total < rows:
+            self.stats = self._stats(total)
+        self.buffer.start(total, row_T, self.stats, ends)
         return row_T
 
     def _stats(self, total: int) -> RowStats:
@@ -318,7 +321,7 @@ class _OnePass:
 
     def run(self, weigh: _Weigh, divisor: float) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]]:
         """Loss, reported rows (log q, weight, entropy, top-1), their sums, and the gradients of hidden states, head and bias."""
-        table, stats = self.table[:, : self.buffer.total], self._stats(self.buffer.total)
+        table, stats = self.table[:, : self.buffer.total], self.stats
         w_T = table[1]
         self._by_chunk(weigh, stats, w_T, 1.0 / divisor)
         del self.buffer  # dW may need a copy in another dtype next
