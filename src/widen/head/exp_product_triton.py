@@ -128,8 +128,8 @@ def _exp_product(
         e = tl.exp2(below)
         at = part_ptr + pn.to(tl.int64) * C + row
         tl.store(at, tl.max(below, axis=1), mask=row < C)
-        tl.store(at + TILES.to(tl.int64) * C, tl.sum(e, axis=1), mask=row < C)
-        tl.store(at + 2 * TILES.to(tl.int64) * C, tl.sum(e * below, axis=1), mask=row < C)
+        tl.store(at + tl.cast(TILES, tl.int64) * C, tl.sum(e, axis=1), mask=row < C)
+        tl.store(at + 2 * tl.cast(TILES, tl.int64) * C, tl.sum(e * below, axis=1), mask=row < C)
         z_desc.store([pm * M, pn * N], e.to(z_desc.dtype))
 
 
@@ -161,7 +161,7 @@ def _finish_rows(
 ):  # fmt: skip
     """Statistics and factor of R rows from the sums of their tiles; the target's entry becomes 1 - sum."""
     row, tile = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, B)
-    size = TILES.to(tl.int64) * C
+    size = tl.cast(TILES, tl.int64) * C
     m = tl.full((B, R), -1e4, tl.float32)
     s = tl.zeros((B, R), tl.float32)
     t = tl.zeros((B, R), tl.float32)
