@@ -24,6 +24,7 @@ SHAPES = {  # tokens, hidden, vocabulary, workspace
     "Llama-3.1-8B, 8k tokens": (8192, 4096, 128256, None),
     "Llama-3.1-8B, 8k tokens, 63 MB": (8192, 4096, 128256, 256 * 128256 * 2),
     "OLMo-1B, 8k tokens": (8192, 2048, 50304, None),
+    "Qwen2.5-0.5B, 8k tokens": (8192, 896, 151936, None),
     "SmolLM2-135M, 32k tokens": (32768, 576, 49152, None),
     "SmolLM2-135M, 1k tokens": (1024, 576, 49152, None),
 }

@@ -7,7 +7,7 @@ import pytest
 import torch
 from head_oracle import IDS, Power, Problem, check, config_of, through_weighted
 
-from widen.head import head_config
+from widen.head import exp_product_triton, head_config
 from widen.head.exp_product_triton import ExpRowOps
 
 torch.set_num_threads(1)
@@ -79,3 +79,29 @@ def test_logprob_multiplies_every_row_once_and_the_rows_that_it_could_not_keep_a
     problem = Problem.make((32, 57, 16), torch.float32, ignored=0.0)
     problem.logprob(impl="triton", workspace=room * 64 * 4).sum().backward()
     assert sum(rows) == 32 + again
+
+
+def test_a_chunk_takes_four_launches_and_the_head_is_described_once_per_call(monkeypatch):
+    launched, described, describe = [], [], exp_product_triton.TensorDescriptor.from_tensor
+
+    class Noted:
+        def __init__(self, name):
+            self.name, self.kernel = name, getattr(exp_product_triton, name)
+
+        def __getitem__(self, grid):
+            launched.append(self.name)
+            return self.kernel[grid]
+
+    kernels = ["_target_logits", "_exp_product", "_finish_rows", "_repair_rows"]
+    for name in kernels:
+        monkeypatch.setattr(exp_product_triton, name, Noted(name))
+    monkeypatch.setattr(
+        exp_product_triton.TensorDescriptor,
+        "from_tensor",
+        lambda x, block: described.append(len(x)) or describe(x, block),
+    )
+    monkeypatch.setattr(head_config, "_TILE", 1)
+    problem = Problem.make((32, 57, 16), torch.float32, ignored=0.0)
+    problem.weighted(Power(), impl="triton", workspace=20 * 64 * 4)
+    assert launched == 2 * kernels
+    assert described == [57, *4 * [16]]  # the head, then hidden states and exponentials of each chunk

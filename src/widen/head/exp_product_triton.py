@@ -23,7 +23,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .row_ops import RowStats
-from .row_ops_triton import TritonRowOps
+from .row_ops_triton import TritonRowOps, power_of_two
 from .softmax_triton import LN2, LOG2E
 
 ROOM = tl.constexpr(110.0)
@@ -46,33 +46,36 @@ class ExpRowOps(TritonRowOps):
         """True: the exponentials are relative to the targets' logits."""
         return True
 
+    def right_factor(self, head_VD: Tensor) -> TensorDescriptor:
+        """The head as the tensor memory accelerator reads it."""
+        return TensorDescriptor.from_tensor(head_VD, [N, DEPTH])
+
     def product_(
-        self, z_CV: Tensor, hidden_CD: Tensor, head_VD: Tensor, bias_V: Tensor | None, target_C: Tensor | None, stats: RowStats
+        self, z_CV: Tensor, hidden_CD: Tensor, right: TensorDescriptor, bias_V: Tensor | None, target_C: Tensor | None, stats: RowStats
     ) -> None:  # fmt: skip
         """Four launches: the targets' logits, the product, the rows, and the repair of rows that overflow."""
-        (rows, hidden), vocabulary, pitch = hidden_CD.shape, len(head_VD), z_CV.stride(0)
+        head_VD, (rows, hidden), pitch = right.base, hidden_CD.shape, z_CV.stride(0)
         if rows == 0 or target_C is None:
             return
         hidden_CD, target_C = hidden_CD.contiguous(), target_C.contiguous()
+        vocabulary = len(head_VD)
         tiles = -(-vocabulary // N)
         c_C = hidden_CD.new_empty(rows, dtype=torch.float32)
         part_3KC = hidden_CD.new_empty(3, tiles, rows, dtype=torch.float32)
         bias = head_VD if bias_V is None else bias_V
         shared: Any = {"BIAS": bias_V is not None}
         _target_logits[(rows,)](
-            hidden_CD, head_VD, bias, target_C, c_C, D=hidden, BLOCK=triton.next_power_of_2(hidden), num_warps=4, **shared
+            hidden_CD, head_VD, bias, target_C, c_C, D=hidden, BLOCK=power_of_two(hidden), num_warps=4, **shared
         )  # fmt: skip
-        x_desc, w_desc = (TensorDescriptor.from_tensor(x, [size, DEPTH]) for x, size in ((hidden_CD, M), (head_VD, N)))
-        z_desc, programs = TensorDescriptor.from_tensor(z_CV, [M, N]), _multiprocessors(z_CV.device)
+        left, into = TensorDescriptor.from_tensor(hidden_CD, [M, DEPTH]), TensorDescriptor.from_tensor(z_CV, [M, N])
+        programs = _multiprocessors(z_CV.device)
         _exp_product[(min(programs, -(-rows // M) * tiles),)](
-            x_desc, w_desc, z_desc, bias, c_C, part_3KC, rows, vocabulary, hidden, tiles,
+            left, right, into, bias, c_C, part_3KC, rows, vocabulary, hidden, tiles,
             M=M, N=N, K=DEPTH, GROUP=GROUP, PROGRAMS=programs, num_warps=8, num_stages=3, **shared,
         )  # fmt: skip
         each = stats[:4]
-        _finish_rows[(triton.cdiv(rows, 32),)](
-            part_3KC, z_CV, target_C, *each, rows, tiles, pitch, R=32, B=32, num_warps=4
-        )
-        _repair_rows[(triton.cdiv(rows, 16),)](
+        _finish_rows[(-(-rows // 32),)](part_3KC, z_CV, target_C, *each, rows, tiles, pitch, R=32, B=32, num_warps=4)
+        _repair_rows[(-(-rows // 16),)](
             hidden_CD, head_VD, bias, z_CV, target_C, c_C, part_3KC, *each, rows, vocabulary, pitch,
             D=hidden, R=16, K=256, B=64, num_warps=8, **shared,
         )  # fmt: skip

@@ -42,8 +42,10 @@ EARLY_LAUNCH = EarlyLaunch(one_in=8, least=10**11)
 """An eighth of the rows, if they keep an H200 busy for .3 ms: the host needs that long from reading the number of target rows to its next
 launch. Smaller heads are bound by the host, for which an early launch is a dozen more operations."""
 
-LEAST_EXP_ROWS = 8192
-"""A call with fewer rows writes logits: a small call waits for the host, and exponentials take two more launches per chunk."""
+LEAST_EXP_LOGITS = 10**9
+"""A call with fewer logits (rows times vocabulary) writes logits: on an H200 exponentials save 0 to 2 % of c-Div's time with 1.05e9 of them
+(Llama-3.1-8B), 2 to 4 % with 1.24e9 (Qwen2.5-0.5B) and 1 to 5 % with 1.6e9 (SmolLM2-135M), but with .41e9 (OLMo-1B) they cost 7.7 % where
+each call begins on an idle GPU, since the host needs up to 1 ms more per call."""
 LEAST_EXP_CHUNK = 2048
 """Smaller chunks are written as logits: with 256 rows, and a slower kernel than today's, exponentials took 1.7 times as long in all."""
 
@@ -147,7 +149,7 @@ def _multiplies_to_exponentials(call: HeadCall, config: HeadConfig) -> bool:
     `linear_logprob` does so as well: it takes as many products as with logits, and no walk over them.
     """
     (rows, hidden), head_VD = call.hidden_ND.shape, call.head_VD
-    if not call.ops.plain or config.dtype != torch.bfloat16 or rows < LEAST_EXP_ROWS:
+    if not call.ops.plain or config.dtype != torch.bfloat16 or rows * len(head_VD) < LEAST_EXP_LOGITS:
         return False
     if torch.cuda.get_device_capability(head_VD.device) != (9, 0):
         return False

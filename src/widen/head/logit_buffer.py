@@ -57,6 +57,7 @@ class LogitBuffer:
     ) -> None:  # fmt: skip
         self.config, self.memory = config, memory
         self.hidden_ND, self.head_VD, self.bias_V, self.target_N = hidden_ND, head_VD, bias_V, target_N
+        self._right = config.ops.right_factor(head_VD)
         self.early = 0
         self._held = 0  # active rows at the front of the buffer
         self._held_at: list[Tensor] = []  # their places among the T, one tensor per chunk
@@ -83,7 +84,7 @@ class LogitBuffer:
         ops, hidden_CD = self.config.ops, self.hidden_ND[row_C].to(self.config.dtype)
         # Rows without a target, and targets not yet checked, may be among them: any token will do there, but it must exist.
         target_C = self.target_N[row_C].clamp(0, len(self.head_VD) - 1) if ops.needs_targets else None
-        ops.product_(self.memory[at], hidden_CD, self.head_VD, self.bias_V, target_C, stats.part(at))
+        ops.product_(self.memory[at], hidden_CD, self._right, self.bias_V, target_C, stats.part(at))
 
     def start(self, total: int, row_T: Tensor | None, stats: RowStats, ends: list[int] | None = None) -> None:
         """Launch the rest of the first chunk, now that the host knows the ``total`` target rows; ``row_T`` None means all rows.
@@ -119,7 +120,7 @@ class LogitBuffer:
         if done < len(hidden_CD):
             new = slice(start + done, stop)
             self.config.ops.product_(
-                z_CV[done:], hidden_CD[done:], self.head_VD, self.bias_V, self.target_T[new], self._stats.part(new)
+                z_CV[done:], hidden_CD[done:], self._right, self.bias_V, self.target_T[new], self._stats.part(new)
             )
         return Chunk(z_CV, hidden_CD, at, row, ends)
 

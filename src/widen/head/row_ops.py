@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -179,17 +179,21 @@ class RowOps:
         """Whether `product_` reads the targets."""
         return False
 
+    def right_factor(self, head_VD: Tensor) -> Any:
+        """The head in the form that `product_` takes, made once for all chunks of a call."""
+        return head_VD.t()
+
     def product_(
-        self, z_CV: Tensor, hidden_CD: Tensor, head_VD: Tensor, bias_V: Tensor | None, target_C: Tensor | None, stats: RowStats
+        self, z_CV: Tensor, hidden_CD: Tensor, right: Any, bias_V: Tensor | None, target_C: Tensor | None, stats: RowStats
     ) -> None:  # fmt: skip
         """``z = hidden @ head.T + bias``, or what `fill_stats` would make of it, with ``stats`` filled.
 
-        ``target_C`` may be None unless `needs_targets`.
+        ``right`` is the `right_factor` of the head. ``target_C`` may be None unless `needs_targets`.
         """
         if bias_V is None:
-            torch.mm(hidden_CD, head_VD.t(), out=z_CV)
+            torch.mm(hidden_CD, right, out=z_CV)
         else:
-            torch.addmm(bias_V, hidden_CD, head_VD.t(), out=z_CV)
+            torch.addmm(bias_V, hidden_CD, right, out=z_CV)
 
     def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
         """Fill ``stats``. With ``residual`` the logits become the residual / ``stats.factor_C``; without, they stay as they are."""
