@@ -44,8 +44,8 @@ launch. Smaller heads are bound by the host, for which an early launch is a doze
 
 LEAST_EXP_LOGITS = 10**9
 """A call with fewer logits (rows times vocabulary) writes logits: on an H200 exponentials save 0 to 2 % of c-Div's time with 1.05e9 of them
-(Llama-3.1-8B), 2 to 4 % with 1.24e9 (Qwen2.5-0.5B) and 1 to 5 % with 1.6e9 (SmolLM2-135M), but with .41e9 (OLMo-1B) they cost 7.7 % where
-each call begins on an idle GPU, since the host needs up to 1 ms more per call."""
+(Llama-3.1-8B), 2 to 4 % with 1.24e9 (Qwen2.5-0.5B) and 1 to 5 % with 1.6e9 (SmolLM2-135M), but with .41e9 (OLMo-1B) less than 1 %, and they
+cost 7.7 % there where each call begins on an idle GPU; the host needs up to 1 ms more per call."""
 LEAST_EXP_CHUNK = 2048
 """Smaller chunks are written as logits: with 256 rows, and a slower kernel than today's, exponentials took 1.7 times as long in all."""
 
