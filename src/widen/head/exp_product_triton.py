@@ -30,8 +30,8 @@ ROOM = tl.constexpr(110.0)
 """How far log2 of an entry may lie above the target's: 2^110 times the sum over a vocabulary is a normal float."""
 M, N, DEPTH, GROUP = 128, 256, 64, 8
 """Tile of the product: rows, columns, hidden columns at a time, and rows of tiles that share the columns which they read. On an H200 this
-first product takes .93 to 1.07 of cuBLAS's, which writes logits; one tile of 128 by 128 per program, 1.01 to 1.09 with four warps and 1.12 to
-1.25 with eight (``benchmarks/results/exp_product_nvidia-h200.md``)."""
+first product takes .93 to 1.07 of cuBLAS's, which writes logits; one tile of 128 by 128 per program, 1.01 to 1.09 with four warps and 1.12
+to 1.25 with eight (``benchmarks/results/exp_product_nvidia-h200.md``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
