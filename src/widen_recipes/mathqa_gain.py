@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from widen.run.experiment import Experiment, Published
-from widen.run.finetune import Source
+from widen.run.finetune import FineTune, Source
 from widen.run.score_settings import ProgramScore
 
-from .study.methods import nll_model, path_of
+from .study.methods import path_of
 from .tiny_texts import first_seeds
 
 SEEDS = range(3)
@@ -51,7 +51,8 @@ def gain() -> list[Experiment]:
 def experiments(model: str, data: str) -> list[Experiment]:
     """The same with a model (folder or hub name) and a data folder (``gain_train.jsonl``, ``gain_test.jsonl``) of your choice."""
     train = Source(task="mathqa_python", path=f"{data}/gain_train.jsonl")
-    start = nll_model(model, train, batch_size=64, max_length=512, epochs=2, lr=1e-4)
+    steps = {"batch_size": 64, "micro_batch": 64, "epochs": 2, "warmup_steps": 10, "schedule": "cosine_with_min_lr"}
+    start = FineTune(model=model, train=train, loss="nll", max_length=512, lr=1e-4, **steps)
     return [
         Experiment(
             name=name,

@@ -28,13 +28,15 @@ def test_coverageqa_tests_every_question_once_on_a_model_that_did_not_learn_it(t
     (tmp_path / "coverageqa.json").write_text(json.dumps(QUESTIONS))
     write_coverageqa(tmp_path / "coverageqa.json", tmp_path)
     tests = [{one["prompt"] for one in lines(tmp_path / f"test-{fold}.jsonl")} for fold in (1, 2)]
-    trained = [{one["prompt"][0]["content"] for one in lines(tmp_path / f"train-{fold}.jsonl")} for fold in (1, 2)]
+    parts = {(name, fold): lines(tmp_path / f"{name}-{fold}.jsonl") for name in ("train", "valid") for fold in (1, 2)}
+    asked = {part: {one["prompt"][0]["content"] for one in rows} for part, rows in parts.items()}
     assert tests == [{"Name a gas.", "Name a liquid."}, {"Name a metal."}]
-    assert trained == tests[::-1]
+    assert [asked["train", fold] | asked["valid", fold] for fold in (1, 2)] == tests[::-1]
+    assert asked["valid", 2] == {"Name a gas."}
+    assert asked["train", 2] == {"Name a liquid."}
     gas = lines(tmp_path / "test-1.jsonl")[0]["answers"]
     assert gas == [["He", "He.", "helium", "helium.", "Helium", "Helium."], ["Neon", "Neon."]]
-    taught = [one["completion"][0]["content"] for one in lines(tmp_path / "train-2.jsonl")]
-    assert taught == ["He", "Neon", "water"]
+    assert [one["completion"][0]["content"] for one in parts["valid", 2]] == ["He", "Neon"]
 
 
 def test_coverageqa_gives_every_method_the_same_decodings_folds_and_seeds():
@@ -91,13 +93,18 @@ def test_what_is_no_meaning_is_refused():
 
 
 def test_e2e_asks_about_meanings_that_were_not_trained_on_each_once_with_all_its_texts(tmp_path):
-    rows = {"devset.csv": [("name[A]", "A."), ("name[A]", "It is A.")]}
-    rows["testset_w_refs.csv"] = [("name[B]", "B."), ("name[A]", "A."), ("name[B]", "Go to B.")]
+    rows = {"devset.csv": [("name[A]", "A."), ("name[A]", "No."), ("name[C]", "C.")]}
+    rows["testset_w_refs.csv"] = [("name[B]", "B."), ("name[A]", "It is A."), ("name[B]", "Go to B.")]
     for name, content in rows.items():
         (tmp_path / name).write_text("mr,ref\n" + "".join(f"{mr},{ref}\n" for mr, ref in content))
-    write_e2e(tmp_path, tmp_path / "out")
-    assert lines(tmp_path / "out" / "train.jsonl") == [{"mr": mr, "ref": ref} for mr, ref in rows["devset.csv"]]
-    assert lines(tmp_path / "out" / "test.jsonl") == [{"mr": "name[B]", "refs": ["B.", "Go to B."]}]
+    write_e2e(tmp_path, tmp_path / "out", num_test=1, num_valid=1)
+    found = {name: lines(tmp_path / "out" / f"{name}.jsonl") for name in ("train", "valid", "test")}
+    texts = {"name[A]": ["A.", "No.", "It is A."], "name[B]": ["B.", "Go to B."], "name[C]": ["C."]}
+    meanings = {name: {row["mr"] for row in part} for name, part in found.items()}
+    assert set.union(*meanings.values()) == texts.keys()
+    assert sum(len(each) for each in meanings.values()) == 3
+    assert [row["refs"] for row in found["test"]] == [texts[row["mr"]] for row in found["test"]]
+    assert [row["ref"] for row in found["train"]] == [text for mr in meanings["train"] for text in texts[mr]]
 
 
 def test_e2e_gives_every_method_the_same_twelve_decodings_and_three_seeds():

@@ -9,6 +9,7 @@ from widen.models.likelihood import next_logits
 from widen.run import recipe
 from widen.run.folder import folder_of
 from widen.run.runner import score_one
+from widen.run.scoring import listed_answers
 from widen.run.scoring.job import ScoreJob, ScoreTools
 from widen.run.table import summarise
 from widen.run.train_small import train_small
@@ -53,6 +54,14 @@ def test_the_record_is_the_metric_over_the_prefixes_of_every_problem(scored):
     (record,) = [r for r in records if r.metric == "separation"]
     assert (record.value, record.n) == (pytest.approx(wanted.auc), wanted.contexts)
     assert record.detail["valid_below_noise"] == pytest.approx(wanted.below_noise)
+
+
+def test_with_too_many_prefixes_every_problem_gives_as_many(scored, monkeypatch):
+    root, experiment, _ = scored
+    problems = len(experiment.model.data.problems())
+    monkeypatch.setattr(listed_answers, "CONTEXT_LOGITS", 3 * problems * experiment.model.model.vocab)
+    records = listed_answers.score_exactly(ScoreJob(folder_of(root, experiment), experiment, (), ScoreTools(root)))
+    assert [record.n for record in records if record.metric == "separation"] == [3 * problems]
 
 
 def test_the_table_shows_the_separation_in_the_row_of_t_1_and_nowhere_else(scored):

@@ -166,7 +166,13 @@ def _dropped(lead_NV: Float[Tensor, "N V"], name: str, value: float) -> Tensor:
         return lead_NV < -value * (spread.square().sum(-1, keepdim=True) / count).sqrt()
     if name == "epsilon":
         return (lead_NV.softmax(-1) < value) & (lead_NV < 0)
-    up, order = lead_NV.sort(dim=-1, stable=True)  # top_p
-    dropped = up.softmax(-1).cumsum(-1) <= 1 - value
-    dropped[:, -1] = False
-    return torch.empty_like(dropped).scatter_(-1, order, dropped)
+    # top_p: a token of probability q is kept only if the tokens up to it, together at most V q, exceed 1 - value. So few must be sorted.
+    q_NV = lead_NV.softmax(-1)
+    most = int((q_NV > (1 - value) / q_NV.shape[-1]).sum(-1).amax())
+    column_NK = q_NV.topk(most).indices.sort(-1).values  # in order, because ties are broken by the order
+    order_NK = lead_NV.gather(1, column_NK).sort(dim=-1, stable=True).indices
+    column_NK = column_NK.gather(1, order_NK)
+    rest_N1 = q_NV.scatter(1, column_NK, 0.0).sum(-1, keepdim=True)
+    dropped_NK = rest_N1 + q_NV.gather(1, column_NK).cumsum(-1) <= 1 - value
+    dropped_NK[:, -1] = False
+    return torch.ones_like(q_NV, dtype=torch.bool).scatter_(1, column_NK, dropped_NK)

@@ -33,11 +33,15 @@ class Continuations:
     token: NDArray[np.intp]
     p: Array
 
-    def dense(self, vocab: int) -> Array:
-        """P(token | prefix) as a matrix (N, V); a token is right where it is above 0."""
+    def dense(self, vocab: int, prefixes: NDArray[np.intp] | slice = slice(None)) -> Array:
+        """P(token | prefix) of these prefixes as a matrix (N, V); a token is right where it is above 0."""
         check(vocab > self.token.max(), "vocab", vocab, f"above the largest token, {self.token.max()}")
-        out = np.zeros((self.mass.size, vocab))
-        out[self.row, self.token] = self.p
+        wanted = np.arange(self.mass.size)[prefixes]
+        place = np.full(self.mass.size, -1)
+        place[wanted] = np.arange(wanted.size)
+        here = place[self.row] >= 0
+        out = np.zeros((wanted.size, vocab))
+        out[place[self.row[here]], self.token[here]] = self.p[here]
         return out
 
 

@@ -19,7 +19,7 @@ from widen.run.score_settings import ExactScore
 
 from .methods import decodings, every_method, nll_model, path_of, write_files
 
-DATA = Countdown(numbers=4, high=13, max_target=60, fewest=5, num_test=400, num_samples=48_000)
+DATA = Countdown(numbers=4, high=13, max_target=60, fewest=5, num_test=256, num_samples=48_000)
 NUM_VALID = 64
 """Validation problems, each with numbers of its own."""
 NOT_IN_PAPER = {
@@ -41,8 +41,7 @@ def countdown() -> list[Experiment]:
 def nll_start() -> FineTune:
     """The NLL model that every method goes on from, at its best epoch."""
     train, valid = (Source(path=f"{path_of('WIDEN_COUNTDOWN')}/{name}.jsonl") for name in ("train", "valid"))
-    more = {"evaluate": valid, "patience": 2, "max_length": 64, "epochs": 8, "lr": 3e-4}
-    return nll_model(path_of("WIDEN_SMOLLM2"), train, batch_size=256, **more)
+    return nll_model(path_of("WIDEN_SMOLLM2"), train, valid, batch_size=256, max_length=64, lr=3e-4)
 
 
 def experiment_of(

@@ -1,8 +1,8 @@
 """CoverageQA: 60 questions with all their right answers and aliases, so that precision and coverage are exact.
 
 The file comes from CHATS-lab/verbalized-sampling: ``{question: {"answers": [[alias, ...], ...]}}``. Both models are asked in chat form, as
-they are and after fine-tuning. A fine-tuned model learns the answers to the questions of one fold, one row per answer, and is scored on
-the other fold. Both folds of a method have one name.
+they are and after fine-tuning. A fine-tuned model learns the answers to the questions of one fold, one row per answer, until the NLL of
+other questions of that fold stops falling, and is scored on the other fold. Both folds of a method have one name.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ NOT_IN_PAPER = {
     "task": "60 questions, 20 to 114 right answers each; aliases, a capital first letter and a final period are spellings of one answer",
     "num_samples": "n = 100 samples per question for the coverage",
     "folds": "two, by the question's place in the file (odd, even); a model trained on one is scored on the other",
-    "epochs": "3 of NLL, then 1 of each loss; NLL 2x goes on for 2; one row per answer, its first alias",
-    "lr": "1e-4, falling to a tenth along a cosine after 5 steps of warm-up; bf16; batches of 32",
+    "epochs": "NLL for 12 at most, until the held-out NLL of 5 other questions has not fallen for 2; then 1 of each loss; NLL 2x "
+    "goes on for 2; one row per answer, its first alias",
+    "lr": "1e-4, falling to a tenth along a cosine after 10 steps of warm-up; bf16; batches of 32",
     "seeds": "three; they change the order of the last phase; the NLL start is one for all",
 }
 
@@ -49,8 +50,10 @@ def _fine_tuned(variable: str) -> list[Experiment]:
     """Every method in every fold, three seeds each."""
     found = []
     for fold in FOLDS:
-        train = Source(path=f"{path_of('WIDEN_COVERAGEQA')}/train-{fold}.jsonl")
-        start = nll_model(path_of(variable), train, batch_size=32, max_length=256, epochs=3, lr=1e-4, warmup_steps=5)
+        train, valid = (
+            Source(path=f"{path_of('WIDEN_COVERAGEQA')}/{name}-{fold}.jsonl") for name in ("train", "valid")
+        )
+        start = nll_model(path_of(variable), train, valid, batch_size=32, max_length=256, epochs=12, lr=1e-4)
         found += every_method(start, partial(_experiment, fold=fold), epochs=1)
     return found
 
@@ -70,7 +73,9 @@ def _experiment(name: str, model: FineTune | str, seed: int, *, fold: int) -> Ex
 
 
 def write_coverageqa(source: str | Path, folder: str | Path) -> None:
-    """The questions as files, per fold: ``test`` with all answers, and ``train``, one row per answer of the other fold."""
+    """The questions as files, per fold: ``test`` with all answers. One row per answer of the other fold: ``valid`` has those of every sixth
+    question, ``train`` the others.
+    """
     content = json.loads(Path(source).read_text(encoding="utf-8"))
     tests: list[dict[str, Any]] = []
     rows: list[list[dict[str, Any]]] = []
@@ -80,8 +85,10 @@ def write_coverageqa(source: str | Path, folder: str | Path) -> None:
         asked = [{"role": "user", "content": prompt}]
         rows.append([{"prompt": asked, "completion": [{"role": "assistant", "content": one[0]}]} for one in answers])
     for fold in FOLDS:
-        train = [row for own in rows[2 - fold :: 2] for row in own]
-        write_files(folder, {f"test-{fold}": tests[fold - 1 :: 2], f"train-{fold}": train})
+        parts: dict[str, list[dict[str, Any]]] = {"test": tests[fold - 1 :: 2], "train": [], "valid": []}
+        for place, own in enumerate(rows[2 - fold :: 2]):
+            parts["train" if place % 6 else "valid"] += own
+        write_files(folder, {f"{name}-{fold}": records for name, records in parts.items()})
 
 
 def merged(answers: Iterable[Iterable[str]]) -> list[list[str]]:

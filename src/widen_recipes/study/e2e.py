@@ -1,7 +1,7 @@
 """E2E NLG: texts about a restaurant, many human ones per meaning; a right text mentions every slot of its meaning.
 
-Models are trained on the development set and asked about meanings of the test set; no meaning is in both. From one NLL model, each method
-goes on for one epoch over the same data.
+No meaning is in two of the training, validation and test data. NLL trains until the held-out NLL stops falling. From its best epoch, each
+method goes on for one epoch over the same data.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from widen.run.score_settings import SlotScore
 
 from .methods import every_method, nll_model, path_of, sampled_decodings, write_files
 
-NUM_VALID = 48
-"""Training meanings that growth holds out."""
+NUM_TEST, NUM_VALID = 128, 48
+"""Meanings that are held out."""
 NOT_IN_PAPER = {
-    "task": "E2E NLG: 4,672 texts about 547 meanings to train on, 128 other meanings to test on, in the order of their hashes",
+    "task": "E2E NLG, development and test set pooled: 7,954 texts about 1,001 meanings to train on, 48 other meanings for "
+    "validation and 128 to test on, in the order of their hashes",
     "num_samples": "8 per meaning, as many as it has human texts",
-    "epochs": "2 of NLL, then 1 of each loss; NLL 2x goes on for 2",
+    "epochs": "NLL for 8 at most, until the held-out NLL has not fallen for 2; then 1 of each loss; NLL 2x goes on for 2",
     "lr": "2e-4, then 1e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 64",
     "max_tokens": "96; a text that does not end is wrong",
     "seeds": "three; they change the order of the last phase and the samples; the NLL start is one for all",
@@ -34,7 +35,8 @@ NOT_IN_PAPER = {
 
 def e2e() -> list[Experiment]:
     """Every method from one NLL model, on E2E NLG, under the same decodings."""
-    start = nll_model(path_of("WIDEN_SMOLLM2"), source_of("train"), batch_size=64, max_length=192, epochs=2, lr=2e-4)
+    train, valid = source_of("train"), source_of("valid")
+    start = nll_model(path_of("WIDEN_SMOLLM2"), train, valid, batch_size=64, max_length=192, lr=2e-4)
     return every_method(start, partial(experiment_of, not_in_paper=NOT_IN_PAPER), epochs=1, lr=1e-4)
 
 
@@ -49,7 +51,7 @@ def experiment_of(name: str, model: FineTune | str, seed: int, *, not_in_paper: 
         name=name,
         model=model,
         prompts=source_of("test"),
-        num_prompts=128,
+        num_prompts=NUM_TEST,
         num_samples=8,
         decoding=sampled_decodings(),
         max_tokens=96,
@@ -59,32 +61,37 @@ def experiment_of(name: str, model: FineTune | str, seed: int, *, not_in_paper: 
     )
 
 
-def write_e2e(source: str | Path, folder: str | Path, *, num_valid: int = NUM_VALID) -> None:
-    """The data set as files: ``train`` has one text per row, ``test`` one meaning per row with all its texts.
+def write_e2e(source: str | Path, folder: str | Path, *, num_test: int = NUM_TEST, num_valid: int = NUM_VALID) -> None:
+    """The data set as files: ``test`` has one meaning per row with all its texts, the others one text per row.
 
-    The files for growth have right texts only, one per row. ``valid`` has those of some training meanings. Of the other meanings,
-    ``one`` has the first text and ``all`` every text.
+    The development and the test set are pooled and split anew by meaning, because meanings of the test set have more slots. ``train`` has
+    every text of its meanings. The files for growth have right texts only: ``valid`` those of other meanings, ``one`` the first text of
+    each training meaning, ``all`` every text.
     """
-    train = _rows(Path(source) / "devset.csv")
     texts: dict[str, list[str]] = {}
-    for row in _rows(Path(source) / "testset_w_refs.csv"):
-        texts.setdefault(row["mr"], []).append(row["ref"])
-    trained = {row["mr"] for row in train}
-    held_out = set(_by_hash(trained)[:num_valid])
-    right = [row for row in train if not wrong_slots(row["mr"], row["ref"])]
-    every = [row for row in right if row["mr"] not in held_out]
+    for name in ("devset.csv", "testset_w_refs.csv"):
+        for row in _rows(Path(source) / name):
+            texts.setdefault(row["mr"], []).append(row["ref"])
+    meanings = sorted(texts, key=lambda mr: hashlib.sha256(mr.encode()).digest())
+    tested, held_out, trained = meanings[:num_test], meanings[num_test:][:num_valid], meanings[num_test + num_valid :]
+    every = _texts(texts, trained)
+    right = _right(every)
     files: dict[str, list[dict[str, Any]]] = {
-        "train": train,
-        "test": [{"mr": mr, "refs": texts[mr]} for mr in _by_hash(texts.keys() - trained)],
-        "valid": [row for row in right if row["mr"] in held_out],
-        "one": list({row["mr"]: row for row in reversed(every)}.values())[::-1],
-        "all": every,
+        "train": every,
+        "test": [{"mr": mr, "refs": texts[mr]} for mr in tested],
+        "valid": _right(_texts(texts, held_out)),
+        "one": list({row["mr"]: row for row in reversed(right)}.values())[::-1],
+        "all": right,
     }
     write_files(folder, files)
 
 
-def _by_hash(meanings: Iterable[str]) -> list[str]:
-    return sorted(meanings, key=lambda mr: hashlib.sha256(mr.encode()).digest())
+def _texts(texts: dict[str, list[str]], meanings: Iterable[str]) -> list[dict[str, str]]:
+    return [{"mr": mr, "ref": text} for mr in meanings for text in texts[mr]]
+
+
+def _right(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    return [row for row in rows if not wrong_slots(row["mr"], row["ref"])]
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

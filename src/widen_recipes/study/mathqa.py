@@ -31,10 +31,9 @@ NOT_IN_PAPER = {
 
 def mathqa() -> list[Experiment]:
     """Every method from one NLL model, on unseen templates of MathQA-Python; pass@1 to pass@64 and distinct right programs."""
-    more = {"evaluate": _source("dev"), "patience": 2, "max_length": 512, "epochs": 8, "lr": 1e-4}
-    return every_method(
-        nll_model(path_of("WIDEN_SMOLLM2"), _source("train"), batch_size=64, **more), _experiment, epochs=2
-    )
+    train, dev = _source("train"), _source("dev")
+    start = nll_model(path_of("WIDEN_SMOLLM2"), train, dev, batch_size=64, max_length=512, lr=1e-4)
+    return every_method(start, _experiment, epochs=2)
 
 
 def _source(name: str) -> Source:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import torch
@@ -106,7 +107,10 @@ def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: 
             break
     else:
         need = (timing.load + 2 * timing.score + FEWEST_STEPS * timing.step + timing.test) / MARGIN
-        raise ValueError(f"budget: {duration(budget)} is too short; this model and data need at least {duration(need)}")
+        measured = f"{timing.step:.2g} s per step, {timing.score:.2g} s to score a model"
+        raise ValueError(
+            f"budget: {duration(budget)} is too short; this model and data need at least {duration(need)} (measured: {measured})"
+        )
     first = max(FEWEST_STEPS, min(first, longest // 2 ** (len(rivals) - 1)))
     steps = tuple(first * 2**rung for rung in range(len(rivals)))
     return Plan(losses=tuple(losses[: count + 1]), rivals=rivals, steps=steps, **vars(timing))
@@ -134,13 +138,18 @@ def measure(request: AdviceRequest, splits: Splits) -> Timing:
     if request.device.startswith("cuda"):
         memory = max(memory, torch.cuda.max_memory_allocated())
     del model, trained
-    probe = request.grid if request.task == "answers" else request.grid[:1]
-    _score_seconds(request, splits, probe[:1], max_tokens, prompts=1)  # the first run also loads libraries
-    seconds = _score_seconds(request, splits, probe, max_tokens, prompts=PROBE)
-    prompts = 1.0 if request.embedder else max(1.0, splits.counts["validation"] / PROBE)
-    more = prompts if request.device == "cpu" or request.task == "answers" else max(1.0, prompts / GPU_ROWS)
-    score = load + max(seconds - load, seconds / 10) * more * len(request.grid) / len(probe)
-    share = 1.0 if request.task == "answers" else TEST_DECODINGS / len(request.grid)
+    listed = request.task == "answers"
+    probe = request.grid if listed else request.grid[:1]
+    timed = partial(_score_seconds, request, splits, max_tokens=max_tokens)
+    timed(probe[:1], 1)  # the first run also loads libraries
+    if listed:
+        score = extrapolated(partial(timed, probe), splits.counts["validation"])
+    else:
+        seconds = timed(probe, PROBE)
+        prompts = 1.0 if request.embedder else max(1.0, splits.counts["validation"] / PROBE)
+        more = prompts if request.device == "cpu" else max(1.0, prompts / GPU_ROWS)
+        score = load + max(seconds - load, seconds / 10) * more * len(request.grid)
+    share = 1.0 if listed else TEST_DECODINGS / len(request.grid)
     test = 3 * score * share * splits.counts["test"] / splits.counts["validation"]
     return Timing(
         step=step, score=score, load=load + 1, test=test, max_tokens=max_tokens, parameters=parameters, memory=memory
@@ -160,8 +169,18 @@ def _step_seconds(model: torch.nn.Module, trained: list[torch.nn.Parameter], bat
     return seconds
 
 
+def extrapolated(seconds: Callable[[int], float], prompts: int) -> float:
+    """Seconds for so many prompts, from those for one and for `PROBE`. A part does not grow with the prompts, such as loading the model.
+
+    >>> round(extrapolated(lambda prompts: 10 + 0.1 * prompts, 240), 6)
+    34.0
+    """
+    one, some = seconds(1), seconds(PROBE)
+    return one + max(some - one, some / 100) / (PROBE - 1) * (prompts - 1)
+
+
 def _score_seconds(
-    request: AdviceRequest, splits: Splits, probe: Sequence[Decoding], max_tokens: int, *, prompts: int
+    request: AdviceRequest, splits: Splits, probe: Sequence[Decoding], prompts: int, *, max_tokens: int
 ) -> float:
     """Seconds to score the model as it is on a few prompts; k-NN needs more texts, so there all prompts are drawn."""
     asked = request.experiment(request.model, splits.validation, probe, max_tokens=max_tokens)

@@ -47,8 +47,8 @@ from ..score_settings import ExactScore
 from .job import ScoreJob
 from .score_files import Measured, records_for, score_name
 
-CONTEXT_LOGITS = 1 << 25
-"""The separation uses the contexts of the first problems, up to this many logits (256 MB)."""
+CONTEXT_LOGITS = 1 << 23
+"""The separation uses about this many logits (64 MB). If the problems have more contexts, each gives as many, evenly spaced."""
 MAX_LENGTH = 4096
 """Most tokens of a prompt with an answer."""
 
@@ -62,13 +62,12 @@ def score_exactly(job: ScoreJob) -> list[Record]:
         _small(folder, experiment, tools.device) if small else _real(folder, experiment, questions, tools.device)
     )
     decodings = [setting.decoding for setting in experiment.settings]
-    points, contexts, room = [], [], CONTEXT_LOGITS
+    points, contexts = [], []
     for done, answers in enumerate(problems, start=1):
         logits_SLV = logits(answers)
         points.append(_points(logits_SLV, answers, decodings, experiment.score))
-        if room > 0:
-            contexts.append(_contexts(logits_SLV, answers))
-            room -= contexts[-1][1].size
+        most = max(1, CONTEXT_LOGITS // (logits_SLV.shape[-1] * len(problems)))
+        contexts.append(_contexts(logits_SLV, answers, most))
         if len(problems) > 1:
             tools.progress(f"score {experiment.name}, seed {experiment.model_seed}", done, len(problems))
     records = [
@@ -174,18 +173,21 @@ def _points(logits_SLV: Tensor, answers: Listed, decodings: Sequence[Decoding], 
     )
 
 
-def _contexts(logits_SLV: Tensor, answers: Listed) -> tuple[NDArray[np.float64], ...]:
-    """Every prefix of the right answers: P(next token) [N, V], the model's logits [N, V], the probability of the prefix [N].
+def _contexts(logits_SLV: Tensor, answers: Listed, most: int) -> tuple[NDArray[np.float64], ...]:
+    """Prefixes of the right answers, at most so many: P(next token) [N, V], the model's logits [N, V], the weight of each prefix [N].
 
-    P is uniform over answers, and over the spellings of each.
+    P is uniform over answers, and over the spellings of each. The weight is the prefix's probability. Prefixes that are left out give
+    theirs to all others of the problem.
     """
     mask_SL = answers.mask_SL
     first = int(mask_SL.any(axis=0).argmax())  # all answers follow the same prompt
     x_SL = np.where(mask_SL, answers.tokens_SL[:, 1:], -1)[:, first:]
     of_A = np.bincount(answers.answer_S)
     found = valid_continuations(x_SL, 1.0 / (len(of_A) * of_A[answers.answer_S]))
-    logits_NV = logits_SLV[found.sequence, found.position + first].double().cpu().numpy()
-    return found.dense(logits_NV.shape[1]), logits_NV, found.mass
+    count = len(found.mass)
+    kept = np.linspace(0, count - 1, min(most, count)).round().astype(int)
+    logits_NV = logits_SLV[found.sequence[kept], found.position[kept] + first].double().cpu().numpy()
+    return found.dense(logits_NV.shape[1], kept), logits_NV, found.mass[kept] * (count / len(kept))
 
 
 def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.float64], ...]]) -> list[Record]:
