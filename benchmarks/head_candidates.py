@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,21 +79,30 @@ class Head:
     def chunked(self, *, softmax: bool) -> Run:
         """The three products in our chunks, dW summed over them: what every head of this workspace pays.
 
-        With ``softmax`` also the row kernel between them. A whole call adds the weights, the scaled rows and the waits.
+        With ``softmax`` also the row kernel between them, or the exponentials that the head takes instead. A whole call adds the weights,
+        the scaled rows and the waits.
         """
         h, w = self.hidden.detach(), self.head.detach()
         config = config_for(HeadCall(h, w, self.target, None, "auto", -100, None, None, RowOps()))
         assert config is not None
 
+        def logits(memory: torch.Tensor) -> Iterator[tuple[torch.Tensor, slice]]:
+            for start in range(0, len(h), len(memory)):
+                at = slice(start, min(start + len(memory), len(h)))
+                yield torch.mm(h[at], w.t(), out=memory[: at.stop - start]), at
+
+        def residuals(memory: torch.Tensor) -> Iterator[tuple[torch.Tensor, slice]]:
+            buffer, stats = LogitBuffer(h, w, None, self.target, config, memory), RowStats.empty(len(h), w, plain=True)
+            buffer.start(len(h), None, stats)
+            for chunk in buffer.chunks():
+                config.ops.fill_stats(chunk.z_CV, self.target[chunk.at], stats.part(chunk.at), residual=True)
+                yield chunk.z_CV, chunk.at
+
         def run() -> tuple[torch.Tensor, ...]:
-            dx, dw, stats = torch.empty_like(h), torch.empty_like(w), RowStats.empty(len(h), w, plain=True)
-            buffer = LogitBuffer(h, w, None, config, config.new_buffer(len(h), w))
-            buffer.start(len(h), None)
-            for z, hidden, at, *_ in buffer.chunks():
-                if softmax:
-                    config.ops.fill_stats(z, self.target[at], stats.part(at), residual=True)
+            dx, dw = torch.empty_like(h), torch.empty_like(w)
+            for z, at in (residuals if softmax else logits)(config.new_buffer(len(h), w)):
                 add_product_(dx[at], z, w, scale=1.0, fresh=True)
-                add_product_(dw, z.t(), hidden, scale=1.0, fresh=at.start == 0)
+                add_product_(dw, z.t(), h[at], scale=1.0, fresh=at.start == 0)
             return dx, dw
 
         return run
