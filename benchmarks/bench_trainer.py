@@ -136,7 +136,8 @@ def train(name, options, pipe, alone, model=None):
         arguments = TrainingArguments(
             output_dir=folder, max_steps=options.turns * options.turn, per_device_train_batch_size=options.tokens // options.length,
             learning_rate=1e-5, warmup_steps=5, logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, seed=0,
-            bf16=options.device == "cuda", use_cpu=options.device == "cpu", max_grad_norm=1.0, torch_compile=options.compile,
+            bf16=options.device == "cuda", use_cpu=options.device == "cpu", max_grad_norm=1.0,
+            torch_compile=bool(options.compile), torch_compile_mode=options.compile or None,
             use_liger_kernel=liger is not None, liger_kernel_config=liger or None, logging_nan_inf_filter="no nan filter" not in name,
         )  # fmt: skip
         trainer = kind(
@@ -262,7 +263,7 @@ def report(options, found):
     model = options.name or options.model or "(a random one)"
     cores = f" --cores {options.cores}" if options.cores else ""
     only = "" if set(options.only) == set(VARIANTS) else " --only " + " ".join(f'"{name}"' for name in options.only)
-    flags = cores + " --shared" * options.shared + " --compile" * options.compile + only
+    flags = cores + " --shared" * options.shared + " --compile" * bool(options.compile) + only
     each = "thread" if options.shared else "process"
     precision = "bfloat16 autocast on float32 weights" if options.device == "cuda" else "float32"
     lines = [
@@ -335,7 +336,10 @@ def main():
         "--cores", type=int, default=0, help="keep every process on the first so many cores; 0: any core"
     )
     parser.add_argument("--shared", action="store_true", help="one process, one model: only for variants without Liger")
-    parser.add_argument("--compile", action="store_true", help="torch_compile=True for every variant")
+    parser.add_argument(
+        "--compile", nargs="?", const="default", default="", choices=["default", "reduce-overhead", "max-autotune"],
+        help="torch_compile for every variant, in this mode",
+    )  # fmt: skip
     options = parser.parse_args()
     if options.turn < 1:
         parser.error(f"--turn {options.turn}: at least 1")
@@ -350,7 +354,7 @@ def main():
         )
     options.out.mkdir(parents=True, exist_ok=True)
     name = torch.cuda.get_device_name().lower().replace(" ", "-") if options.device == "cuda" else "cpu"
-    compiled = ("_compiled" if options.compile else "") + ("_shared" if options.shared else "")
+    compiled = (f"_compiled_{options.compile}" if options.compile else "") + ("_shared" if options.shared else "")
     text = "cut off before two turns were counted: nothing is written"
     for found in compare(options):
         text = report(options, found)

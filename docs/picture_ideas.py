@@ -171,45 +171,58 @@ def temperature(ax: Axes) -> None:
     ax.set(xlabel="temperature", ylim=(0, 1.12), xlim=(0.1, 4))
 
 
-def joint(ax: Axes) -> None:
-    """Recall at a required precision on the integer task: NLL and c-Div, at temperature alone and under their best decoding."""
-    rows = result_rows("mulmod_joint_best.csv")
-    levels = [0.9, 0.95, 0.98]
-    chosen = [
-        ("NLL, norm 1", "temperature alone", "NLL, temperature alone", ORANGE),
-        ("c-Div 2, norm 1", "temperature alone", "c-Div 2, temperature alone", PINK),
-        ("NLL, norm 1", "any decoding", "NLL, best decoding", BLUE),
-        ("c-Div 2, norm 1", "any decoding", "c-Div 2, best decoding", GREEN),
-    ]
-    for at, (name, family, text, colour) in enumerate(chosen):
-        mine = {float(row["level"]): row for row in rows if (row["name"], row["family"]) == (name, family)}
-        x = np.arange(len(levels)) + (at - 1.5) * 0.2
-        height = [float(mine[level]["recall"]) for level in levels]
-        spread = [float(mine[level]["recall_half_width"]) for level in levels]
-        ax.bar(x, height, 0.18, yerr=spread, color=colour, ecolor=GREY, label=text)
-    ax.set_xticks(range(len(levels)), [f"at least {level:.0%} right" for level in levels])
-    ax.tick_params(bottom=False)
-    ax.set_ylim(0.5, 0.76)
-    ax.set_ylabel("recall")
-    ax.figure.legend(loc="outside upper left", ncols=2)
+def best_decodings(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points (recall, precision) from the most precise on, as far as each has more recall than all before it."""
+    edge: list[tuple[float, float]] = []
+    for recall, precision in sorted(points, key=lambda point: (-point[1], point[0])):
+        if not edge or recall > edge[-1][0]:
+            edge.append((recall, precision))
+    return edge
+
+
+def integer_task(name: str) -> dict[str, tuple[float, float]]:
+    """Recall and precision of one training of `mulmod:rivals`, by decoding."""
+    rows = [row for row in result_rows("mulmod_rivals.csv") if row["name"] == name]
+    return {row["decoding"]: (float(row["recall"]), float(row["precision"])) for row in rows}
+
+
+def in_percent(ax: Axes, *, recall: list[float], precision: list[float]) -> None:
+    """Name both axes in plain words, with these ticks."""
+    ax.set(xlabel="share of the right answers found", ylabel="share of answers that are right")
+    ax.set_xticks(recall, [f"{at:.0%}".replace("%", " %") for at in recall])
+    ax.set_yticks(precision, [f"{at:.0%}".replace("%", " %") for at in precision])
+
+
+def levers(ax: Axes) -> None:
+    """Data, decoding and loss on the integer task: the best decodings of five trainings, and NLL at temperature alone."""
+    alone = [point for text, point in integer_task("NLL, norm 1").items() if "," not in text]
+    lines = {
+        "NLL, temperature alone": (best_decodings(alone), GREY, ":"),
+        "NLL": (best_decodings([*integer_task("NLL, norm 1").values()]), ORANGE, "-"),
+        "GEM": (best_decodings([*integer_task("gem, norm 1").values()]), PINK, "--"),
+        "c-Div 2": (best_decodings([*integer_task("c-Div 2, norm 1").values()]), BLUE, "-."),
+        "EAFT": (best_decodings([*integer_task("eaft, norm 1").values()]), GREEN, "-"),
+        "NLL, each sequence once": (best_decodings([*integer_task("NLL, each once, norm 1").values()]), INK, "-"),
+    }
+    for name, (edge, colour, dash) in lines.items():
+        thick = 3.6 if colour == INK else 2.4
+        ax.plot(*zip(*edge, strict=True), color=colour, linestyle=dash, linewidth=thick, label=name)
+    ax.set(xlim=(0.55, 0.75), ylim=(0.89, 1.0))
+    in_percent(ax, recall=[0.55, 0.6, 0.65, 0.7, 0.75], precision=[0.9, 0.95, 0.98, 1])
+    ax.figure.legend(loc="outside upper left", ncols=3, fontsize=12, columnspacing=1.2)
 
 
 def frontier(ax: Axes) -> None:
     """NLL on the integer task: temperature alone, and truncate-then-heat, with the gain at 90 % precision."""
     name, level = "NLL, norm 1", 0.9
-    rows = [row for row in result_rows("mulmod_joint.csv") if row["name"] == name]
-    points = [(float(row["recall"]), float(row["precision"]), row["decoding"]) for row in rows]
-    hot = [(r, p) for r, p, text in points if text.startswith("t=") and "," not in text]
-    cut = sorted((-p, r) for r, p, text in points if text.endswith("temperature_last") and "min_p" in text)
-    edge: list[tuple[float, float]] = []
-    for minus, r in cut:  # from the most precise decoding on, those that gain recall
-        if not edge or r > edge[-1][0]:
-            edge.append((r, -minus))
+    points = integer_task(name)
+    hot = [point for text, point in points.items() if "," not in text]
+    cut = [point for text, point in points.items() if text.endswith("temperature_last") and "min_p" in text]
     ax.plot(*zip(*hot, strict=True), color=ORANGE, marker="o", markersize=5)
-    ax.plot(*zip(*edge, strict=True), color=GREEN, marker="o", markersize=5)
+    ax.plot(*zip(*best_decodings(cut), strict=True), color=GREEN, marker="o", markersize=5)
     best = {
         row["family"]: float(row["recall"])
-        for row in result_rows("mulmod_joint_best.csv")
+        for row in result_rows("mulmod_rivals_best.csv")
         if row["name"] == name and float(row["level"]) == level
     }
     start, end = best["temperature alone"], best["any decoding"]
@@ -219,14 +232,8 @@ def frontier(ax: Axes) -> None:
     ax.text(0.5, level - 0.016, gain, fontsize=BIG, va="top")
     ax.text(0.535, 0.965, "temperature alone", color=ORANGE, fontsize=BIG)
     ax.text(0.69, 0.985, "truncate, then heat", color=GREEN, fontsize=BIG, ha="center")
-    ax.set(
-        xlim=(0.49, 0.76),
-        ylim=(0.81, 1.005),
-        xlabel="share of the right answers found",
-        ylabel="share of answers that are right",
-    )
-    ax.set_xticks([0.5, 0.6, 0.7], ["50 %", "60 %", "70 %"])
-    ax.set_yticks([0.85, 0.9, 0.95, 1], ["85 %", "90 %", "95 %", "100 %"])
+    ax.set(xlim=(0.49, 0.76), ylim=(0.81, 1.005))
+    in_percent(ax, recall=[0.5, 0.6, 0.7], precision=[0.85, 0.9, 0.95, 1])
 
 
 AXES_PICTURES: dict[str, Callable[[Axes], None]] = {
@@ -234,7 +241,7 @@ AXES_PICTURES: dict[str, Callable[[Axes], None]] = {
     "order": order,
     "matched": matched,
     "temperature": temperature,
-    "joint": joint,
+    "levers": levers,
     "frontier": frontier,
 }
 FIGURE_PICTURES: dict[str, Callable[[Figure], None]] = {

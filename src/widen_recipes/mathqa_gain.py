@@ -8,6 +8,7 @@ has the population optimum of NLL at alpha t; NLL is sampled there, so a differe
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from widen.run.experiment import Experiment, Published
 from widen.run.finetune import FineTune, Source
@@ -51,7 +52,13 @@ def gain() -> list[Experiment]:
 def experiments(model: str, data: str) -> list[Experiment]:
     """The same with a model (folder or hub name) and a data folder (``gain_train.jsonl``, ``gain_test.jsonl``) of your choice."""
     train = Source(task="mathqa_python", path=f"{data}/gain_train.jsonl")
-    steps = {"batch_size": 64, "micro_batch": 64, "epochs": 2, "warmup_steps": 10, "schedule": "cosine_with_min_lr"}
+    steps: dict[str, Any] = {
+        "batch_size": 64,
+        "micro_batch": 64,
+        "epochs": 2,
+        "warmup_steps": 10,
+        "schedule": "cosine_with_min_lr",
+    }
     start = FineTune(model=model, train=train, loss="nll", max_length=512, lr=1e-4, **steps)
     return [
         Experiment(

@@ -109,7 +109,7 @@ def joint() -> list[Experiment]:
 def rivals() -> list[Experiment]:
     """Other people's losses under the decodings of `joint`, with NLL and c-Div 2 beside them. All gradients are clipped to norm 1.
 
-    Not in the paper. "NLL, each once" trains on every distinct sequence of the sample once; there are about 7,900.
+    Not in the paper. "NLL, each once" trains on every distinct sequence of the sample once; there are about 8,000.
     """
     specs = "gem:beta=0.7 tofu:gamma=3,beta=0.8 focal:gamma=2 smooth:eps=0.1 entropy:bonus=0.01 eaft dco:n=16"
     grid = {"NLL": "nll", "c-Div 2": cdiv(2.0)} | {spec.partition(":")[0]: WARM_UP + spec for spec in specs.split()}

@@ -19,15 +19,51 @@ def three_digits(value):
     return f"{value:.3f}".replace("0.", ".")
 
 
-def test_the_joint_table_of_the_log_is_the_kept_one():
-    lines = [line for line in (RESULTS / "mulmod_joint_best.csv").read_text().splitlines() if not line.startswith("#")]
+def best_recalls(recipe):
+    """Of each training at the three levels, as the pages write them: temperature alone | any decoding."""
+    lines = (RESULTS / f"mulmod_{recipe}_best.csv").read_text(encoding="utf-8").splitlines()
     found = {}
-    for row in csv.DictReader(lines):
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         found.setdefault(row["name"], {}).setdefault(row["family"], []).append(three_digits(float(row["recall"])))
-    assert len(found) == 6
-    for name, families in found.items():
-        shown = " | ".join(" / ".join(families[family]) for family in ("temperature alone", "any decoding"))
-        assert f"| {name} | {shown} |" in LOG
+    shown = {name: [" / ".join(family) for family in families.values()] for name, families in found.items()}
+    return {name: " | ".join(cells) for name, cells in shown.items()}
+
+
+@pytest.mark.parametrize(("recipe", "trainings"), [("joint", 6), ("rivals", 10)])
+def test_a_table_of_best_recalls_in_the_log_is_the_kept_one(recipe, trainings):
+    found = best_recalls(recipe)
+    assert len(found) == trainings
+    for name, cells in found.items():
+        assert f"| {name} | {cells} |" in LOG
+
+
+@pytest.mark.parametrize("name", ["gem", "tofu", "focal", "smooth", "entropy", "eaft", "dco"])
+def test_the_page_of_a_rival_shows_its_best_recalls_beside_those_of_nll(name):
+    page, found = (ROOT / "docs/reference/rivals" / f"{name}.md").read_text(encoding="utf-8"), best_recalls("rivals")
+    assert f"| `{name}` | {found[f'{name}, norm 1']} |\n| `nll` | {found['NLL, norm 1']} |" in page
+
+
+def test_the_log_compares_precisions_of_rivals_as_the_kept_table_does():
+    rows = {(row.name, row.decoding): row for row in read_csv(RESULTS / "mulmod_rivals.csv")}
+    log = " ".join(LOG.split())
+
+    def precision(name, decoding="t=1", *, interval=False):
+        value = rows[f"{name}, norm 1", decoding].values["precision"]
+        text = three_digits(value.value)
+        return f"{text} ± {three_digits(value.half_width)}" if interval else text
+
+    def recall(name, decoding):
+        return three_digits(rows[f"{name}, norm 1", decoding].recall)
+
+    flat = [precision(name) for name in ("focal", "tofu", "smooth", "NLL", "eaft")]
+    for text in (
+        "precision {}, {} and {} at t = 1; NLL {}), and min-p takes it away. EAFT has precision {}".format(*flat),
+        f"under heat: {precision('eaft', 't=2')} at t = 2, NLL {precision('NLL', 't=2')}",
+        f"it has precision {precision('gem', 't=0.7', interval=True)} and recall {recall('gem', 't=0.7')}; "
+        f"NLL has {precision('NLL', interval=True)} and {recall('NLL', 't=1')}",
+        f'the precision of "each once" is {precision("NLL, each once", "t=0.1")}, and that of NLL is {precision("NLL", "t=0.1")}',
+    ):
+        assert text in log
 
 
 def test_the_matched_temperatures_of_the_log_are_the_kept_ones():

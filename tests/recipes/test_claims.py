@@ -4,10 +4,13 @@ import csv
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import widen_recipes
+from widen.data.mulmod import MulMod
 from widen.run.table import read_csv
+from widen.theory import expected_unique_recall
 
 RESULTS = Path(widen_recipes.__file__).parent / "results"
 ROOT = Path(__file__).parents[2]
@@ -23,16 +26,26 @@ def tables():
     return {path.stem.removeprefix("mulmod_"): read_csv(path) for path in found}
 
 
-@pytest.fixture(scope="module")
-def best():
-    """Best recall of the recipe `mulmod:joint`: {(loss, level, family): (recall, half width, decoding)}."""
-    lines = [line for line in (RESULTS / "mulmod_joint_best.csv").read_text().splitlines() if not line.startswith("#")]
+def read_best(recipe):
+    """Best recall of a recipe: {(training, level, family): (recall, half width, decoding, number of decodings)}."""
+    text = (RESULTS / f"mulmod_{recipe}_best.csv").read_text(encoding="utf-8")
     return {
-        (row["name"], float(row["level"]), row["family"]): (
+        (row["name"].removesuffix(", norm 1") if recipe == "rivals" else row["name"], float(row["level"]), row["family"]): (
             float(row["recall"]), float(row["recall_half_width"]), row["decoding"], int(row["settings"])
         )
-        for row in csv.DictReader(lines)
+        for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def best():
+    return read_best("joint")
+
+
+@pytest.fixture(scope="module")
+def rivals():
+    """All gradients of this recipe are clipped to norm 1, so its names leave that out."""
+    return read_best("rivals")
 
 
 @pytest.mark.parametrize("name", ["NLL", "NLL, norm 1", "c-Div 1.25, norm 1", "c-Div 1.5, norm 1", "c-Div 2, norm 1"])
@@ -151,41 +164,124 @@ def shown(value, half_width=None):
     return text if half_width is None else f"{text} ± {shown(half_width)}"
 
 
-@pytest.mark.parametrize("level", [0.9, 0.95, 0.98])
-def test_which_method_tables_the_joint_frontier(best, level):
-    cells = [
-        shown(*best[name, level, family][:2])
-        for name in ("NLL, norm 1", "c-Div 2, norm 1")
-        for family in ("temperature alone", "any decoding")
-    ]
-    assert f"| ≥ {f'{level:.2f}'[1:]} | {' | '.join(cells)} |" in WHICH
+LEVELS, ALONE, ANY = (0.9, 0.95, 0.98), "temperature alone", "any decoding"
+TRAININGS = {  # as the pages name it: as the table names it
+    "NLL": "NLL",
+    "GEM": "gem",
+    "entropy bonus": "entropy",
+    "DCO": "dco",
+    "c-Div 2": "c-Div 2",
+    "EAFT": "eaft",
+    "focal loss": "focal",
+    "TOFU": "tofu",
+    "label smoothing": "smooth",
+    "NLL, each once": "NLL, each once",
+}
 
 
-@pytest.mark.parametrize("page", [README, WHICH], ids=["README", "which_method"])
-def test_the_gains_of_decoding_and_loss_are_those_of_the_table(best, page):
+def side(mine, theirs):
+    """1 if the first interval lies above the second, -1 if below, 0 if they overlap."""
+    if abs(mine[0] - theirs[0]) <= mine[1] + theirs[1]:
+        return 0
+    return 1 if mine[0] > theirs[0] else -1
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_which_method_tables_every_training_at_every_precision(rivals, name):
+    cells = [shown(*rivals[TRAININGS[name], level, family][:2]) for family in (ALONE, ANY) for level in LEVELS]
+    assert f"| {name} | {' | '.join(cells)} |" in re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", WHICH)
+
+
+def test_the_gains_of_data_decoding_and_loss_are_those_of_the_table(rivals):
+    gains = {
+        "{} over NLL": (("NLL, each once", ALONE), ("NLL", ALONE)),
+        "The decoding brings {}": (("NLL", ANY), ("NLL", ALONE)),
+        "EAFT adds {}": (("eaft", ANY), ("NLL", ANY)),
+    }
+    for text, (mine, theirs) in gains.items():
+        found = [
+            f"+{shown(rivals[mine[0], level, mine[1]][0] - rivals[theirs[0], level, theirs[1]][0])}" for level in LEVELS
+        ]
+        assert text.format(f"{found[0]}, {found[1]} and {found[2]}") in WHICH
+        assert f"{' / '.join(found)}" in LOG
+        assert all(gain in README for gain in found[:2])
+        assert all(side(rivals[mine[0], at, mine[1]], rivals[theirs[0], at, theirs[1]]) == 1 for at in LEVELS)
+    at_95 = f"+{shown(rivals['c-Div 2', 0.95, ANY][0] - rivals['NLL', 0.95, ANY][0])}"
+    assert f"c-Div 2 adds {at_95} at .95" in WHICH
+    assert f"c-Div 2: no clear gain at ≥ .90, {at_95} at ≥ .95" in README
+
+
+def test_nll_on_each_sequence_once_is_above_every_training_with_any_decoding(rivals):
+    for level in LEVELS:
+        once = rivals["NLL, each once", level, ALONE]
+        assert all(side(once, rivals[name, level, ANY]) == 1 for name in TRAININGS.values() if name != "NLL, each once")
+        assert side(rivals["NLL, each once", level, ANY], once) == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "sides"),
+    [
+        (ANY, "c-Div 2", (0, 1, 0)),
+        (ANY, "focal", (-1, 0, 1)),
+        (ANY, "tofu", (-1, 0, 1)),
+        (ANY, "smooth", (-1, 0, -1)),
+        (ANY, "gem", (0, 0, -1)),
+        (ANY, "entropy", (0, 0, 0)),
+        (ANY, "dco", (0, 0, 0)),
+        (ALONE, "eaft", (-1, -1, 0)),
+        (ALONE, "focal", (-1, -1, -1)),
+        (ALONE, "tofu", (-1, -1, -1)),
+        (ALONE, "smooth", (-1, -1, -1)),
+        (ALONE, "gem", (0, -1, -1)),
+        (ALONE, "entropy", (0, 0, 0)),
+        (ALONE, "dco", (0, 0, 0)),
+    ],
+)
+def test_the_pages_say_on_which_side_of_nll_a_rival_is(rivals, family, name, sides):
+    assert tuple(side(rivals[name, level, family], rivals["NLL", level, family]) for level in LEVELS) == sides
+
+
+def test_each_once_has_the_recall_of_a_uniform_law_over_its_training_sequences(tables):
+    kept, repeated = [], []
+    for seed in range(5):
+        task = MulMod(seed=seed)
+        _, count = np.unique(task.unique_index(task.train_tokens()), return_counts=True)
+        kept.append(len(count))
+        repeated.append(expected_unique_recall(np.log(count / count.sum()), 20_000) * len(count) / 9_801)
+    even, hedged, whole = (
+        np.mean([expected_unique_recall(np.full(k, np.log(right / k)), 20_000) * k / 9_801 for k in sizes])
+        for sizes, right in ((kept, 1), (kept, 0.977), ([9_801], 1))
+    )
+    (once,), (nll,) = (
+        [row for row in tables["rivals"] if row.name == name and row.decoding == "t=1"]
+        for name in ("NLL, each once, norm 1", "NLL, norm 1")
+    )
+    assert shown(once.precision) == ".977"
+    measured, usual = (shown(row.recall, row.values["recall"].half_width) for row in (once, nll))
+    for text in (
+        f"{min(kept):,} to {max(kept):,} different sequences, {np.mean(kept) / 9_801:.0%}".replace("%", " %"),
+        f'has recall {shown(even)}. "Each once" has {measured} at t = 1',
+        f"as it is has recall {shown(np.mean(repeated))}. NLL has {usual} at t = 1",
+        f"all 9,801 the same probability has recall {shown(whole)}",
+    ):
+        assert text in WHICH
+    assert f"{shown(even)} in 20,000 draws ({shown(hedged)} if .977" in LOG
+
+
+def test_each_once_falls_behind_eaft_at_precision_995(tables):
+    found = best_recall(tables["rivals"], precision=0.995)
+    eaft, once = found["eaft, norm 1"], found["NLL, each once, norm 1"]
+    assert f'EAFT has recall {shown(eaft.recall)} and "each once" {shown(once.recall)}' in WHICH
+
+
+def test_which_method_names_the_best_decodings(rivals):
     for level in (0.9, 0.95):
-        alone, joint, loss = (
-            round(best[name, level, family][0], 3)
-            for name, family in (
-                ("NLL, norm 1", "temperature alone"),
-                ("NLL, norm 1", "any decoding"),
-                ("c-Div 2, norm 1", "any decoding"),
-            )
-        )
-        for gain in (
-            joint - alone,
-            best["c-Div 2, norm 1", level, "any decoding"][0] - best["NLL, norm 1", level, "any decoding"][0],
-        ):
-            assert f"+{shown(gain)}" in page
-        assert loss > joint > alone
-
-
-def test_which_method_names_the_best_decodings(best):
-    for name in ("NLL, norm 1", "c-Div 2, norm 1"):
-        t, min_p = re.fullmatch(
-            r"t=(.+),min_p=(.+),order=temperature_last", best[name, 0.9, "any decoding"][2]
-        ).groups()
+        t, min_p = re.fullmatch(r"t=(.+),min_p=(.+),order=temperature_last", rivals["NLL", level, ANY][2]).groups()
         assert f"`min_p={min_p} then t={t}`" in WHICH
+    assert [rivals[name, 0.98, ANY][2] for name in ("NLL", "eaft")] == [
+        "t=1,min_p=0.2,order=temperature_last",
+        "t=1.5,min_p=0.2",
+    ]
 
 
 SETTINGS = {  # as the page names it: table, setting
@@ -221,7 +317,7 @@ def test_which_method_shows_the_separation_of_the_table(tables):
 
 
 @pytest.mark.parametrize("page", [README, WHICH], ids=["README", "which_method"])
-def test_every_decimal_on_the_page_is_in_a_table_or_in_the_log(best, tables, page):
+def test_every_decimal_on_the_page_is_in_a_table_or_in_the_log(best, rivals, tables, page):
     """A number that nobody can look up does not belong on these pages."""
     known = set(re.findall(r"(?<![\d.])\.\d+", LOG))
     for row in (row for rows in tables.values() for row in rows):
@@ -232,6 +328,6 @@ def test_every_decimal_on_the_page_is_in_a_table_or_in_the_log(best, tables, pag
                     for number in (row.values[name].value, row.values[name].half_width)
                     if number is not None
                 }
-    known |= {shown(number) for value in best.values() for number in value[:2]}
+    known |= {shown(number) for value in (*best.values(), *rivals.values()) for number in value[:2]}
     known |= {".90", ".95", ".98"}  # levels of precision
     assert set(re.findall(r"(?<![\d.])\.\d+", page)) <= known

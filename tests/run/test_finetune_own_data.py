@@ -88,6 +88,18 @@ def test_field_names_reach_the_training_and_its_held_out_data(tiny, tmp_path, ca
     assert "--prompt-field): the task 'alpaca' has its own fields" in capsys.readouterr().err
 
 
+def test_distinct_learns_each_example_once_and_counts_its_repeats(tiny, tmp_path):
+    records = [{"prompt": "1 + 1 =", "completion": answer} for answer in ("2", "two", "2", "2")]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    every, once = (Source(path="mine.jsonl", distinct=distinct) for distinct in (False, True))
+    config, cache = FineTune(model="tiny-model", train=every), {}
+    found = {source.distinct: load_data(config, source, cache, skip_bad=False) for source in (every, once)}
+    assert (len(found[False]), len(found[True])) == (4, 2)
+    assert [found[True][i] for i in range(2)] == [found[False][i] for i in range(2)]
+    assert (found[False].facts.repeats, found[True].facts.repeats) == (0, 2)
+    assert "; 2 repeats left out" in str(found[True].facts)
+
+
 def test_new_settings_at_their_defaults_change_no_key():
     config = FineTune(model="m", train=Source(path="train.jsonl"))
     assert config.key == "ef85b9a39fac8bea"

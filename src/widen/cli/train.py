@@ -78,6 +78,7 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
     ("completion-field", "train.completion_field", str, "NAME", "that of the completion (default: completion)"),
     ("split", "train.split", str, "NAME", "split of a data set (default: train)"),
     ("limit", "train.limit", int, "N", "only the first N records"),
+    ("distinct", "train.distinct", bool, "", "learn each distinct example once; leave out its repeats"),
     ("eval", "evaluate.path", str, "FILE", "held-out data; its NLL is printed and logged after every epoch"),
     ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead of every epoch"),
     ("patience", "patience", int, "N", "stop after N evaluations without a lower NLL, and keep the best model"),

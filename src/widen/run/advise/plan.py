@@ -107,7 +107,7 @@ def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: 
             break
     else:
         need = (timing.load + 2 * timing.score + FEWEST_STEPS * timing.step + timing.test) / MARGIN
-        measured = f"{timing.step:.2g} s per step, {timing.score:.2g} s to score a model"
+        measured = f"{timing.step:,.2f} s per step, {timing.score:,.0f} s to score a model"
         raise ValueError(
             f"budget: {duration(budget)} is too short; this model and data need at least {duration(need)} (measured: {measured})"
         )

@@ -45,6 +45,7 @@ class Source:
       split: of a data set of the hub; a file has none.
       limit: use the first N records; None uses all.
       prompt_field, completion_field: names of these fields, for the task ``jsonl``; None takes ``prompt`` and ``completion``.
+      distinct: learn each distinct example once; its repeats are left out.
     """
 
     task: str = "jsonl"
@@ -53,6 +54,7 @@ class Source:
     limit: int | None = None
     prompt_field: str | None = field(default=None, metadata=NEWER)
     completion_field: str | None = field(default=None, metadata=NEWER)
+    distinct: bool = field(default=False, metadata=NEWER)
 
     def __post_init__(self) -> None:
         from widen.data.tasks import task

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from widen.data.tasks.definition import LOSS_WEIGHTS
 from widen.disk.digest import source_digest
 
 from ..folder import RunFolder, folder_of
-from ..value import from_json, to_json
+from ..value import NEWER, from_json, to_json
 from .config import FineTune, Source
 from .model_files import load_tokenizer, settings_of
 from .reference_column import reference_key
@@ -40,6 +40,7 @@ class DataFacts:
     prompts_cut: int
     completions_cut: int
     digest: str
+    repeats: int = field(default=0, metadata=NEWER)
 
     def __str__(self) -> str:
         """One sentence.
@@ -50,6 +51,7 @@ class DataFacts:
         """
         text = f"{_count(self.examples, 'example')}, {self.targets:,} target tokens of {self.tokens:,}, the longest {self.longest:,}"
         text += f"; {_count(self.left_out, 'bad record')} left out" * bool(self.left_out)
+        text += f"; {_count(self.repeats, 'repeat')} left out" * bool(self.repeats)
         text += f"; {_count(self.prompts_cut, 'prompt')} cut to leave room" * bool(self.prompts_cut)
         return text + f"; {_count(self.completions_cut, 'completion')} cut at max_length" * bool(self.completions_cut)
 
@@ -65,7 +67,7 @@ class TokenData:
     reference model has read the data. ``chat`` says whether the data holds conversations.
     """
 
-    def __init__(self, encoded: Sequence[Encoded], *, left_out: int = 0, chat: bool = False) -> None:
+    def __init__(self, encoded: Sequence[Encoded], *, left_out: int = 0, repeats: int = 0, chat: bool = False) -> None:
         self.chat = chat
         self.ids = [np.asarray(one.input_ids, np.int32) for one in encoded]
         self.targets = [np.asarray(one.labels) != IGNORED for one in encoded]
@@ -97,6 +99,7 @@ class TokenData:
             prompts_cut=sum(one.prompt_cut > 0 for one in encoded),
             completions_cut=sum(one.completion_cut > 0 for one in encoded),
             digest=digest.hexdigest()[:16],
+            repeats=repeats,
         )
 
     def with_column(self, name: str, values: list[NDArray[np.float32]]) -> TokenData:
@@ -151,7 +154,14 @@ def load_data(config: FineTune, source: Source, cache: dict[Any, TokenData], *, 
             own = one.loss_weights is not None or one.messages  # the fault may be the example's own
             where = f"example {number} ({one.prompt[:40]!r}): " if own else ""
             raise ValueError(f"{where}{error}") from None
-    cache[key] = TokenData(encoded, left_out=bad, chat=any(one.messages for one in found.examples))
+    every = len(encoded)
+    if source.distinct:
+        first: dict[str, Encoded] = {}
+        for one in encoded:
+            first.setdefault(repr((one.input_ids, one.labels, one.loss_weights)), one)
+        encoded = list(first.values())
+    chat = any(one.messages for one in found.examples)
+    cache[key] = TokenData(encoded, left_out=bad, repeats=every - len(encoded), chat=chat)
     return cache[key]
 
 
