@@ -157,8 +157,8 @@ def load_data(config: FineTune, source: Source, cache: dict[Any, TokenData], *, 
     every = len(encoded)
     if source.distinct:
         first: dict[str, Encoded] = {}
-        for one in encoded:
-            first.setdefault(repr((one.input_ids, one.labels, one.loss_weights)), one)
+        for each in encoded:
+            first.setdefault(repr((each.input_ids, each.labels, each.loss_weights)), each)
         encoded = list(first.values())
     chat = any(one.messages for one in found.examples)
     cache[key] = TokenData(encoded, left_out=bad, repeats=every - len(encoded), chat=chat)
