@@ -1,6 +1,6 @@
 """LM head + weighted loss: time and memory against the three matrix products, and against other people's heads.
 
-    python benchmarks/bench_head.py --peers DIR      # one GPU, bfloat16, under two minutes
+    python benchmarks/bench_head.py --peers DIR      # one GPU, bfloat16, under four minutes
     python benchmarks/bench_head.py --quick          # a smoke run, seconds on a CPU
 
 To compare two versions of our head, use `compare_head.py`.
@@ -9,15 +9,16 @@ Every candidate is timed in rounds together with the baseline ("roof"): the thre
 random tensors. A ratio is the median over rounds of the candidate's time over the baseline's in the same round. Each round has a random
 order: at its power limit a GPU slows down after a heavy kernel and recovers after a light one (the same products took 33 ms after a slow
 peer and 37 ms after one another), so a fixed order would favour the first candidate by up to a tenth. Workspace is the peak memory above
-the inputs and the two gradients that are returned. Peers (liger_kernel, cut_cross_entropy) are imported from --peers or the environment,
-and skipped with a note if they are absent. An error in one candidate is noted and the others continue. The files are rewritten after
-every table.
+the inputs and the two gradients that are returned. Peers (liger_kernel, cut_cross_entropy, quack with the CUTLASS DSL) are imported from
+--peers or the environment. A peer that is absent or refuses a shape is skipped with a note. An error in one candidate is noted and the
+others continue. The files are rewritten after every table.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import json
 import platform
 import random
@@ -30,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from head_candidates import Active, Head, Run, Shape
-from head_limits import LOSSES, REST, SHAPES, bounds, judge, pool
+from head_candidates import Active, Head, Run, Shape, add_peers
+from head_limits import LOSSES, PEERS, REST, SHAPES, bounds, judge, pool
 
 from widen.head import WORKSPACE
 
@@ -159,12 +160,18 @@ class Bench:
 
 
 def versions() -> dict[str, str]:
+    """Versions of the packages that are measured: as installed, or as the module says where a wheel's description is missing."""
     found = {}
-    for name in ("triton", "liger_kernel", "cut_cross_entropy"):
+    modules = {"triton": "triton", "liger_kernel": "liger_kernel", "cut_cross_entropy": "cut_cross_entropy",
+               "quack_kernels": "quack", "nvidia_cutlass_dsl": "cutlass"}  # fmt: skip
+    for name, module in modules.items():
         try:
-            found[name] = str(getattr(importlib.import_module(name), "__version__", "present"))
-        except Exception as error:
-            found[name] = type(error).__name__
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            try:
+                found[name] = str(getattr(importlib.import_module(module), "__version__", "present"))
+            except Exception as error:
+                found[name] = type(error).__name__
     return found
 
 
@@ -277,12 +284,18 @@ def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch
     if bench.cuda:
         attempt(bench, lambda: profile(bench, head))
     del head
-    peers = {"eager c-Div": "eager", "compiled c-Div": "compiled", "torch chunked": "torch_chunked", "CCE NLL": "cut"}
-    for shape in [s for s in shapes if s.tokens <= 8192]:
-        head = fresh(shape)
-        bench.table("peers, " + shape.name, head, {
+    peers = {
+        "eager c-Div": "eager", "compiled c-Div": "compiled", "compiled NLL": "compiled_nll", "torch chunked": "torch_chunked",
+        "CCE NLL": "cut", "QuACK NLL": "quack", "Liger CuTe NLL": "liger_cute", "Liger CuTe NLL per token": "liger_cute_tokens",
+    }  # fmt: skip
+    found = {shape.name: shape for shape in shapes}
+    for name in [name for name in PEERS if name in found] or found:
+        head = fresh(found[name])
+        bench.table("peers, " + name, head, {
             "widen c-Div": lambda h=head: h.weighted("cdiv:alpha=1.4"),
-            **{name: getattr(head, method) for name, method in peers.items()},
+            "widen NLL": lambda h=head: h.weighted("nll"),
+            **{peer: getattr(head, method) for peer, method in peers.items()},
+            "Liger NLL": head.liger,
             "Liger token-scaled (c-Div alpha 0)": lambda h=head: h.liger(use_token_scaling=True),
         })  # fmt: skip
         del head
@@ -300,11 +313,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny shapes, float32, for a smoke run")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
-    parser.add_argument("--peers", type=Path, help="folder with unpacked wheels of liger_kernel and cut_cross_entropy")
-    parser.add_argument("--budget", type=float, default=270.0, help="seconds after which no candidate is started")
+    parser.add_argument("--peers", type=Path, help="folder with unpacked wheels, or with a site-packages of them")
+    parser.add_argument("--budget", type=float, default=225.0, help="seconds after which no candidate is started")
     args = parser.parse_args()
     if args.peers:
-        sys.path.insert(0, str(args.peers))
+        add_peers(args.peers)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not args.quick:
         raise SystemExit("no CUDA device here: pass --quick for a smoke run on the CPU")

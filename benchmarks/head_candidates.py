@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,18 @@ from widen.head.logit_buffer import LogitBuffer
 from widen.head.row_ops import RowOps, RowStats
 
 Run = Callable[[], Any]
+
+
+def add_peers(folder: Path) -> None:
+    """Make other people's packages importable from a folder of unpacked wheels, or from its subfolder site-packages.
+
+    QuACK cannot be imported from a folder with another name: it fingerprints every function that its kernels use, takes those in
+    a folder site-packages as given, and fails on the others. The CUTLASS DSL keeps its packages in a folder of its own; an
+    installation adds it to the path, unpacking a wheel does not.
+    """
+    site = folder / "site-packages"
+    site = site if site.is_dir() else folder
+    sys.path[:0] = [str(site), str(site / "nvidia_cutlass_dsl" / "dsl_packages")]
 
 
 class Shape(NamedTuple):
@@ -67,21 +79,30 @@ class Head:
     def chunked(self, *, softmax: bool) -> Run:
         """The three products in our chunks, dW summed over them: what every head of this workspace pays.
 
-        With ``softmax`` also the row kernel between them. A whole call adds the weights, the scaled rows and the waits.
+        With ``softmax`` also the row kernel between them, or the exponentials that the head takes instead. A whole call adds the weights,
+        the scaled rows and the waits.
         """
         h, w = self.hidden.detach(), self.head.detach()
         config = config_for(HeadCall(h, w, self.target, None, "auto", -100, None, None, RowOps()))
         assert config is not None
 
+        def logits(memory: torch.Tensor) -> Iterator[tuple[torch.Tensor, slice]]:
+            for start in range(0, len(h), len(memory)):
+                at = slice(start, min(start + len(memory), len(h)))
+                yield torch.mm(h[at], w.t(), out=memory[: at.stop - start]), at
+
+        def residuals(memory: torch.Tensor) -> Iterator[tuple[torch.Tensor, slice]]:
+            buffer, stats = LogitBuffer(h, w, None, self.target, config, memory), RowStats.empty(len(h), w, plain=True)
+            buffer.start(len(h), None, stats)
+            for chunk in buffer.chunks():
+                config.ops.fill_stats(chunk.z_CV, self.target[chunk.at], stats.part(chunk.at), residual=True)
+                yield chunk.z_CV, chunk.at
+
         def run() -> tuple[torch.Tensor, ...]:
-            dx, dw, stats = torch.empty_like(h), torch.empty_like(w), RowStats.empty(len(h), w, plain=True)
-            buffer = LogitBuffer(h, w, None, config, config.new_buffer(len(h), w))
-            buffer.start(len(h), None)
-            for z, hidden, at, *_ in buffer.chunks():
-                if softmax:
-                    config.ops.fill_stats(z, self.target[at], stats.part(at), residual=True)
+            dx, dw = torch.empty_like(h), torch.empty_like(w)
+            for z, at in (residuals if softmax else logits)(config.new_buffer(len(h), w)):
                 add_product_(dx[at], z, w, scale=1.0, fresh=True)
-                add_product_(dw, z.t(), hidden, scale=1.0, fresh=at.start == 0)
+                add_product_(dw, z.t(), h[at], scale=1.0, fresh=at.start == 0)
             return dx, dw
 
         return run
@@ -106,6 +127,12 @@ class Head:
         logq = F.linear(hidden, head).float().log_softmax(-1).gather(-1, target[:, None])[:, 0]
         return -((-0.4 * logq.detach()).exp().clamp(max=1e4) * logq).mean()
 
+    def compiled_nll(self) -> Run:
+        step = torch.compile(
+            lambda hidden, head, target: F.cross_entropy(F.linear(hidden, head), target), dynamic=False
+        )
+        return lambda: self.gradient(step(self.hidden, self.head, self.target))
+
     def eager(self) -> Run:
         return lambda: self.gradient(self.plain(self.hidden, self.head, self.target))
 
@@ -117,6 +144,27 @@ class Head:
         module = importlib.import_module("liger_kernel.transformers.fused_linear_cross_entropy")
         loss = module.LigerFusedLinearCrossEntropyLoss(**kw)
         return lambda: self.gradient(loss(self.head, self.hidden, self.target))
+
+    def liger_cute(self) -> Run:
+        """Liger's CuTe head for Hopper. It keeps all logits, and refuses tokens % 128 and vocabularies % 256."""
+        module = importlib.import_module("liger_kernel.ops.cutedsl.ops.fused_linear_cross_entropy_sm90")
+        loss = module.liger_fused_linear_cross_entropy_sm90
+        return lambda: self.gradient(loss(self.hidden, self.head, self.target))
+
+    def liger_cute_tokens(self) -> Run:
+        """Liger's CuTe head for Hopper that returns one NLL per token and computes the logits a second time in backward."""
+        module = importlib.import_module("liger_kernel.ops.cutedsl.ops.fused_scaled_cross_entropy_sm90")
+        loss = module.LigerFusedScaledCrossEntropySM90Function.apply
+        return lambda: self.gradient(loss(self.hidden, self.head, self.target).mean())
+
+    def quack(self) -> Run:
+        """QuACK's head in its default chunks of 4096 rows, or 8192 for a hidden size of 4096.
+
+        Version 0.6.5 raises an error for a chunk with as many rows as columns: it cannot tell a vector of rows from one of columns.
+        """
+        loss = importlib.import_module("quack.linear_cross_entropy").chunked_linear_cross_entropy
+        size = 8192 if self.shape.hidden == 4096 else 4096
+        return lambda: self.gradient(loss(self.hidden, self.head, self.target, chunk_size=size))
 
     def cut(self) -> Run:
         loss = importlib.import_module("cut_cross_entropy").linear_cross_entropy

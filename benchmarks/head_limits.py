@@ -8,13 +8,21 @@ from typing import Any
 from head_candidates import Shape
 
 SHAPES = {  # and the limit for c-Div's ratio to the three products
-    Shape("Llama-3.1-8B, 8k tokens", 8192, 4096, 128256): 1.05,
+    Shape("Llama-3.1-8B, 8k tokens", 8192, 4096, 128256): 1.03,
     Shape("Llama-3.1-8B, 16k tokens", 16384, 4096, 128256): 1.05,
     Shape("Llama-3.1-8B, 32k tokens", 32768, 4096, 128256): 1.05,
     Shape("Llama-3.2-3B, 8k tokens", 8192, 3072, 128256): 1.08,
-    Shape("OLMo-1B, 8k tokens", 8192, 2048, 50304): 1.15,
-    Shape("SmolLM2-135M, 32k tokens", 32768, 576, 49152): 1.35,
+    Shape("Qwen2.5-0.5B, 8k tokens", 8192, 896, 151936): 1.10,
+    Shape("OLMo-1B, 8k tokens", 8192, 2048, 50304): 1.08,
+    Shape("SmolLM2-135M, 32k tokens", 32768, 576, 49152): 1.10,
 }
+PEERS = (  # the shapes at which other people's heads are timed as well; the last one if time is left
+    "Llama-3.1-8B, 8k tokens",
+    "OLMo-1B, 8k tokens",
+    "Qwen2.5-0.5B, 8k tokens",
+    "SmolLM2-135M, 32k tokens",
+    "Llama-3.2-3B, 8k tokens",
+)
 LOSSES = ["cdiv:alpha=1.4", "cdiv:alpha=1.3", "gold", "dft", "tailr:gamma=1e-5", "lambda_pr:lam=0.9,gamma=1e-5"]
 REST = "where the rest goes, "
 

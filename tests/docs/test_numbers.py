@@ -101,6 +101,48 @@ def test_the_tables_of_heads_are_those_of_the_result_file(table):
                 assert float(memory[1]) == pytest.approx(value, abs=0.0501 if memory[2] == "GB" else 0.51)
 
 
+def ratio_in(file, head, name):
+    """A row's time over the three products, in a result file of `bench_head_losses.py`."""
+    text = (ROOT / "benchmarks" / "results" / f"{file}_nvidia-h200.md").read_text(encoding="utf-8")
+    section = text.split(f"\n## {head}\n")[1].split("\n## ")[0]
+    return float(re.search(rf"^\| {re.escape(name)} \| [\d.]+ \| ([\d.]+) ", section, flags=re.M)[1])
+
+
+LOGITS, EXPONENTIALS = "head_losses", "head_losses_exponentials"
+
+
+def test_the_table_of_exponentials_is_that_of_the_result_files_and_says_which_goals_are_met():
+    shown = re.findall(
+        r"^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \| (logits|exponentials) \| ([\d.]+) \| (yes|no) \|$",
+        BENCHMARKS,
+        flags=re.M,
+    )
+    assert len(shown) == 4
+    for head, logits, exponentials, taken, goal, met in shown:
+        found = {"logits": float(logits), "exponentials": float(exponentials)}
+        assert found["logits"] == ratio_in(LOGITS, head, "cdiv:alpha=1.4")
+        assert found["exponentials"] == ratio_in(EXPONENTIALS, head, "cdiv:alpha=1.4")
+        assert met == ("yes" if found[taken] <= float(goal) else "no")
+
+
+def test_the_table_of_losses_is_that_of_the_file_of_what_the_head_takes():
+    rows = (
+        "cdiv:alpha=1.4",
+        "eaft",
+        "gem:beta=0.7",
+        "tofu:gamma=3,beta=0.8",
+        "smooth:eps=0.1",
+        "entropy:bonus=0.01",
+        "Trunc, 50 %",
+    )
+    shown = re.findall(r"^\| ([^|]+) \| ((?:[\d.]+ \| ){6}[\d.]+) \|$", BENCHMARKS, flags=re.M)
+    assert len(shown) == 4
+    for head, cells in shown:
+        file = LOGITS if head.startswith("OLMo") else EXPONENTIALS
+        for name, cell in zip(rows, cells.split(" | "), strict=True):
+            assert float(cell) == pytest.approx(ratio_in(file, head, name) / ratio_in(file, head, "nll"), abs=0.00501)
+
+
 def test_every_result_file_and_command_of_the_benchmarks_exists():
     for name in set(re.findall(r"`(\w[\w-]+\.md)`", BENCHMARKS)):
         assert (ROOT / "benchmarks" / "results" / name).is_file(), name

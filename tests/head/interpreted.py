@@ -281,8 +281,8 @@ def test_an_early_launch_changes_nothing_however_few_rows_have_targets(counted, 
 
 @pytest.mark.usefixtures("early")
 def test_early_rows_are_launched_before_the_host_waits_and_the_first_chunk_before_any_row_is_looked_at(monkeypatch):
-    done, fill, logits_, wait = [], TritonRowOps.fill_stats, logit_buffer.logits_, host_copy.TargetRows.rows
-    monkeypatch.setattr(logit_buffer, "logits_", lambda z, *a: done.append(len(z)) or logits_(z, *a))
+    done, fill, product, wait = [], TritonRowOps.fill_stats, RowOps.product_, host_copy.TargetRows.rows
+    monkeypatch.setattr(RowOps, "product_", lambda self, z, *a: done.append(len(z)) or product(self, z, *a))
     monkeypatch.setattr(
         TritonRowOps, "fill_stats", lambda self, z, *a, **kw: done.append(f"{len(z)} filled") or fill(self, z, *a, **kw)
     )

@@ -8,8 +8,9 @@ from head_oracle import Gate, Power, Problem, config_of, ops_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from widen.head import head_config
-from widen.head.head_config import EARLY_LAUNCH, EarlyLaunch, HeadConfig, default_workspace
+from widen.head.head_config import EARLY_LAUNCH, EarlyLaunch, HeadCall, HeadConfig, config_for, default_workspace
 from widen.head.logit_buffer import LogitBuffer
+from widen.head.row_ops import PLAIN, RowStats
 
 PRODUCTS = {"aten.mm", "aten.addmm"}
 
@@ -138,8 +139,8 @@ def test_chunks_are_even_and_whole_tiles():
     wide = config_of("chunked", torch.empty(1000, 4), workspace=300 * 1000 * 8)
     assert [wide.chunk_rows(n, 1000) for n in (1, 300, 301, 700, 5000)] == [1, 300, 256, 256, 256]
     hidden_ND, head_VD = torch.zeros(700, 4), torch.zeros(1000, 4)
-    buffer = LogitBuffer(hidden_ND, head_VD, None, wide, wide.new_buffer(700, head_VD))
-    buffer.start(700, None)
+    buffer = LogitBuffer(hidden_ND, head_VD, None, torch.zeros(700, dtype=int), wide, wide.new_buffer(700, head_VD))
+    buffer.start(700, None, RowStats.empty(700, head_VD, plain=True))
     assert [len(chunk.z_CV) for chunk in buffer.chunks()] == [256, 256, 188]
     assert wide.chunk_rows(700, 1000, room=140) == 128
     narrow = config_of("chunked", torch.empty(1000, 4), workspace=90 * 1000 * 8)
@@ -172,9 +173,65 @@ def test_nothing_is_launched_early_if_rows_cannot_be_found_without_a_wait():
 
 def test_an_early_launch_of_unknown_rows_is_an_error(problem):
     how, head = config_with(EarlyLaunch(one_in=1, least=0), "chunked"), problem.head.bfloat16()
-    buffer = LogitBuffer(torch.empty(1024, D, dtype=torch.bfloat16), head, None, how, how.new_buffer(1024, head))
+    buffer = LogitBuffer(
+        torch.empty(1024, D, dtype=torch.bfloat16), head, None, problem.target, how, how.new_buffer(1024, head)
+    )
     row_N, _ = how.ops.find_targets(problem.target, V, -100)
     with pytest.raises(
         ValueError, match="an early launch of 256 rows needs row operations that find them without a wait"
     ):
-        buffer.start_early(row_N)
+        buffer.start_early(row_N, RowStats.empty(1024, head, plain=True))
+
+
+def exp_call(rows=8192, vocabulary=128256, hidden=4096, *, softcap=None, residual=PLAIN, dtype=torch.bfloat16):
+    hidden_ND, head_VD = (torch.empty(n, hidden, dtype=dtype) for n in (rows, vocabulary))  # memory that nobody touches
+    ops = ops_of("chunked", softcap, residual)
+    return HeadCall(hidden_ND, head_VD, torch.empty(rows), None, "triton", -100, None, None, ops)
+
+
+@pytest.fixture
+def hopper(monkeypatch):
+    """A GPU of compute capability 9.0 with 80 GB, as far as decisions are concerned."""
+    triton_ops = pytest.importorskip("widen.head.row_ops_triton", exc_type=ImportError)
+    monkeypatch.setattr(triton_ops.TritonRowOps, "runs_on", staticmethod(lambda device: True))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(head_config, "default_workspace", lambda device: 2048 * 2**20)
+
+
+def writes_exponentials(call, **other):
+    return type(config_for(call._replace(**other)).ops).__name__ == "ExpRowOps"
+
+
+@pytest.mark.usefixtures("hopper")
+def test_the_first_product_writes_exponentials_in_large_calls_that_the_kernel_can_serve(monkeypatch):
+    gains = exp_call(), exp_call(8192, 151936, 896), exp_call(32768, 49152, 576)
+    assert all(writes_exponentials(call) for call in gains)
+    assert not writes_exponentials(exp_call(8192, 50304, 2048))  # the host needs longer than is saved
+    assert [writes_exponentials(exp_call(n, 50000, 64)) for n in (19999, 20000)] == [False, True]
+    assert [writes_exponentials(exp_call(), workspace=n * 128256 * 2) for n in (2047, 2048)] == [False, True]
+    others = (
+        exp_call(hidden=4100),
+        exp_call(softcap=30.0),
+        exp_call(residual=(0.7, 0.0, 0.0)),
+        exp_call(dtype=torch.float32),
+    )
+    assert not any(writes_exponentials(call) for call in others)
+    assert not writes_exponentials(exp_call(), accumulate=torch.float32)
+    assert not writes_exponentials(exp_call(), head_VD=torch.empty(4096, 128256, dtype=torch.bfloat16).t())
+    shifted_VD = torch.empty(128256 * 4096 + 1, dtype=torch.bfloat16)[1:].view(128256, 4096)
+    assert not writes_exponentials(exp_call(), head_VD=shifted_VD)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert not writes_exponentials(exp_call())
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize(
+    ("shape", "rows"), [((8192, 128256, 4096), 8192), ((8192, 151936, 896), 4096), ((32768, 49152, 576), 16384)]
+)
+def test_chunks_are_the_same_whether_logits_or_exponentials_are_written(shape, rows, monkeypatch):
+    call = exp_call(*shape)
+    assert writes_exponentials(call)
+    with_exponentials = config_for(call).chunk_rows(*shape[:2])
+    monkeypatch.setattr(head_config, "LEAST_EXP_LOGITS", 10**10)
+    assert not writes_exponentials(call)
+    assert with_exponentials == config_for(call).chunk_rows(*shape[:2]) == rows

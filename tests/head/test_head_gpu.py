@@ -320,8 +320,8 @@ def early(monkeypatch):
     monkeypatch.setattr(head_config, "EARLY_LAUNCH", head_config.EarlyLaunch(one_in=4, least=0))
     seen, start_early = [], logit_buffer.LogitBuffer.start_early
 
-    def spied(self, row_N):
-        start_early(self, row_N)
+    def spied(self, row_N, stats):
+        start_early(self, row_N, stats)
         seen.append(self.early)
 
     monkeypatch.setattr(logit_buffer.LogitBuffer, "start_early", spied)

@@ -6,6 +6,7 @@ Read the ``eager_*`` functions in ``row_ops.py`` first: they define what is comp
 - ``head_config.py`` decides how a call runs: implementation, dtype, rows per chunk.
 - ``logit_buffer.py`` fills one buffer with logits, chunk by chunk; ``gradients.py`` has the backward products.
 - ``row_ops.py`` has the operations on a chunk of logits; ``row_ops_triton.py`` and ``softmax_triton.py`` have them as kernels.
+- ``exp_product_triton.py``: in large calls the first product writes exponentials, and no kernel walks over the logits.
 - ``host_copy.py`` reads numbers from the device without stalling it.
 """
 

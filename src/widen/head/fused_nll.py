@@ -178,18 +178,18 @@ def _weighted_linear_nll(call: HeadCall, weight: TokenLocalWeight, rows: Rows, n
     with torch.no_grad(), computing_on(hidden_ND):
         target_rows = TargetRows(target_N, len(head_VD), call.ignore_index, ops)
         ends_of = getattr(weight, "sequence_ends", None)
-        one_pass = None if config is None else _OnePass(hidden_ND, head_VD, bias_V, config, needs, ends_of)
+        one_pass = None if config is None else _OnePass(call, config, needs, ends_of)
         row_T = target_rows.rows() if one_pass is None else one_pass.start(target_rows)
-    target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
     weigh = _Weigh(weight, rows if row_T is None else rows.map(lambda x: x[row_T]))
-    divisor = _divisor(tokens, len(target_T))
+    divisor = _divisor(tokens, len(target_N) if row_T is None else len(row_T))
     if one_pass is None:
+        target_T = (target_N if row_T is None else target_N[row_T]).long().contiguous()
         hidden_TD = hidden_ND if row_T is None else hidden_ND[row_T]
         z_TV = eager_logits(hidden_TD, head_VD, bias_V, ops.softcap)
         loss, each_kT, sums = _eager(ops, z_TV, target_T, weigh, divisor)
     else:
         with torch.no_grad(), computing_on(hidden_ND):
-            loss, each_kT, sums, gradients = one_pass.run(weigh, target_T, divisor)
+            loss, each_kT, sums, gradients = one_pass.run(weigh, divisor)
         loss = _HandOver.apply(hidden_ND, head_VD, bias_V, loss, gradients, ops)  # type: ignore[no-untyped-call]
     return _head_loss(loss, each_kT, sums, row_T, len(target_N))
 
@@ -285,9 +285,10 @@ class _OnePass:
     """Head, weights and gradients of one call. It allocates all memory when it is made, while the device finds the target rows."""
 
     def __init__(
-        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, config: HeadConfig, needs: tuple[bool, ...],
+        self, call: HeadCall, config: HeadConfig, needs: tuple[bool, ...],
         ends_of: Callable[[Tensor | None], list[int]] | None,
     ) -> None:  # fmt: skip
+        hidden_ND, head_VD, target_N, bias_V = call[:4]
         half = config.dtype == torch.float16
         narrow = torch.float32 if half else config.dtype
         wide = torch.promote_types(narrow, config.accumulate or narrow)
@@ -298,33 +299,38 @@ class _OnePass:
         self.table = head.new_empty(6, -(-len(hidden_ND) // 4) * 4, dtype=real_dtype(head.dtype))
         self.ends_of = ends_of
         memory = config.new_buffer(len(hidden_ND), head, even=ends_of is None)
-        self.buffer = LogitBuffer(hidden_ND, head, bias, config, memory)
+        self.buffer = LogitBuffer(hidden_ND, head, bias, target_N, config, memory)
 
     def start(self, target_rows: TargetRows) -> Tensor | None:
         """Wait for the target rows (None: all), with work queued before and after the wait."""
         room, rows = len(self.buffer.memory), len(self.buffer.hidden_ND)
+        self.stats = self._stats(rows)
         if self.ends_of is None or rows <= room:  # a first chunk of whole sequences may be shorter than an early launch
-            self.buffer.start_early(target_rows.row_N)
+            self.buffer.start_early(target_rows.row_N, self.stats)
         row_T = target_rows.rows()
         total = rows if row_T is None else len(row_T)
-        self.buffer.start(total, row_T, None if self.ends_of is None or total <= room else self.ends_of(row_T))
+        ends = None if self.ends_of is None or total <= room else self.ends_of(row_T)
+        if total < rows:
+            self.stats = self._stats(total)
+        self.buffer.start(total, row_T, self.stats, ends)
         return row_T
 
-    def run(
-        self, weigh: _Weigh, target_T: Tensor, divisor: float
-    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]]:
+    def _stats(self, total: int) -> RowStats:
+        logq_T, _, entropy_T, top1_T, factor_T, value_T = self.table[:, :total].unbind()
+        return RowStats(logq_T, entropy_T, top1_T, factor_T, logq_T if self.ops.plain else value_T)
+
+    def run(self, weigh: _Weigh, divisor: float) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]]:
         """Loss, reported rows (log q, weight, entropy, top-1), their sums, and the gradients of hidden states, head and bias."""
-        table = self.table[:, : len(target_T)]
-        logq_T, w_T, entropy_T, top1_T, factor_T, value_T = table.unbind()
-        stats = RowStats(logq_T, entropy_T, top1_T, factor_T, logq_T if self.ops.plain else value_T)
-        self._by_chunk(weigh, target_T, stats, w_T, 1.0 / divisor)
+        table, stats = self.table[:, : self.buffer.total], self.stats
+        w_T = table[1]
+        self._by_chunk(weigh, stats, w_T, 1.0 / divisor)
         del self.buffer  # dW may need a copy in another dtype next
         dx, dw, db = self.gradients.finished()
         sums = self.ops.sum_targets(table[:4], stats.value_C)
         loss = (sums[0] / -divisor).to(w_T.dtype)
         return loss, table[:4], sums, (dx, None if dw is None else dw.to(self.head_dtype), db)
 
-    def _by_chunk(self, weigh: _Weigh, target_T: Tensor, stats: RowStats, w_T: Tensor, scale: float) -> None:
+    def _by_chunk(self, weigh: _Weigh, stats: RowStats, w_T: Tensor, scale: float) -> None:
         """Fill ``stats`` and ``w_T`` chunk by chunk, and add the gradients of the active rows."""
         never_zero = self.ends_of is None and getattr(weigh.weight, "never_zero", False)
         if self.backward and not never_zero:
@@ -333,7 +339,7 @@ class _OnePass:
         lost: list[slice] = []  # rows of cut sequences, whose logits are overwritten before their weight is known
         for chunk in self.buffer.chunks():
             at, here = chunk.at, stats.part(chunk.at)
-            self.ops.fill_stats(chunk.z_CV, target_T[at], here, residual=self.backward and chunk.ends)
+            self.ops.fill_stats(chunk.z_CV, self.buffer.target_T[at], here, residual=self.backward and chunk.ends)
             if not chunk.ends:
                 continue
             ready, weighed = slice(weighed, at.stop), at.stop
@@ -351,7 +357,7 @@ class _OnePass:
         for at in lost:
             at_A = w_T[at].nonzero()[:, 0] + at.start
             row_A = at_A if row_T is None else row_T[at_A]
-            add_again(self.gradients, self.buffer, target_T[at_A], row_A, w_T[at_A], scale)
+            add_again(self.gradients, self.buffer, row_A, w_T[at_A], scale)
 
 
 class _HandOver(torch.autograd.Function):

@@ -130,12 +130,12 @@ class KeptRows(NamedTuple):
     """`RowStats.factor_C` of these rows."""
 
 
-def describe(buffer: LogitBuffer, target_T: Tensor, stats: RowStats, *, keep: bool) -> KeptRows | None:
+def describe(buffer: LogitBuffer, stats: RowStats, *, keep: bool) -> KeptRows | None:
     """Fill ``stats`` of all target rows; with ``keep``, returns the last chunk. The buffer has been started."""
     kept = None
     for chunk in buffer.chunks():
-        last, here = keep and chunk.at.stop == len(target_T), stats.part(chunk.at)
-        buffer.config.ops.fill_stats(chunk.z_CV, target_T[chunk.at], here, residual=last)
+        last, here = keep and chunk.at.stop == buffer.total, stats.part(chunk.at)
+        buffer.config.ops.fill_stats(chunk.z_CV, buffer.target_T[chunk.at], here, residual=last)
         if last:
             kept = KeptRows(buffer.memory, chunk.at.start, chunk.row, here.factor_C)
     return kept
@@ -143,13 +143,13 @@ def describe(buffer: LogitBuffer, target_T: Tensor, stats: RowStats, *, keep: bo
 
 def add_active_rows(
     gradients: Gradients, buffer: LogitBuffer, kept: KeptRows | None,
-    target_T: Tensor, row_T: Tensor | None, coefficient_T: Tensor, *, scale: float = 1.0,
+    row_T: Tensor | None, coefficient_T: Tensor, *, scale: float = 1.0,
 ) -> None:  # fmt: skip
     """Add the gradients of the rows whose coefficient is not 0. ``row_T`` None means that the target rows are the first of the N.
 
     Waits for the device once, to count the active rows. The kept rows are overwritten.
     """
-    total, ops = len(target_T), buffer.config.ops
+    total, ops = len(coefficient_T), buffer.config.ops
     start = total if kept is None else kept.start
     active = coefficient_T[:start].count_nonzero()[None]
     count = holes = 0
@@ -171,17 +171,18 @@ def add_active_rows(
     if others:
         at = slice(start) if others == start else coefficient_T[:start].nonzero()[:, 0]
         row_A = at if row_T is None and isinstance(at, Tensor) else None if row_T is None else row_T[at]
-        add_again(gradients, buffer, target_T[at], row_A, coefficient_T[at], scale)
+        add_again(gradients, buffer, row_A, coefficient_T[at], scale)
 
 
 def add_again(
-    gradients: Gradients, buffer: LogitBuffer, target_T: Tensor, row_T: Tensor | None, coefficient_T: Tensor, scale: float
-) -> None:  # fmt: skip
+    gradients: Gradients, buffer: LogitBuffer, row_T: Tensor | None, coefficient_T: Tensor, scale: float
+) -> None:
     """Compute the logits of these rows again, and add their gradients chunk by chunk."""
-    ops, stats = buffer.config.ops, RowStats.empty(len(target_T), buffer.head_VD, plain=buffer.config.ops.plain)
-    buffer.start(len(target_T), row_T)
+    ops, total = buffer.config.ops, len(coefficient_T)
+    stats = RowStats.empty(total, buffer.head_VD, plain=ops.plain)
+    buffer.start(total, row_T, stats)
     for chunk in buffer.chunks():
         here = stats.part(chunk.at)
-        ops.fill_stats(chunk.z_CV, target_T[chunk.at], here, residual=True)
+        ops.fill_stats(chunk.z_CV, buffer.target_T[chunk.at], here, residual=True)
         here.factor_C.mul_(coefficient_T[chunk.at])
         gradients.add(chunk.z_CV, chunk.hidden_CD, chunk.row, here.factor_C, scale=scale)

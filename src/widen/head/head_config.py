@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
@@ -41,6 +41,13 @@ class EarlyLaunch(NamedTuple):
 EARLY_LAUNCH = EarlyLaunch(one_in=8, least=10**11)
 """An eighth of the rows, if they keep an H200 busy for .3 ms: the host needs that long from reading the number of target rows to its next
 launch. Smaller heads are bound by the host, for which an early launch is a dozen more operations."""
+
+LEAST_EXP_LOGITS = 10**9
+"""A call with fewer logits (rows times vocabulary) writes logits: on an H200 exponentials save 0 to 2 % of c-Div's time with 1.05e9 of them
+(Llama-3.1-8B), 2 to 4 % with 1.24e9 (Qwen2.5-0.5B) and 1 to 5 % with 1.6e9 (SmolLM2-135M), but with .41e9 (OLMo-1B) less than 1 %, and they
+cost 7.7 % there where each call begins on an idle GPU; the host needs up to 1 ms more per call."""
+LEAST_EXP_CHUNK = 2048
+"""Smaller chunks are written as logits: with 256 rows, and a slower kernel than today's, exponentials took 1.7 times as long in all."""
 
 _TILE = 128  # rows of a matrix product's tile: the rest of a chunk's last tile would be computed for nothing
 
@@ -128,7 +135,29 @@ def config_for(call: HeadCall) -> HeadConfig | None:
 
         one_read = dtype in ONE_READ and call.accumulate is None and ops.softcap is None
         ops, early = TritonRowOps(**vars(ops), one_read=one_read), EARLY_LAUNCH
-    return HeadConfig(ops=ops, dtype=dtype, workspace=workspace, accumulate=call.accumulate, early=early)
+    config = HeadConfig(ops=ops, dtype=dtype, workspace=workspace, accumulate=call.accumulate, early=early)
+    if chosen == "triton" and one_read and _multiplies_to_exponentials(call, config):
+        from .exp_product_triton import ExpRowOps
+
+        return replace(config, ops=ExpRowOps(**vars(ops)))
+    return config
+
+
+def _multiplies_to_exponentials(call: HeadCall, config: HeadConfig) -> bool:
+    """Whether the first product can write exponentials (``exp_product_triton.py``), and the call is large enough to gain by it.
+
+    `linear_logprob` does so as well: it takes as many products as with logits, and no walk over them.
+    """
+    (rows, hidden), head_VD = call.hidden_ND.shape, call.head_VD
+    if not call.ops.plain or config.dtype != torch.bfloat16 or rows * len(head_VD) < LEAST_EXP_LOGITS:
+        return False
+    if torch.cuda.get_device_capability(head_VD.device) != (9, 0):
+        return False
+    # The tensor memory accelerator takes rows of whole 16 bytes that start at such an address.
+    aligned = (
+        hidden % 8 == 0 and head_VD.is_contiguous() and not any(x.data_ptr() % 16 for x in (head_VD, call.hidden_ND))
+    )
+    return aligned and config.chunk_rows(rows, len(head_VD)) >= LEAST_EXP_CHUNK
 
 
 def choose_impl(

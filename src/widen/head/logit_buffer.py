@@ -20,16 +20,10 @@ from torch import Tensor
 
 from .head_config import HeadConfig
 from .host_copy import HostCopy
+from .row_ops import RowStats
 
 _ALIGNED = 16
 """Align each chunk to 16 rows so that Triton compiles only the fast kernel."""
-
-
-def logits_(z_CV: Tensor, hidden_CD: Tensor, head_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    """``z = hidden @ head.T + bias``."""
-    if bias_V is None:
-        return torch.mm(hidden_CD, head_VD.t(), out=z_CV)
-    return torch.addmm(bias_V, hidden_CD, head_VD.t(), out=z_CV)
 
 
 class Chunk(NamedTuple):
@@ -59,22 +53,24 @@ class LogitBuffer:
     """
 
     def __init__(
-        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, config: HeadConfig, memory: Tensor
-    ) -> None:
+        self, hidden_ND: Tensor, head_VD: Tensor, bias_V: Tensor | None, target_N: Tensor, config: HeadConfig, memory: Tensor
+    ) -> None:  # fmt: skip
         self.config, self.memory = config, memory
-        self.hidden_ND, self.head_VD, self.bias_V = hidden_ND, head_VD, bias_V
+        self.hidden_ND, self.head_VD, self.bias_V, self.target_N = hidden_ND, head_VD, bias_V, target_N
+        self._right = config.ops.right_factor(head_VD)
         self.early = 0
         self._held = 0  # active rows at the front of the buffer
         self._held_at: list[Tensor] = []  # their places among the T, one tensor per chunk
         self._held_whole: Chunk | None = None  # instead of places, if they are all rows of one chunk
 
-    def start_early(self, row_N: Tensor | None) -> None:
+    def start_early(self, row_N: Tensor | None, stats: RowStats) -> None:
         """Launch the logits of the first target rows before the host knows how many there are.
 
         The device computes while the host waits. If there are fewer target rows, the rest of these logits is wasted.
 
         Args:
           row_N: the target rows, then zeros (`TargetRows.row_N`); required if the config asks for an early launch.
+          stats: of all target rows; its first rows are theirs.
         """
         self.early = self.config.early_rows(len(self.hidden_ND), len(self.memory), self.head_VD)
         if self.early == 0:
@@ -84,19 +80,24 @@ class LogitBuffer:
                 f"an early launch of {self.early} rows needs row operations that find them without a wait, unlike "
                 f"{type(self.config.ops).__name__}"
             )
-        hidden_CD = self.hidden_ND[row_N[: self.early]].to(self.config.dtype)
-        logits_(self.memory[: self.early], hidden_CD, self.head_VD, self.bias_V)
+        row_C, at = row_N[: self.early], slice(self.early)
+        ops, hidden_CD = self.config.ops, self.hidden_ND[row_C].to(self.config.dtype)
+        # Rows without a target, and targets not yet checked, may be among them: any token will do there, but it must exist.
+        target_C = self.target_N[row_C].clamp(0, len(self.head_VD) - 1) if ops.needs_targets else None
+        ops.product_(self.memory[at], hidden_CD, self._right, self.bias_V, target_C, stats.part(at))
 
-    def start(self, total: int, row_T: Tensor | None, ends: list[int] | None = None) -> None:
+    def start(self, total: int, row_T: Tensor | None, stats: RowStats, ends: list[int] | None = None) -> None:
         """Launch the rest of the first chunk, now that the host knows the ``total`` target rows; ``row_T`` None means all rows.
 
         Call this before anything else is launched: it keeps the device busy while the host prepares targets and weights.
 
         Args:
           total, row_T: the target rows.
+          stats: of these rows; row operations that compute them with the logits fill them.
           ends: the number of target rows up to the end of each sequence; chunks then hold whole sequences. None: chunks end anywhere.
         """
-        self.row_T, self.total, self._ends = row_T, total, ends
+        self.row_T, self.total, self._ends, self._stats = row_T, total, ends, stats
+        self.target_T = (self.target_N[:total] if row_T is None else self.target_N[row_T]).long().contiguous()
         room = len(self.memory)
         self.rows = self.config.chunk_rows(total, len(self.head_VD), room) if ends is None else min(total, room)
         self._next = self._fill(0, self.early) if total else None
@@ -117,7 +118,10 @@ class LogitBuffer:
         hidden_CD = self.hidden_ND[row].to(self.config.dtype)
         z_CV = self.memory[self._held : self._held + len(hidden_CD)]
         if done < len(hidden_CD):
-            logits_(z_CV[done:], hidden_CD[done:], self.head_VD, self.bias_V)
+            new = slice(start + done, stop)
+            self.config.ops.product_(
+                z_CV[done:], hidden_CD[done:], self._right, self.bias_V, self.target_T[new], self._stats.part(new)
+            )
         return Chunk(z_CV, hidden_CD, at, row, ends)
 
     def _stop(self, start: int) -> tuple[int, bool]:

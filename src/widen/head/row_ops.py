@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -173,6 +173,27 @@ class RowOps:
         keep_N = target_N != ignore_index
         wrong_N = keep_N & ((target_N < 0) | (target_N >= vocabulary))
         return None, torch.stack((keep_N.sum(), wrong_N.sum()))
+
+    @property
+    def needs_targets(self) -> bool:
+        """Whether `product_` reads the targets."""
+        return False
+
+    def right_factor(self, head_VD: Tensor) -> Any:
+        """The head in the form that `product_` takes, made once for all chunks of a call."""
+        return head_VD.t()
+
+    def product_(
+        self, z_CV: Tensor, hidden_CD: Tensor, right: Any, bias_V: Tensor | None, target_C: Tensor | None, stats: RowStats
+    ) -> None:  # fmt: skip
+        """``z = hidden @ head.T + bias``, or what `fill_stats` would make of it, with ``stats`` filled.
+
+        ``right`` is the `right_factor` of the head. ``target_C`` may be None unless `needs_targets`.
+        """
+        if bias_V is None:
+            torch.mm(hidden_CD, right, out=z_CV)
+        else:
+            torch.addmm(bias_V, hidden_CD, right, out=z_CV)
 
     def fill_stats(self, z_CV: Tensor, target_C: Tensor, stats: RowStats, *, residual: bool) -> None:
         """Fill ``stats``. With ``residual`` the logits become the residual / ``stats.factor_C``; without, they stay as they are."""

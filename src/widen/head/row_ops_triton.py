@@ -78,7 +78,7 @@ class TritonRowOps(RowOps):
         """One launch without a wait."""
         order_C, hole_C, from_C = torch.empty(3, len(w_C), dtype=torch.int64, device=w_C.device).unbind()
         counts = torch.empty(2, dtype=torch.int64, device=w_C.device)
-        block = min(16384, max(128, _power_of_two(len(w_C))))
+        block = min(16384, max(128, power_of_two(len(w_C))))
         warps = max(1, min(32, block // 512))
         _find_active[(1,)](
             w_C.contiguous(), order_C, hole_C, from_C, counts, len(w_C), BLOCK=block, num_warps=warps
@@ -113,7 +113,7 @@ class TritonRowOps(RowOps):
             # Not one program per block: for a factor of 1, starting 128,000 idle programs takes 80 us at Llama's vocabulary.
             block, most = 4096, 2048
             x_size, y_size = x.numel(), 0 if y is None else y.numel()
-            programs = min(most, _power_of_two(-(-max(x_size, y_size) // block)))
+            programs = min(most, power_of_two(-(-max(x_size, y_size) // block)))
             _multiply[(programs,)](
                 factor, x, x_size, x if y is None else y, y_size, PROGRAMS=programs, BLOCK=block, num_warps=4
             )
@@ -129,14 +129,14 @@ class TritonRowOps(RowOps):
         return found
 
 
-def _power_of_two(size: int) -> int:
+def power_of_two(size: int) -> int:
     """The next power of two; Triton's own function costs the host as much as a launch."""
     return 1 << (size - 1).bit_length()
 
 
 def _columns(columns: int) -> int:
     """Columns of a row that one program takes, in kernels that split rows."""
-    return min(4096, _power_of_two(columns))
+    return min(4096, power_of_two(columns))
 
 
 @triton.jit
