@@ -65,8 +65,9 @@ def write_e2e(source: str | Path, folder: str | Path, *, num_test: int = NUM_TES
     """The data set as files: ``test`` has one meaning per row with all its texts, the others one text per row.
 
     The development and the test set are pooled and split anew by meaning. A meaning that differs from a test or validation meaning in one
-    slot only is left out, so that nothing tested is a near copy of what was learnt. ``train`` has every text of its meanings. The files for growth have right texts only: ``valid`` those of other meanings, ``one`` the first text of
-    each training meaning, ``all`` every text.
+    slot only is left out, so that nothing tested is a near copy of what was learnt. ``train`` has every text of its meanings. The files
+    for growth have right texts only: ``valid`` those of other meanings, ``one`` the first text of each training meaning, ``all`` every
+    text.
     """
     texts: dict[str, list[str]] = {}
     for name in ("devset.csv", "testset_w_refs.csv"):
