@@ -47,7 +47,7 @@ def test_growth_on_e2e_has_the_decodings_and_test_meanings_of_the_other_methods(
     assert (ours.decoding, ours.prompts, ours.num_samples) == (theirs.decoding, theirs.prompts, theirs.num_samples)
 
 
-@pytest.mark.parametrize("name", ["grow", "e2e_grow"])
+@pytest.mark.parametrize("name", ["grow", "e2e_grow", "mathqa_grow"])
 def test_the_tiny_form_has_a_grown_model_and_a_soup(name):
     experiments = recipe.find("widen_recipes", f"study:tiny:{name}")
     assert [one.name for one in experiments] == ["NLL", "grown, uniform", "soup of NLL and 0.5 plain"]
