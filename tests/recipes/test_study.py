@@ -92,19 +92,23 @@ def test_what_is_no_meaning_is_refused():
         slots_of("The Mill, riverside")
 
 
-def test_e2e_asks_about_meanings_that_were_not_trained_on_each_once_with_all_its_texts(tmp_path):
-    rows = {"devset.csv": [("name[A]", "A."), ("name[A]", "No."), ("name[C]", "C.")]}
-    rows["testset_w_refs.csv"] = [("name[B]", "B."), ("name[A]", "It is A."), ("name[B]", "Go to B.")]
-    for name, content in rows.items():
-        (tmp_path / name).write_text("mr,ref\n" + "".join(f"{mr},{ref}\n" for mr, ref in content))
+def test_e2e_splits_by_meaning_and_leaves_out_training_meanings_that_differ_in_one_slot(tmp_path):
+    said = {(name, near): [f"{name} is near {near}.", f"Go to {name}."] for name in "ABC" for near in "XYZ"}
+    rows = [f'"name[{name}], near[{near}]",{text}\n' for (name, near), texts in said.items() for text in texts]
+    (tmp_path / "devset.csv").write_text("mr,ref\n" + "".join(rows[1:]))
+    (tmp_path / "testset_w_refs.csv").write_text("mr,ref\n" + rows[0])
     write_e2e(tmp_path, tmp_path / "out", num_test=1, num_valid=1)
-    found = {name: lines(tmp_path / "out" / f"{name}.jsonl") for name in ("train", "valid", "test")}
-    texts = {"name[A]": ["A.", "No.", "It is A."], "name[B]": ["B.", "Go to B."], "name[C]": ["C."]}
-    meanings = {name: {row["mr"] for row in part} for name, part in found.items()}
-    assert set.union(*meanings.values()) == texts.keys()
-    assert sum(len(each) for each in meanings.values()) == 3
-    assert [row["refs"] for row in found["test"]] == [texts[row["mr"]] for row in found["test"]]
-    assert [row["ref"] for row in found["train"]] == [text for mr in meanings["train"] for text in texts[mr]]
+    found = {name: lines(tmp_path / "out" / f"{name}.jsonl") for name in ("train", "valid", "test", "one", "all")}
+    slots = {name: {tuple(slots_of(row["mr"]).values()) for row in part} for name, part in found.items()}
+    held_out = [*slots["test"], *slots["valid"]]
+    assert len(held_out) == 2
+    assert slots["train"] == {
+        one for one in said if all(sum(x != y for x, y in zip(one, kept, strict=True)) == 2 for kept in held_out)
+    }
+    assert sorted(found["test"][0]["refs"]) == sorted(said[held_out[0]])
+    assert len(found["train"]) == 2 * len(slots["train"])
+    assert found["one"] == found["all"] == [row for row in found["train"] if "is near" in row["ref"]]
+    assert [row["ref"] for row in found["valid"]] == [said[held_out[1]][0]]
 
 
 def test_e2e_gives_every_method_the_same_twelve_decodings_and_three_seeds():

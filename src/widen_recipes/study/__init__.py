@@ -7,8 +7,19 @@ from .code import code
 from .countdown import countdown
 from .coverageqa import coverageqa, coverageqa_qwen
 from .e2e import e2e
-from .grow import e2e_grow, grow
+from .grow import e2e_grow, grow, mathqa_grow
 from .mathqa import mathqa
 from .methods import tiny
 
-__all__ = ["code", "countdown", "coverageqa", "coverageqa_qwen", "e2e", "e2e_grow", "grow", "mathqa", "tiny"]
+__all__ = [
+    "code",
+    "countdown",
+    "coverageqa",
+    "coverageqa_qwen",
+    "e2e",
+    "e2e_grow",
+    "grow",
+    "mathqa",
+    "mathqa_grow",
+    "tiny",
+]

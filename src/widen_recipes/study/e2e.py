@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from widen.data.tasks.e2e import wrong_slots
+from widen.data.tasks.e2e import slots_of, wrong_slots
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
 from widen.run.score_settings import SlotScore
@@ -23,8 +23,8 @@ from .methods import every_method, nll_model, path_of, sampled_decodings, write_
 NUM_TEST, NUM_VALID = 128, 48
 """Meanings that are held out."""
 NOT_IN_PAPER = {
-    "task": "E2E NLG, development and test set pooled: 7,954 texts about 1,001 meanings to train on, 48 other meanings for "
-    "validation and 128 to test on, in the order of their hashes",
+    "task": "E2E NLG, development and test set pooled: 3,864 texts about 521 meanings to train on, 48 other meanings for "
+    "validation and 128 to test on, all of which differ from every training meaning in two slots or more",
     "num_samples": "8 per meaning, as many as it has human texts",
     "epochs": "NLL for 8 at most, until the held-out NLL has not fallen for 2; then 1 of each loss; NLL 2x goes on for 2",
     "lr": "2e-4, then 1e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 64",
@@ -64,16 +64,18 @@ def experiment_of(name: str, model: FineTune | str, seed: int, *, not_in_paper: 
 def write_e2e(source: str | Path, folder: str | Path, *, num_test: int = NUM_TEST, num_valid: int = NUM_VALID) -> None:
     """The data set as files: ``test`` has one meaning per row with all its texts, the others one text per row.
 
-    The development and the test set are pooled and split anew by meaning, because meanings of the test set have more slots. ``train`` has
-    every text of its meanings. The files for growth have right texts only: ``valid`` those of other meanings, ``one`` the first text of
-    each training meaning, ``all`` every text.
+    The development and the test set are pooled and split anew by meaning. A meaning that differs from a test or validation meaning in one
+    slot only is left out, so that nothing tested is a near copy of what was learnt. ``train`` has every text of its meanings. The files
+    for growth have right texts only: ``valid`` those of other meanings, ``one`` the first text of each training meaning, ``all`` every
+    text.
     """
     texts: dict[str, list[str]] = {}
     for name in ("devset.csv", "testset_w_refs.csv"):
         for row in _rows(Path(source) / name):
             texts.setdefault(row["mr"], []).append(row["ref"])
     meanings = sorted(texts, key=lambda mr: hashlib.sha256(mr.encode()).digest())
-    tested, held_out, trained = meanings[:num_test], meanings[num_test:][:num_valid], meanings[num_test + num_valid :]
+    tested, held_out, others = meanings[:num_test], meanings[num_test:][:num_valid], meanings[num_test + num_valid :]
+    trained = [mr for mr in others if all(slots_apart(mr, kept) > 1 for kept in (*tested, *held_out))]
     every = _texts(texts, trained)
     right = _right(every)
     files: dict[str, list[dict[str, Any]]] = {
@@ -84,6 +86,16 @@ def write_e2e(source: str | Path, folder: str | Path, *, num_test: int = NUM_TES
         "all": right,
     }
     write_files(folder, files)
+
+
+def slots_apart(one: str, other: str) -> int:
+    """In how many slots two meanings differ.
+
+    >>> slots_apart("name[A], food[French], area[riverside]", "name[A], food[Thai]")
+    2
+    """
+    mine, theirs = (set(slots_of(mr).items()) for mr in (one, other))
+    return max(len(mine - theirs), len(theirs - mine))
 
 
 def _texts(texts: dict[str, list[str]], meanings: Iterable[str]) -> list[dict[str, str]]:
