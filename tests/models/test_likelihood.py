@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from widen.data.mulmod import BOS, MulMod
-from widen.models.likelihood import decoded_log_likelihood, decoded_log_probabilities
+from widen.models import likelihood
+from widen.models.likelihood import decoded_log_likelihood, decoded_log_probabilities, log_likelihood_from_logits
 from widen.models.tiny_llama import LlamaShape, TinyLlama
 from widen.sample.decoding import Decoding, Settings
 from widen.sample.engines.small import UNPROMPTED, MulModEngine
@@ -52,6 +53,52 @@ def test_the_twin_gives_the_numbers_of_the_theory_in_every_chunk():
         atol=1e-11,
     )
     assert decoded_log_likelihood(model.logits, tokens, 1.0).shape == (64,)
+
+
+STEPS = {
+    "temperature": (0.0, 0.3, 2.0, 10.0, float("inf")),
+    "top_p": (1e-17, 0.31, 0.913, 1.0),
+    "min_p": (1e-6, 0.051, 0.4, 1.0),
+    "epsilon": (1e-8, 0.013, 0.2),
+    "top_k": (1, 3, 40, 2000),
+    "top_n_sigma": (0.1, 1.3, 4.0),
+}
+
+
+def logits_of_prefixes(tokens, vocab, kind, seed):
+    """Logits [S, L, V] that depend on the prefix alone."""
+    rows = {}
+    for row, at in np.ndindex(len(tokens), tokens.shape[1] - 1):
+        prefix = tuple(tokens[row, : at + 1].tolist())
+        if prefix not in rows:
+            rng = np.random.default_rng([seed, *prefix])
+            z = rng.normal(size=vocab) * rng.choice([0.3, 2.0, 8.0])
+            ties = {"plain": z, "ties": np.round(z), "equal": np.zeros(vocab), "off": np.where(z < 0, -np.inf, z)}
+            rows[prefix] = ties[kind]
+            rows[prefix][0] = 0.0  # with "off", a row may have no other
+        yield row, at, rows[prefix]
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "equal", "off"])
+@pytest.mark.parametrize("vocab", [2, 5, 60, 1000])
+def test_shared_prefixes_few_sorted_tokens_and_slices_change_no_number(vocab, kind, monkeypatch):
+    """Many sequences with the same prefixes, ties at every cut-off, prompts and padding outside the mask, slices of few rows."""
+    rng = np.random.default_rng(vocab)
+    for seed in range(6):
+        tokens = rng.integers(0, min(vocab, 3 if seed % 2 else vocab), size=(30, 5))
+        tokens[:, :2] = tokens[0, :2]
+        logits = np.empty((30, 4, vocab))
+        for row, at, z in logits_of_prefixes(tokens, vocab, kind, seed):
+            logits[row, at] = z
+        length = rng.integers(0, 5, size=(30, 1))
+        mask = (None, (np.arange(4) > 0) & (np.arange(4) < length), rng.random((30, 4)) < 0.6)[seed % 3]
+        names = [rng.permutation(list(STEPS))[: rng.integers(0, 4)] for _ in range(12)]
+        decodings = [tuple((str(name), float(rng.choice(STEPS[name]))) for name in some) for some in names]
+        expected = exact_log_likelihood(logits, tokens[:, 1:], decodings, mask=mask)
+        for rows in (1, 7, 1 << 24):
+            monkeypatch.setattr(likelihood, "SLICE", rows * vocab)
+            found = log_likelihood_from_logits(torch.from_numpy(logits), tokens, decodings, mask=mask)
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("spec", SPECS[1:])
@@ -108,5 +155,13 @@ def test_guided_decodings_are_refused_and_greedy_is_temperature_zero():
         decoded_log_likelihood(TinyLlama(TINY).logits, np.zeros((2, 1), int), 1.0)
     with pytest.raises(ValueError, match="mask has shape"):
         decoded_log_likelihood(TinyLlama(TINY).logits, everything(2), 1.0, mask=np.ones((1, 2), bool))
+    for wrong in (-1, 4):
+        with pytest.raises(ValueError, match=r"must be in 0\.\.3"):
+            log_likelihood_from_logits(torch.zeros(1, 2, 4), np.array([[3, 0, wrong]]), [(("top_k", 1),)])
+    for wrong in (torch.nan, -torch.inf):
+        with pytest.raises(ValueError, match="free of nan and inf"):
+            log_likelihood_from_logits(torch.full((1, 2, 4), wrong), np.array([[3, 0, 1]]), 1.0)
+    with pytest.raises(ValueError, match="mask has shape"):
+        log_likelihood_from_logits(torch.zeros(1, 2, 4), np.array([[3, 0, 1]]), 1.0, mask=np.ones((1, 1), bool))
     with pytest.raises(ValueError, match="chunk=0"):
         decoded_log_likelihood(TinyLlama(TINY).logits, everything(2), 1.0, chunk=0)

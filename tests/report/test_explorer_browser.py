@@ -298,7 +298,8 @@ def test_min_p_and_its_order_move_the_case_and_the_sentence_says_what_a_threshol
     sentence = "[data-shown=threshold]"
     page.get_by_role("button", name="Half of the tokens right").click()
     assert page.text_content(sentence) == (
-        "A min-p between 0.176 and 0.379 removes all wrong tokens and keeps all right ones; heat then leads to P."
+        "A threshold between 0.176 and 0.379 separates: min-p there removes all wrong tokens and keeps all right ones, and heat then "
+        "leads to P."
     )
     press(page, "min_p", "Home", *["PageUp"] * 3)
     press(page, "t", "End")
@@ -313,8 +314,11 @@ def test_min_p_and_its_order_move_the_case_and_the_sentence_says_what_a_threshol
     assert "keeps all tokens once t is large" in page.text_content(sentence)
     press(page, "epsilon", "End")
     agrees(page)
-    assert page.text_content(sentence).startswith("No min-p separates right from wrong")
-    assert page.text_content(sentence).endswith("Only training can change that.")
+    assert page.text_content(sentence).startswith("No threshold separates: the loss must change. ")
+    times = float(
+        page.text_content(sentence).split("A wrong token has ")[1].split(" times the probability of a right one")[0]
+    )
+    assert times == pytest.approx(readings(page)["noise_ratio"], rel=1e-2)
     press(page, "min_p", "Home")
     page.select_option("[data-key=order]", "before")
     page.get_by_role("button", name="Half of the tokens right").click()

@@ -103,7 +103,9 @@ def test_one_sentence_says_whether_decoding_can_help(valid, invalid, words):
     verdict = line_separation(line(detail(valid, invalid))).verdict
     assert words in verdict
     assert ("the loss or the data must change" in verdict) == ("separates. It" not in words)
-    assert ("order=temperature_last" in verdict) == ("no threshold" not in verdict)
+    assert ("there or higher, then heat (from `min_p=0.1,order=temperature_last` up)" in verdict) == (
+        "no threshold" not in verdict
+    )
 
 
 def test_the_picture_starts_where_the_tokens_are():

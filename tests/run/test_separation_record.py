@@ -1,7 +1,10 @@
 """The separation record of exact scores: one per run, of the model's own law, with histograms for a picture."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
+import torch
 
 from widen.metrics import separation_scores
 from widen.models.convert import load_pretrained
@@ -56,12 +59,31 @@ def test_the_record_is_the_metric_over_the_prefixes_of_every_problem(scored):
     assert record.detail["valid_below_noise"] == pytest.approx(wanted.below_noise)
 
 
-def test_with_too_many_prefixes_every_problem_gives_as_many(scored, monkeypatch):
-    root, experiment, _ = scored
+def test_with_too_many_prefixes_every_problem_draws_as_many(scored, monkeypatch):
+    root, experiment, records = scored
     problems = len(experiment.model.data.problems())
     monkeypatch.setattr(listed_answers, "CONTEXT_LOGITS", 3 * problems * experiment.model.model.vocab)
-    records = listed_answers.score_exactly(ScoreJob(folder_of(root, experiment), experiment, (), ScoreTools(root)))
-    assert [record.n for record in records if record.metric == "separation"] == [3 * problems]
+    fewer = listed_answers.score_exactly(ScoreJob(folder_of(root, experiment), experiment, (), ScoreTools(root)))
+    (all_of_them,), (drawn,) = ([r for r in some if r.metric == "separation"] for some in (records, fewer))
+    assert drawn.n == 3 * problems < all_of_them.n
+
+
+@pytest.mark.parametrize("most", [1, 3, 10])
+def test_drawn_prefixes_weigh_on_average_what_all_weigh(most):
+    """With one context per problem too, later positions count as much as the first."""
+    tokens = np.array([[0, *map(int, f"{number:03d}"), 9] for number in range(50)])
+    answers = listed_answers.Listed(tokens, np.ones((50, 4), bool), np.arange(50))
+    logits = torch.zeros(50, 4, 10)
+    logits[:, :, 0] = torch.arange(200).reshape(50, 4)  # says which prefix this is
+    logits[:, 0, 0] = 0
+    _, every, mass = listed_answers._contexts(logits, answers, 1000, 0.0)
+    weight = Counter()
+    for start in (np.arange(2000) + 0.5) / 2000:
+        right, found, drawn = listed_answers._contexts(logits, answers, most, start)
+        assert len(right) == len(found) == len(drawn) <= most
+        assert drawn.sum() == pytest.approx(mass.sum())
+        weight.update(dict(zip(found[:, 0], drawn / 2000, strict=True)))
+    np.testing.assert_allclose([weight[name] for name in every[:, 0]], mass, atol=0.01)
 
 
 def test_the_table_shows_the_separation_in_the_row_of_t_1_and_nowhere_else(scored):

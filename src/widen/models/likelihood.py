@@ -75,9 +75,9 @@ def decoded_log_likelihood(
     """
     if tokens.ndim != 2 or tokens.shape[1] < 2:
         raise ValueError(f"tokens has shape {tokens.shape}: must be [S, 1 + L] with at least 2 tokens per sequence")
-    if mask is not None and mask.shape != tokens[:, 1:].shape:
+    if mask is not None and np.shape(mask) != tokens[:, 1:].shape:
         raise ValueError(
-            f"mask has shape {mask.shape}: must be {tokens[:, 1:].shape}, one entry for each token after the first"
+            f"mask has shape {np.shape(mask)}: must be {tokens[:, 1:].shape}, one entry for each token after the first"
         )
     if chunk < 1:
         raise ValueError(f"chunk={chunk}: must be at least 1")
@@ -103,21 +103,31 @@ def log_likelihood_from_logits(
     if tokens[:, 1:].shape != logits_SLV.shape[:2]:
         raise ValueError(f"tokens has shape {tokens.shape}: logits of shape {tuple(logits_SLV.shape)} need [S, 1 + L]")
     shape, all_steps = as_decodings(decodings)
-    on_SL = np.ones(tokens[:, 1:].shape, bool) if mask is None else mask
+    on_SL = np.ones(tokens[:, 1:].shape, bool) if mask is None else np.asarray(mask, bool)
+    if on_SL.shape != tokens[:, 1:].shape:
+        raise ValueError(
+            f"mask has shape {on_SL.shape}: must be {tokens[:, 1:].shape}, one entry for each token after the first"
+        )
+    scored_N, vocab = tokens[:, 1:][on_SL], logits_SLV.shape[-1]
+    if scored_N.size and not (scored_N.min() >= 0 and scored_N.max() < vocab):
+        raise ValueError(f"tokens {scored_N.min()} to {scored_N.max()} are scored: must be in 0..{vocab - 1}")
     prefix_N, (of_U, at_U) = _prefixes(tokens, on_SL)
-    of_N, at_N = (torch.from_numpy(index).to(device) for index in on_SL.nonzero())
-    target_N = torch.from_numpy(np.ascontiguousarray(tokens[:, 1:])).to(device)[of_N, at_N]
+    of_N = torch.from_numpy(on_SL.nonzero()[0]).to(device)
+    target_N = torch.from_numpy(scored_N).to(device)
     sums_TS = torch.zeros(len(all_steps), len(tokens), dtype=torch.float64, device=device)
     by_first: dict[Steps, list[int]] = {}  # decodings that begin with the same step share its result
     for number, steps in enumerate(all_steps):
         by_first.setdefault(steps[:1], []).append(number)
-    step = max(1, SLICE // logits_SLV.shape[-1])
+    step = max(1, SLICE // vocab)
     for start in range(0, len(of_U), step):
         here_N = (prefix_N >= start) & (prefix_N < start + step)
         here = torch.from_numpy(here_N.nonzero()[0]).to(device)
         x_N, s_N, u_N = target_N[here], of_N[here], torch.from_numpy(prefix_N[here_N] - start).to(device)
         lead_UV = logits_SLV[of_U[start : start + step], at_U[start : start + step]].double()
-        lead_UV = lead_UV - lead_UV.amax(-1, keepdim=True)
+        top_U1 = lead_UV.amax(-1, keepdim=True)
+        if not top_U1.isfinite().all():
+            raise ValueError("logits: each scored row must be free of nan and inf and have a finite entry")
+        lead_UV = lead_UV - top_U1
         for first, numbers in by_first.items():
             start_UK, place_N, dropped_N = _compact(_decoded(lead_UV, first), u_N, x_N)
             for number in numbers:
@@ -145,8 +155,10 @@ def _compact(decoded_UV: Tensor, u_N: Tensor, target_N: Tensor) -> tuple[Tensor,
     if 4 * kept > decoded_UV.shape[-1]:
         return decoded_UV, target_N, torch.zeros_like(target_N, dtype=torch.bool)
     column_UK = decoded_UV.topk(kept).indices.sort(-1).values  # in order, because ties are broken by the order
-    same_NK = column_UK[u_N] == target_N[:, None]
-    return decoded_UV.gather(1, column_UK), same_NK.int().argmax(-1), ~same_NK.any(-1)
+    place_UV = torch.full_like(decoded_UV, -1, dtype=torch.int64)
+    place_UV.scatter_(1, column_UK, torch.arange(kept, device=place_UV.device).expand_as(column_UK))
+    place_N = place_UV[u_N, target_N]
+    return decoded_UV.gather(1, column_UK), place_N.clamp(min=0), place_N < 0
 
 
 def decoded_log_probabilities(logits_NV: Float[Tensor, "N V"], decoding: float | int | Steps) -> Float[Tensor, "N V"]:
@@ -184,7 +196,10 @@ def _dropped(lead_NV: Float[Tensor, "N V"], name: str, value: float) -> Tensor:
         return (lead_NV.softmax(-1) < value) & (lead_NV < 0)
     # top_p: a token of probability q is kept only if the tokens up to it, together at most V q, exceed 1 - value. So few must be sorted.
     q_NV = lead_NV.softmax(-1)
-    most = int((q_NV > (1 - value) / q_NV.shape[-1]).sum(-1).amax())
+    least = (
+        (1 - value) / q_NV.shape[-1] * (1 - 1e-12)
+    )  # less by more than rounding: with equal q and a tiny value, all count
+    most = int((q_NV > least).sum(-1).amax())
     column_NK = q_NV.topk(most).indices.sort(-1).values  # in order, because ties are broken by the order
     order_NK = lead_NV.gather(1, column_NK).sort(dim=-1, stable=True).indices
     column_NK = column_NK.gather(1, order_NK)

@@ -59,7 +59,8 @@ class LineSeparation:
         how, beyond = "separates in part", " Beyond that the loss or the data must change."
         if right - wrong >= CLEAR:
             how, beyond = "separates", ""
-        advice = f"truncate there, then heat (`min_p={at},order=temperature_last`)"
+        # One threshold counts each wrong token once; over a text they add up, and heat raises those that are kept.
+        advice = f"truncate there or higher, then heat (from `min_p={at},order=temperature_last` up)"
         return f"{self.name}: a threshold at {at} {how}. It keeps {shares}: {advice}.{beyond}"
 
     @property

@@ -126,8 +126,8 @@ widen.panel("artificial", (root) => {
       rare = widen.show(law.rareRatio);
     if (!law.separable)
       return (
-        `No min-p separates right from wrong: a wrong token has ${noise} of the largest probability, a rare right token ${rare}. ` +
-        "Every min-p that keeps the rare right tokens keeps the wrong ones too. Only training can change that."
+        `No threshold separates: the loss must change. A wrong token has ${noise} times the probability of a right one beside it, a rare ` +
+        `right token ${rare} times. Every min-p that keeps the rare right tokens keeps the wrong ones too.`
       );
     const chosen = !cut.minP
       ? ""
@@ -138,7 +138,10 @@ widen.panel("artificial", (root) => {
           : cut.minP <= law.rareRatio
             ? ` Your ${widen.show(cut.minP)} does: now raise t.`
             : ` Your ${widen.show(cut.minP)} is too high: rare right tokens are lost.`;
-    return `A min-p between ${noise} and ${rare} removes all wrong tokens and keeps all right ones; heat then leads to P.${chosen}`;
+    return (
+      `A threshold between ${noise} and ${rare} separates: min-p there removes all wrong tokens and keeps all right ones, and heat ` +
+      `then leads to P.${chosen}`
+    );
   }
 
   /** @param {Case} c @param {Law} law @param {Cut} cut */
@@ -277,7 +280,7 @@ widen.panel("artificial", (root) => {
       best_temperature: "best temperature for recall at λ (no min-p)",
       area: "area under the curve",
       support_precision: "share of samples that are right",
-      noise_ratio: "wrong token / largest, second position",
+      noise_ratio: "wrong token / right token, second position",
       rare_ratio: "rare right token / largest, first position",
     };
     widen

@@ -48,7 +48,10 @@ from .job import ScoreJob
 from .score_files import Measured, records_for, score_name
 
 CONTEXT_LOGITS = 1 << 23
-"""The separation uses about this many logits (64 MB). If the problems have more contexts, each gives as many, evenly spaced."""
+"""The separation uses about this many logits (64 MB), but at least one context of each problem. If there are more contexts, each problem
+draws as many."""
+GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of it, modulo 1, are spread over [0, 1) however many there are."""
 MAX_LENGTH = 4096
 """Most tokens of a prompt with an answer."""
 
@@ -67,7 +70,7 @@ def score_exactly(job: ScoreJob) -> list[Record]:
         logits_SLV = logits(answers)
         points.append(_points(logits_SLV, answers, decodings, experiment.score))
         most = max(1, CONTEXT_LOGITS // (logits_SLV.shape[-1] * len(problems)))
-        contexts.append(_contexts(logits_SLV, answers, most))
+        contexts.append(_contexts(logits_SLV, answers, most, done * GOLDEN % 1))
         if len(problems) > 1:
             tools.progress(f"score {experiment.name}, seed {experiment.model_seed}", done, len(problems))
     records = [
@@ -173,21 +176,25 @@ def _points(logits_SLV: Tensor, answers: Listed, decodings: Sequence[Decoding], 
     )
 
 
-def _contexts(logits_SLV: Tensor, answers: Listed, most: int) -> tuple[NDArray[np.float64], ...]:
+def _contexts(logits_SLV: Tensor, answers: Listed, most: int, start: float) -> tuple[NDArray[np.float64], ...]:
     """Prefixes of the right answers, at most so many: P(next token) [N, V], the model's logits [N, V], the weight of each prefix [N].
 
-    P is uniform over answers, and over the spellings of each. The weight is the prefix's probability. Prefixes that are left out give
-    theirs to all others of the problem.
+    P is uniform over answers, and over the spellings of each. The weight is the prefix's probability. If there are more prefixes, they are
+    drawn by their probability: evenly spaced in its running sum, the first after this part of a gap. The weights keep their sum.
     """
     mask_SL = answers.mask_SL
     first = int(mask_SL.any(axis=0).argmax())  # all answers follow the same prompt
     x_SL = np.where(mask_SL, answers.tokens_SL[:, 1:], -1)[:, first:]
     of_A = np.bincount(answers.answer_S)
     found = valid_continuations(x_SL, 1.0 / (len(of_A) * of_A[answers.answer_S]))
-    count = len(found.mass)
-    kept = np.linspace(0, count - 1, min(most, count)).round().astype(int)
+    kept, weight_N = np.arange(len(found.mass)), found.mass
+    if len(kept) > most:
+        sums = found.mass.cumsum()
+        drawn = sums.searchsorted((np.arange(most) + start) / most * sums[-1], side="right")
+        kept, draws = np.unique(drawn.clip(max=len(kept) - 1), return_counts=True)
+        weight_N = draws * (sums[-1] / most)
     logits_NV = logits_SLV[found.sequence[kept], found.position[kept] + first].double().cpu().numpy()
-    return found.dense(logits_NV.shape[1], kept), logits_NV, found.mass[kept] * (count / len(kept))
+    return found.dense(logits_NV.shape[1], kept), logits_NV, weight_N
 
 
 def _separation(experiment: Experiment, contexts: Sequence[tuple[NDArray[np.float64], ...]]) -> list[Record]:
