@@ -56,9 +56,13 @@ def test_what_would_lose_or_misplace_a_weight_is_refused():
     with pytest.raises(ValueError, match="packing=True: TRL packs input_ids and labels and drops"):
         train_sft(SFTTrainer, WAYS["4x1"], loss="nll", data=data, changes=changes)
     for bad in (-0.5, float("nan")):
-        data[2]["loss_weights"] = bad
-        with pytest.raises(ValueError, match=r"loss_weights is (-0\.5|nan) in row 2 of the batch; legal: finite"):
+        data[6]["loss_weights"] = bad  # in the second batch
+        where = r"loss_weights is (-0\.5|nan) in {} of the batch; legal: finite.*\. It comes from row 6 of the dataset \(token"
+        with pytest.raises(ValueError, match=where.format("row 2")):
             train(Trainer, WAYS["4x1"], loss="nll", data=data, collator=WithColumns(pad))
+        for run, host in ((train, Trainer), (train_sft, SFTTrainer)):
+            with pytest.raises(ValueError, match=where.format("sequence 2 of the 4 packed in row 0")):
+                run(host, WAYS["packed 4x1"], loss="nll", data=data)
 
 
 def pad_tokens_only(features):
