@@ -179,7 +179,7 @@ def check_loss_weights(weight_BC: Float[Tensor, "B C"], sequences: Sequences | N
         where = f"row {row} of the batch"
         if sequences is not None:
             target_C, sequence_C = sequences.target_BC[row], sequences.sequence_N.view_as(weight_BC)[row]
-            packed = sequence_C[target_C != IGNORE].unique().tolist()  # in ascending order
+            packed = sorted(set(sequence_C[target_C != IGNORE].tolist()))
             if len(packed) > 1:
                 where = f"sequence {packed.index(int(sequence_C[column]))} of the {len(packed)} packed in {where}"
         raise LossWeightError(
