@@ -95,6 +95,14 @@ def test_the_reference_tables_every_loss():
     assert set(LOSSES) <= rows
 
 
+def test_the_table_of_losses_has_the_rivals_in_a_second_block():
+    own, theirs = ((ROOT / "docs" / "reference" / room / "index.md").read_text() for room in ("losses", "rivals"))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in theirs.splitlines() if line[:3] == "| `"]
+    assert len(rows) > 9
+    for loss, _, optimum, temperature in rows:
+        assert f"| {loss} | {optimum} | {temperature} |\n" in own
+
+
 def test_the_readme_is_one_screen_and_names_the_two_commands():
     readme = (ROOT / "README.md").read_text()
     assert len(readme.splitlines()) <= 80

@@ -46,6 +46,27 @@ def test_weights_of_the_data_multiply_the_loss_however_it_is_cut(loss, per_token
         assert apart(train_sft(SFTTrainer, WAYS[way], loss=loss, data=data)[0].gradients, whole) < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("loss", "per_token", "max_length"),
+    [("gem:beta=0.7", True, 30), ("asft:kl=0.3 * dco:n=4", False, 30), ("cdiv:alpha=1.4", False, 9)],
+    ids=["tokens", "rows and a reference", "rows that are cut"],
+)
+def test_trls_packing_of_a_data_set_packs_its_columns_too(loss, per_token, max_length):
+    """All rows in one step, as TRL packs in an order of its own."""
+    from widen.hosts.trl import SFTTrainer
+
+    data = weighed(per_token=per_token)
+    for row in () if per_token else data[1::2]:  # short enough to share a pack
+        row |= {"input_ids": row["input_ids"][-3:], "labels": [-100, *row["labels"][-2:]]}
+    run = {"loss": loss, "data": data}
+    changes = {"dataset_kwargs": None, "num_train_epochs": 2, "max_length": max_length}
+    plain = train_sft(SFTTrainer, (8, 1, False), changes=changes, **run)[0]
+    packed, trainer = train_sft(SFTTrainer, (8, 1, False), changes=changes | {"packing": True}, **run)
+    assert len(trainer.train_dataset) < 8
+    assert len(packed.gradients) == 2
+    assert apart(packed.gradients, plain.gradients) < 1e-5
+
+
 def test_what_would_lose_or_misplace_a_weight_is_refused():
     from widen.hosts.trl import SFTTrainer
 
@@ -53,12 +74,21 @@ def test_what_would_lose_or_misplace_a_weight_is_refused():
     changes = {"packing": True, "max_length": 30, "dataset_kwargs": None}
     with pytest.raises(ValueError, match="the collator dropped it"):
         train(Trainer, WAYS["4x1"], loss="nll", data=data, collator=pad_tokens_only)
-    with pytest.raises(ValueError, match="packing=True: TRL packs input_ids and labels and drops"):
-        train_sft(SFTTrainer, WAYS["4x1"], loss="nll", data=data, changes=changes)
+    with pytest.raises(
+        ValueError, match=r"packing_strategy='wrapped'.* the column loss_weights is packed only with 'bfd'"
+    ):
+        train_sft(SFTTrainer, WAYS["4x1"], loss="nll", data=data, changes=changes | {"packing_strategy": "wrapped"})
+    short = [row | {"loss_weights": [1.0]} for row in data]
+    with pytest.raises(ValueError, match=r"loss_weights of a row has 1 entries for \d+ tokens"):
+        train_sft(SFTTrainer, WAYS["4x1"], loss="nll", data=short, changes=changes)
     for bad in (-0.5, float("nan")):
-        data[2]["loss_weights"] = bad
-        with pytest.raises(ValueError, match=r"loss_weights is (-0\.5|nan) in row 2 of the batch; legal: finite"):
+        data[6]["loss_weights"] = bad  # in the second batch
+        where = r"loss_weights is (-0\.5|nan) in {} of the batch; legal: finite.*\. It comes from row 6 of the dataset \(token"
+        with pytest.raises(ValueError, match=where.format("row 2")):
             train(Trainer, WAYS["4x1"], loss="nll", data=data, collator=WithColumns(pad))
+        for run, host in ((train, Trainer), (train_sft, SFTTrainer)):
+            with pytest.raises(ValueError, match=where.format("sequence 2 of the 4 packed in row 0")):
+                run(host, WAYS["packed 4x1"], loss="nll", data=data)
 
 
 def pad_tokens_only(features):

@@ -58,6 +58,24 @@ def test_trl_gives_the_gradients_of_the_transformers_trainer_packed_or_not(loss)
         same_weights(theirs.weights, whole.weights)
 
 
+ALONE = {  # name of a loss -> options with which its weights differ between tokens or sequences
+    "asft": "kl=0.3", "cdiv": "alpha=1.4", "dco": "n=4", "entropy": "bonus=0.05", "lambda_pr": "lam=0.5,gamma=0.1",
+    "tailr": "gamma=0.1", "tofu": "gamma=1,beta=0.8", "trunc": "drop=0.5,window=4", "truncr": "drop=0.5,window=4",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_each_loss_alone_has_one_gradient_in_every_cut_and_both_trainers(name):
+    from widen.hosts.trl import SFTTrainer
+
+    loss = f"{name}:{ALONE[name]}" if name in ALONE else name
+    whole = reference(loss)
+    for way in OTHER_WAYS:
+        assert apart(train(Trainer, WAYS[way], loss=loss)[0].gradients, whole.gradients) < 1e-5, way
+        assert apart(train_sft(SFTTrainer, WAYS[way], loss=loss)[0].gradients, whole.gradients) < 1e-5, way
+
+
 def test_the_gradient_is_that_of_the_definition():
     """An oracle in plain PyTorch on the first step: full logits, a loop over sequences, weights by `apply` on one row."""
     for loss in ("cdiv:alpha=1.4", "lambda_pr:lam=0.5,gamma=0.1"):

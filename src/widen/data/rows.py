@@ -17,7 +17,8 @@ DEFAULT_NEEDS = frozenset({"logq", "position", "length"})
 class Rows:
     """Facts about target tokens, as columns of one shape, detached, in float32 or better.
 
-    A loss names the columns it reads in ``needs``; no other column is computed or passed. Reading a missing column is an error.
+    A loss names the columns it reads in ``needs``, and no other is passed to it. Reading a missing column is an error. Positions and
+    lengths are counted only if a loss asks. The head finds entropy and top-1 in the same read as log q, for the log of every run.
 
     Args:
       logq: log-probability of the target.

@@ -136,11 +136,11 @@ def read_sequences(inputs: Mapping[str, Any], *, columns: Iterable[str] = ()) ->
         _refuse_targets_across_sequences(inputs, target_BC, start_BC)
     found = {name: _shifted(_column(name, inputs, target_BC), 0.0) for name in columns}
     if inputs.get(LOSS_WEIGHTS) is not None:
-        found[LOSS_WEIGHTS] = _loss_weights(inputs, target_BC)
+        found[LOSS_WEIGHTS] = _loss_weights(inputs, target_BC, start_BC)
     return Sequences(target_BC, start_BC, found)
 
 
-def _loss_weights(inputs: Mapping[str, Any], target_BC: Tensor) -> Float[Tensor, "B C"]:
+def _loss_weights(inputs: Mapping[str, Any], target_BC: Tensor, start_BC: Tensor | None) -> Float[Tensor, "B C"]:
     """The data set's weight of the target after each place; 0 where none follows. Waits for the device to check the values."""
     given: Tensor = inputs[LOSS_WEIGHTS]
     if given.dim() == 1 and len(given) == len(target_BC):
@@ -154,17 +154,37 @@ def _loss_weights(inputs: Mapping[str, Any], target_BC: Tensor) -> Float[Tensor,
         per_token_BC = _column(LOSS_WEIGHTS, inputs, target_BC)
     weight_BC = _shifted(per_token_BC.float() if given.dtype != torch.float64 else per_token_BC, 0.0)
     weight_BC = torch.where(target_BC == IGNORE, 0.0, weight_BC)
-    check_loss_weights(weight_BC)
+    check_loss_weights(weight_BC, Sequences(target_BC, start_BC))
     return weight_BC
 
 
-def check_loss_weights(weight_BC: Float[Tensor, "B C"]) -> None:
-    """Refuse a weight that is negative or not finite; the error names its row."""
+class LossWeightError(ValueError):
+    """A weight of the data is negative or not finite.
+
+    Args:
+      said: the message.
+      place: the index of its place among the N.
+    """
+
+    def __init__(self, said: str, *, place: int) -> None:
+        super().__init__(said)
+        self.place = place
+
+
+def check_loss_weights(weight_BC: Float[Tensor, "B C"], sequences: Sequences | None = None) -> None:
+    """Refuse a weight that is negative or not finite; the error names its row, and its sequence if ``sequences`` are packed."""
     bad_BC = ~(weight_BC.isfinite() & (weight_BC >= 0))
     if bool(bad_BC.any()):
         row, column = (int(x) for x in bad_BC.nonzero()[0])
-        raise ValueError(
-            f"{LOSS_WEIGHTS} is {float(weight_BC[row, column]):g} in row {row} of the batch; legal: finite numbers, at least 0"
+        where = f"row {row} of the batch"
+        if sequences is not None:
+            target_C, sequence_C = sequences.target_BC[row], sequences.sequence_N.view_as(weight_BC)[row]
+            packed = sorted(set(sequence_C[target_C != IGNORE].tolist()))
+            if len(packed) > 1:
+                where = f"sequence {packed.index(int(sequence_C[column]))} of the {len(packed)} packed in {where}"
+        raise LossWeightError(
+            f"{LOSS_WEIGHTS} is {float(weight_BC[row, column]):g} in {where}; legal: finite numbers, at least 0",
+            place=row * weight_BC.shape[1] + column,
         )
 
 

@@ -9,6 +9,8 @@ in that form; ranks, accumulation, the balancing loss of experts and TRL's own f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from widen.needs import require
@@ -34,19 +36,25 @@ class WeightedLoss(_WeightedLoss):
     # As TRL has it for its own NLL, which is divided by the count of targets that it is given.
     loss_is_scaled_for_ga = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._given_data = kwargs.get("train_dataset", args[3] if len(args) > 3 else None)
-        super().__init__(*args, **kwargs)
-        del self._given_data
-
-    def _keep_columns(self) -> None:
-        for name in self._columns:
-            if self.args.packing and has_column(self._given_data, name):
-                raise ValueError(
-                    f"packing=True: TRL packs input_ids and labels and drops the column {name!r}. Use padding_free=True, or pack the data "
-                    f"yourself, {name} included"
-                )
-        super()._keep_columns()
+    def _prepare_dataset(
+        self, dataset: Any, processing_class: Any, args: Any, packing: bool, formatting_func: Any, dataset_name: str
+    ) -> Any:
+        """Pack the columns that the loss reads together with the tokens; TRL would drop them."""
+        names = (
+            [name for name in self._columns if has_column(dataset, name)] if packing and dataset_name == "train" else []
+        )
+        prepare = super()._prepare_dataset
+        if not names:
+            return prepare(dataset, processing_class, args, packing, formatting_func, dataset_name)
+        if args.packing_strategy != "bfd" or args.max_length is None or args.truncation_mode != "keep_start":
+            raise ValueError(
+                f"packing_strategy={args.packing_strategy!r}, max_length={args.max_length}, truncation_mode={args.truncation_mode!r}: the "
+                f"column {', '.join(names)} is packed only with 'bfd', a max_length and 'keep_start'. Use these, or padding_free=True "
+                "with max_length=None"
+            )
+        made = prepare(dataset, processing_class, args, False, formatting_func, dataset_name)  # cut at max_length
+        made = made.select_columns(["input_ids", "labels", *names]).map(partial(_spread, names=names))
+        return trl.pack_dataset(made, args.max_length, args.packing_strategy)
 
     def _is_asked_for_loss(self, kwargs: dict[str, Any]) -> bool:
         return bool(kwargs.pop("fused_lm_head", False))
@@ -67,6 +75,19 @@ class WeightedLoss(_WeightedLoss):
 
 class SFTTrainer(WeightedLoss, trl.SFTTrainer):
     """``trl.SFTTrainer`` and two arguments, `loss` and `weight_scale` (`WeightedLoss`); everything else is the host's."""
+
+
+def _spread(row: Mapping[str, Any], *, names: list[str]) -> dict[str, Any]:
+    """One number per token of a row, which may be cut at the end."""
+    tokens, given = len(row["input_ids"]), {name: row[name] for name in names}
+    for name, value in given.items():
+        if isinstance(value, list) and len(value) < tokens:
+            raise ValueError(
+                f"{name} of a row has {len(value)} entries for {tokens} tokens; legal: one number, or one per token of input_ids"
+            )
+    return {
+        name: value[:tokens] if isinstance(value, list) else [float(value)] * tokens for name, value in given.items()
+    }
 
 
 class _Outputs(NamedTuple):

@@ -22,9 +22,10 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from widen.data.rows import COLUMNS, needs_of
-from widen.data.targets import IGNORE, LOSS_WEIGHTS, Sequences, read_sequences, shifted_targets
+from widen.data.targets import IGNORE, LOSS_WEIGHTS, LossWeightError, Sequences, read_sequences, shifted_targets
 from widen.losses import NLL, Weight, idle, parse, refuse_late_start, was_idle
 from widen.train.figures import Figures
+from widen.train.guard import dataset_rows
 from widen.train.objective import Objective
 
 from .card import add_loss
@@ -161,7 +162,7 @@ class WeightedLoss(_Host):
         if not self._is_asked_for_loss(kwargs):
             return model(**kwargs)
         if model.training:
-            sequences = read_sequences(inputs, columns=self._columns[1:])
+            sequences = self._sequences(inputs)
             request = Request(self.objective, sequences, num_items)
         else:
             target_BC = shifted_targets(inputs)
@@ -186,6 +187,17 @@ class WeightedLoss(_Host):
             # FSDP2's mixed precision hands the loss out in bfloat16: its gradient is right, its value has three digits.
             reply = reply._replace(loss=reply.loss + (seen.loss - reply.loss.detach()))
         return self._outputs(reply, request)
+
+    def _sequences(self, inputs: Mapping[str, Any]) -> Sequences:
+        """Read the batch; a bad weight of the data is refused with its row of the data set."""
+        try:
+            return read_sequences(inputs, columns=self._columns[1:])
+        except LossWeightError as error:
+            bare = read_sequences({key: value for key, value in inputs.items() if key != LOSS_WEIGHTS})
+            bad_N = torch.zeros_like(bare.mask_N)
+            bad_N[error.place] = True
+            found = dataset_rows(bare, inputs["input_ids"], bad_N, self.train_dataset)
+            raise ValueError(f"{error}. It comes from {found}") from None
 
     def _is_asked_for_loss(self, kwargs: dict[str, Any]) -> bool:
         """Whether the host's call of the model is for the loss."""

@@ -1,6 +1,6 @@
 """Other people's losses. Focal loss, EAFT and DCO change the weight; GEM, label smoothing and the entropy bonus the residual; TOFU both.
 
-docs/reference/losses/index.md compares what they converge to. DFT is c-Div at alpha = 0 (`widen.losses.dft`); ASFT is in ``anchor.py``.
+docs/reference/rivals/index.md compares what they converge to. DFT is c-Div at alpha = 0 (`widen.losses.dft`); ASFT is in ``anchor.py``.
 
 Shapes: B sequences, N target tokens.
 """

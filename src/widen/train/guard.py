@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from . import distributed
 
 if TYPE_CHECKING:
+    from widen.data.targets import Sequences
+
     from .objective import MicroBatch
 
 _SHOWN = 3  # sequences named in the message
@@ -43,7 +46,9 @@ def refuse_non_finite(
         if bool(micro.logq_N.isnan().any()):
             why = ": it drops tokens whose probability is nan, but their gradient is nan too"
     where = f" on rank {rank}" if len(bad_R) > 1 else ""
-    found = "; ".join(_named(tokens, dataset) for tokens in _bad_sequences(micro))
+    at = micro.sequences
+    bad_N = at.mask_N & ~(micro.logq_N.isfinite() & micro.w_N.isfinite())
+    found = dataset_rows(at, micro.tokens_BC, bad_N if bool(bad_N.any()) else at.mask_N, dataset)
     raise NonFiniteLossError(
         f"{head} ({float(micro.loss)}{why}) in micro-batch {here} of {len(pending)}{where}. It comes from {found}. "
         "The weights are those of the step before. Look at these rows; if they are sound, lower the learning rate, give the loss a cap, "
@@ -51,16 +56,19 @@ def refuse_non_finite(
     )
 
 
-def _bad_sequences(micro: MicroBatch) -> Iterator[list[int]]:
-    """Token ids, up to the last target, of the first sequences with a number that is not finite; of all if only their sum is not."""
-    at = micro.sequences
-    bad_N = at.mask_N & ~(micro.logq_N.isfinite() & micro.w_N.isfinite())
-    numbers = at.sequence_N[bad_N if bool(bad_N.any()) else at.mask_N].unique()[:_SHOWN]
+def dataset_rows(at: Sequences, tokens_BC: Tensor, bad_N: Tensor, dataset: Any) -> str:
+    """Name the first sequences with a bad place: the rows of the dataset that hold them, and their token ids."""
+    return "; ".join(_named(tokens, dataset) for tokens in _bad_sequences(at, tokens_BC, bad_N))
+
+
+def _bad_sequences(at: Sequences, tokens_BC: Tensor, bad_N: Tensor) -> Iterator[list[int]]:
+    """Token ids, up to the last target, of the first sequences with a bad place."""
+    numbers = at.sequence_N[bad_N].unique()[:_SHOWN]
     # sequence_N belongs to the next token; own_N belongs to the token itself. Each row begins a new sequence.
     own_N = torch.cat([torch.zeros_like(at.sequence_N[:1]), at.sequence_N[:-1]])
-    columns = micro.tokens_BC.shape[1]
+    columns = tokens_BC.shape[1]
     own_N[columns::columns] += 1
-    tokens_N = micro.tokens_BC.flatten()
+    tokens_N = tokens_BC.flatten()
     for number in numbers.tolist():
         last = int(((at.sequence_N == number) & at.mask_N).nonzero()[-1]) + 1
         yield tokens_N[: last + 1][own_N[: last + 1] == number].tolist()
