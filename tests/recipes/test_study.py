@@ -9,7 +9,7 @@ from widen.data.tasks.e2e import slots_of, wrong_slots
 from widen.run import recipe, runner
 from widen.run.folder import folder_of
 from widen.run.runner import found_records
-from widen_recipes.study.coverageqa import coverageqa, coverageqa_qwen, write_coverageqa
+from widen_recipes.study.coverageqa import coverageqa, coverageqa_qwen, coverageqa_zero_shot, write_coverageqa
 from widen_recipes.study.e2e import e2e, write_e2e
 from widen_recipes.study.methods import METHODS
 
@@ -40,10 +40,17 @@ def test_coverageqa_tests_every_question_once_on_a_model_that_did_not_learn_it(t
 
 
 def test_coverageqa_gives_every_method_the_same_decodings_folds_and_seeds():
-    models = coverageqa()[:-4]
+    models = coverageqa()
     assert len(models) == len(coverageqa_qwen()) == 2 * 3 * (len(METHODS) + 1)
     assert len({one.decoding for one in models}) == 1
     assert len({(one.name, one.seed, one.prompts.path) for one in models}) == len(models)
+
+
+def test_zero_shot_compares_all_decodings_with_the_temperatures_among_them():
+    alone, _, every, _ = coverageqa_zero_shot()
+    assert (alone.name, every.name) == ("temperature alone", "all decodings")
+    assert (len(alone.decoding), len(every.decoding)) == (14, 51)
+    assert set(alone.decoding) < set(every.decoding)
 
 
 def test_coverageqa_runs_at_tiny_size_and_drops_what_is_scored(tmp_path):

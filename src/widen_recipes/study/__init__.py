@@ -5,7 +5,7 @@ One file per task; `methods.py` holds what they share. The page "Run the recipes
 
 from .code import code
 from .countdown import countdown
-from .coverageqa import coverageqa, coverageqa_qwen
+from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, coverageqa_zero_shot
 from .e2e import e2e
 from .grow import e2e_grow, grow, mathqa_grow
 from .mathqa import mathqa
@@ -16,6 +16,8 @@ __all__ = [
     "countdown",
     "coverageqa",
     "coverageqa_qwen",
+    "coverageqa_qwen_zero_shot",
+    "coverageqa_zero_shot",
     "e2e",
     "e2e_grow",
     "grow",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,18 +33,35 @@ NOT_IN_PAPER = {
 
 
 def coverageqa() -> list[Experiment]:
-    """SmolLM2 on CoverageQA: every method from one NLL model, and both models as they are."""
-    alone = [
-        _experiment(f"{name} as it is", path_of(variable), 0, fold=fold)
-        for name, variable in (("SmolLM2", "WIDEN_SMOLLM2"), ("Qwen", "WIDEN_QWEN"))
-        for fold in FOLDS
-    ]
-    return [*_fine_tuned("WIDEN_SMOLLM2"), *alone]
+    """SmolLM2 on CoverageQA: every method from one NLL model."""
+    return _fine_tuned("WIDEN_SMOLLM2")
 
 
 def coverageqa_qwen() -> list[Experiment]:
     """Qwen2.5-Coder-0.5B-Instruct on CoverageQA: every method from one NLL model."""
     return _fine_tuned("WIDEN_QWEN")
+
+
+def coverageqa_zero_shot() -> list[Experiment]:
+    """SmolLM2 as it is on CoverageQA: what decodings bring over temperature alone."""
+    return _as_it_is("WIDEN_SMOLLM2")
+
+
+def coverageqa_qwen_zero_shot() -> list[Experiment]:
+    """Qwen2.5-Coder-0.5B-Instruct as it is on CoverageQA: what decodings bring over temperature alone."""
+    return _as_it_is("WIDEN_QWEN")
+
+
+def _as_it_is(variable: str) -> list[Experiment]:
+    families = {
+        "temperature alone": tuple(spec for spec in decodings() if "," not in spec),
+        "all decodings": decodings(),
+    }
+    return [
+        replace(_experiment(name, path_of(variable), 0, fold=fold), decoding=specs)
+        for name, specs in families.items()
+        for fold in FOLDS
+    ]
 
 
 def _fine_tuned(variable: str) -> list[Experiment]:
