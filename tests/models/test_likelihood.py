@@ -80,7 +80,7 @@ def logits_of_prefixes(tokens, vocab, kind, seed):
 
 
 @pytest.mark.parametrize("kind", ["plain", "ties", "equal", "off"])
-@pytest.mark.parametrize("vocab", [2, 5, 60, 1000])
+@pytest.mark.parametrize("vocab", [2, 5, 300])
 def test_shared_prefixes_few_sorted_tokens_and_slices_change_no_number(vocab, kind, monkeypatch):
     """Many sequences with the same prefixes, ties at every cut-off, prompts and padding outside the mask, slices of few rows."""
     rng = np.random.default_rng(vocab)
