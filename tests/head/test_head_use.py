@@ -325,6 +325,7 @@ for step in (fused, general):
 """
 
 
+@pytest.mark.slow
 def test_torch_compile_around_the_head_changes_nothing():
     """In a process of its own: dynamo would try to trace the type checker of the test run."""
     done = subprocess.run(

@@ -257,6 +257,7 @@ def test_gain_without_its_paths_says_what_to_set(capsys, tmp_path, monkeypatch):
     assert "from WIDEN_SMOLLM2: set it to a path" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_train_and_sample_run_where_rich_datasets_trl_and_plotly_are_missing_and_score_prints_the_table(
     tmp_path, capsys
 ):

@@ -20,6 +20,7 @@ from widen.sample.fill import collect
 from widen.sample.prompts import Prompt
 from widen.sample.samples_file import read_samples
 
+pytestmark = pytest.mark.slow
 PROMPTS = [Prompt(text="w3 w4"), Prompt(text="w7")]
 
 
