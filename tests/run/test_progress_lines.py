@@ -13,3 +13,16 @@ def test_progress_says_how_long_is_left_at_the_rate_so_far(capsys):
         "sample: 200 of 1,100, 1:30 left",
         "sample: 1,100 of 1,100",
     ]
+
+
+def test_the_time_left_of_a_second_job_with_the_same_name_begins_anew(capsys):
+    times = iter([0.0, 100.0, 1000.0, 1010.0])
+    at = progress_lines(clock=lambda: next(times))
+    for done in (1, 3, 1, 2):
+        at("score", done, 3)
+    assert capsys.readouterr().out.splitlines() == [
+        "score: 1 of 3",
+        "score: 3 of 3",
+        "score: 1 of 3",
+        "score: 2 of 3, 0:10 left",
+    ]

@@ -20,6 +20,8 @@ def progress_lines(every: float = 5.0, clock: Callable[[], float] = time.monoton
             last[what] = now
             left = f", {_minutes((now - began) * (total - done) / (done - had))} left" if had < done < total else ""
             print(f"{what}: {done:,} of {total:,}{left}", flush=True)
+        if done == total:  # the next job may have the same name
+            first.pop(what)
 
     return at
 
