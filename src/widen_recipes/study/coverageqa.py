@@ -21,6 +21,8 @@ from widen.run.score_settings import ExactScore
 from .methods import decodings, every_method, nll_model, path_of, write_files
 
 FOLDS = (1, 2)
+ASK = "{prompt} Answer with one name and nothing else."
+"""How a model is asked that was not fine-tuned to answer with a name; otherwise it answers with a sentence."""
 NOT_IN_PAPER = {
     "task": "60 questions, 20 to 114 right answers each; aliases, a capital first letter and a final period are spellings of one answer",
     "num_samples": "n = 100 samples per question for the coverage",
@@ -58,7 +60,7 @@ def _as_it_is(variable: str) -> list[Experiment]:
         "all decodings": decodings(),
     }
     return [
-        replace(_experiment(name, path_of(variable), 0, fold=fold), decoding=specs)
+        replace(_experiment(name, path_of(variable), 0, fold=fold), decoding=specs, template=ASK)
         for name, specs in families.items()
         for fold in FOLDS
     ]
