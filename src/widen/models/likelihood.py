@@ -194,7 +194,8 @@ def _dropped(lead_NV: Float[Tensor, "N V"], name: str, value: float) -> Tensor:
         return lead_NV < -value * (spread.square().sum(-1, keepdim=True) / count).sqrt()
     if name == "epsilon":
         return (lead_NV.softmax(-1) < value) & (lead_NV < 0)
-    # top_p: a token of probability q is kept only if the tokens up to it, together at most V q, exceed 1 - value. So few must be sorted.
+    # top_p keeps a token only if the tokens up to it sum to more than 1 - value. Up to a token of probability q they sum to at most V q.
+    # So tokens of at most (1 - value) / V are dropped, and only the others are sorted.
     q_NV = lead_NV.softmax(-1)
     least = (
         (1 - value) / q_NV.shape[-1] * (1 - 1e-12)

@@ -84,11 +84,11 @@ class GrowthStudy:
 
     def trained(self) -> list[Experiment]:
         """The start and every fine-tuned model; NLL first, which the others are compared with."""
-        names = ("NLL", *["NLL on all answers"][: self.all_answers is not None], *WEIGHTS)
+        ceiling = () if self.all_answers is None else ("NLL on all answers",)
         found = [
             self.experiment(f"grown, {name}" if name in WEIGHTS else name, self.model(name, seed), seed)
             for seed in self.seeds
-            for name in names
+            for name in ("NLL", *ceiling, *WEIGHTS)
         ]
         return [*found, self.experiment("NLL start", self.start, 0)]
 

@@ -179,8 +179,9 @@ def _points(logits_SLV: Tensor, answers: Listed, decodings: Sequence[Decoding], 
 def _contexts(logits_SLV: Tensor, answers: Listed, most: int, start: float) -> tuple[NDArray[np.float64], ...]:
     """Prefixes of the right answers, at most so many: P(next token) [N, V], the model's logits [N, V], the weight of each prefix [N].
 
-    P is uniform over answers, and over the spellings of each. The weight is the prefix's probability. If there are more prefixes, they are
-    drawn by their probability: evenly spaced in its running sum, the first after this part of a gap. The weights keep their sum.
+    P is uniform over answers, and over the spellings of each. The weight is the prefix's probability. If there are more than ``most``
+    prefixes, they are drawn by their probability, at evenly spaced points of its running sum. ``start`` is where the first point lies in
+    its interval, from 0 to 1. The weights keep their sum.
     """
     mask_SL = answers.mask_SL
     first = int(mask_SL.any(axis=0).argmax())  # all answers follow the same prompt
