@@ -6,10 +6,14 @@ others start from are trained first. What is on disk is not made again, so that 
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, wait
+from functools import partial
 from pathlib import Path
+
+import torch
 
 from widen.train.settings import Configuration
 
@@ -18,6 +22,9 @@ from .finetune.config import FineTune
 from .finetune.stage import fine_tune
 from .score_settings import ExactScore, SlotScore
 from .scoring.job import ScoreTools
+
+TRIES = 4
+"""How often a model is tried that runs out of memory: the others may leave more room later."""
 
 
 def make_side_by_side(
@@ -32,7 +39,8 @@ def make_side_by_side(
     skip_bad: bool = False,
     notice: Callable[[str], None] = print,
 ) -> None:
-    """Train, sample and score real models, ``jobs`` of them at a time. A model that fails does not stop the others.
+    """Train, sample and score real models, ``jobs`` of them at a time. A model that fails does not stop the others. A
+    model that runs out of GPU memory is tried again after the others.
 
     Exact and slot scores are made here; k-NN scores share a cache of features and programs share a sandbox, so that `run` makes them later.
 
@@ -54,20 +62,34 @@ def make_side_by_side(
             fine_tune(start, root, device=device, skip_bad=skip_bad)
     if not groups:
         return
-    failed = []
+    about = (str(root), device, tuple(stages), rows, skip_bad)
+    tasks = {
+        name: partial(_one_model, mine, *about, drop_checkpoints and name not in starts)
+        for name, mine in groups.items()
+    }
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        about = (str(root), device, tuple(stages), rows, skip_bad)
-        waiting = {
-            pool.submit(_one_model, mine, *about, drop_checkpoints and name not in starts): name
-            for name, mine in groups.items()
-        }
-        for done, future in enumerate(as_completed(waiting), start=1):
-            error = future.exception()
-            if error is not None:
-                failed.append(f"{waiting[future]}: {error}")
-            notice(f"{done} of {len(waiting)} models: {waiting[future]} {'failed' if error else 'is done'}")
+        failed = run_all(pool, tasks, notice)
     if failed:
         raise RuntimeError("\n".join(["some models failed; run the same command again to resume:", *failed]))
+
+
+def run_all(pool: Executor, tasks: Mapping[str, Callable[[], None]], notice: Callable[[str], None]) -> list[str]:
+    """Run every task; returns one line for each that failed. A task that runs out of GPU memory is tried again after the others."""
+    failed, tries, done = [], dict.fromkeys(tasks, 1), 0
+    running = {pool.submit(task): name for name, task in tasks.items()}
+    while running:
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            name, error = running.pop(future), future.exception()
+            if isinstance(error, torch.OutOfMemoryError) and tries[name] < TRIES:
+                tries[name] += 1
+                notice(f"{name} ran out of memory and is tried again after the others")
+                running[pool.submit(tasks[name])] = name
+                continue
+            if error is not None:
+                failed.append(f"{name}: {error}")
+            done += 1
+            notice(f"{done} of {len(tasks)} models: {name} {'failed' if error else 'is done'}")
+    return failed
 
 
 def starts_of(experiments: Sequence[Experiment]) -> dict[str, FineTune]:
@@ -86,6 +108,28 @@ def _one_model(
     drop: bool,
 ) -> None:
     """All stages of one model, in this process; ``drop`` removes its weights at the end."""
+    _free_memory()  # of a model that failed before
+    try:
+        _make(experiments, root, device, stages, rows, skip_bad, drop)
+    finally:
+        _free_memory()
+
+
+def _free_memory() -> None:
+    """Give back what the last model held, so that other processes can use it."""
+    gc.collect()
+    torch.cuda.empty_cache()  # does nothing without a GPU
+
+
+def _make(
+    experiments: list[Experiment],
+    root: str,
+    device: str,
+    stages: tuple[str, ...],
+    rows: int | None,
+    skip_bad: bool,
+    drop: bool,
+) -> None:
     from .runner import drop_finished, job_of, run, score_one
 
     if made := tuple(stage for stage in stages if stage != "score"):

@@ -27,6 +27,8 @@ MARGIN = 0.9
 """Share of the budget that the plan uses."""
 PROBE = 4
 """Prompts of the short measurement of scoring."""
+MORE = 12
+"""Prompts of a second measurement for listed answers. With fewer than `PROBE`, a cost that soon stops growing would seem to grow."""
 GPU_ROWS = 32
 """A GPU draws about this many times the rows of the short measurement in the same time."""
 TEST_DECODINGS = 3
@@ -170,13 +172,16 @@ def _step_seconds(model: torch.nn.Module, trained: list[torch.nn.Parameter], bat
 
 
 def extrapolated(seconds: Callable[[int], float], prompts: int) -> float:
-    """Seconds for so many prompts, from those for one and for `PROBE`. A part does not grow with the prompts, such as loading the model.
+    """Seconds for so many prompts, from those for `PROBE` and for `MORE`. A part does not grow with the prompts: loading the model, and the
+    separation, which uses a fixed number of logits.
 
     >>> round(extrapolated(lambda prompts: 10 + 0.1 * prompts, 240), 6)
     34.0
     """
-    one, some = seconds(1), seconds(PROBE)
-    return one + max(some - one, some / 100) / (PROBE - 1) * (prompts - 1)
+    if prompts <= MORE:
+        return seconds(prompts)
+    few, some = seconds(PROBE), seconds(MORE)
+    return some + max(some - few, some / 100) / (MORE - PROBE) * (prompts - MORE)
 
 
 def _score_seconds(
