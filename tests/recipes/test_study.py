@@ -10,7 +10,7 @@ from widen.run import recipe, runner
 from widen.run.folder import folder_of
 from widen.run.runner import found_records
 from widen_recipes.study.coverageqa import coverageqa, coverageqa_qwen, coverageqa_zero_shot, write_coverageqa
-from widen_recipes.study.e2e import e2e, write_e2e
+from widen_recipes.study.e2e import e2e, new_meanings, write_e2e
 from widen_recipes.study.methods import METHODS
 
 QUESTIONS = {
@@ -116,6 +116,14 @@ def test_e2e_splits_by_meaning_and_leaves_out_training_meanings_that_differ_in_o
     assert len(found["train"]) == 2 * len(slots["train"])
     assert found["one"] == found["all"] == [row for row in found["train"] if "is near" in row["ref"]]
     assert [row["ref"] for row in found["valid"]] == [said[held_out[1]][0]]
+
+
+def test_new_meanings_for_growth_recombine_known_values_and_are_two_slots_from_what_is_held_out():
+    known = ["name[A], food[D]", "name[B], food[C]", "name[E], food[F]"]
+    every = {f"name[{name}], food[{food}]" for name in "ABE" for food in "CDF"}
+    found = new_meanings(known, ["name[A], food[C]"], num=9)
+    assert sorted(found) == sorted(one for one in every - set(known) if "A" not in one and "C" not in one)
+    assert new_meanings(known, [], num=2) == new_meanings(known, [], num=6)[:2]
 
 
 def test_e2e_gives_every_method_the_same_twelve_decodings_and_three_seeds():

@@ -37,7 +37,7 @@ def test_every_method_goes_on_from_one_start_for_as_many_steps(name):
     counts = Counter(one.name for one in experiments)
     assert counts.pop("NLL start") == 1
     assert set(counts.values()) == {3}
-    assert len(counts) == 2 + (study.all_answers is not None) + len(WEIGHTS) + len(SOUPS)
+    assert len(counts) == 3 + (study.all_answers is not None) + study.new_prompts + len(WEIGHTS) + len(SOUPS)
     assert experiments[0].name == "NLL"
     assert len({one.decoding for one in experiments}) == 1
 
@@ -58,9 +58,12 @@ def tiny_study(place):
     near = ("a", "b", "aa", "bb")
     rows = [{"mr": f"name[ab], near[{one}]", "ref": text} for one in near for text in TEXTS if one in text]
     valid = [{"mr": f"name[ab], near[{one}]", "ref": "aba"} for one in ("ba", "aba")]
-    for name, records in (("all", rows), ("one", rows[:1] + rows[4:5] + rows[8:9]), ("valid", valid)):
+    given = rows[:1] + rows[4:5] + rows[8:9]
+    meanings = [{"mr": row["mr"]} for row in given] + [{"mr": "name[ab]"}]
+    for name, records in (("all", rows), ("one", given), ("valid", valid), ("meanings", meanings)):
         (place / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    one, every, held_out = (Source(task="e2e", path=str(place / f"{name}.jsonl")) for name in ("one", "all", "valid"))
+    names = ("one", "all", "valid", "meanings")
+    one, every, held_out, meanings = (Source(task="e2e", path=str(place / f"{name}.jsonl")) for name in names)
     model = str(tiny_texts.folder() / "model")
     start = FineTune(
         model=model,
@@ -86,10 +89,18 @@ def tiny_study(place):
         steps=4,
         all_answers=every,
         growth=Growth(
-            model=model, prompts=one, held_out=held_out, num=16, held_out_num=4, max_tokens=8, decoding="t=1"
+            model=model,
+            prompts=meanings,
+            data=one,
+            held_out=held_out,
+            num=16,
+            held_out_num=4,
+            max_tokens=8,
+            decoding="t=1",
         ),
         experiment=experiment,
         folder=str(place / "grown"),
+        new_prompts=True,
         seeds=range(1),
     )
 
@@ -108,7 +119,9 @@ def test_a_soup_has_its_share_of_the_grown_model_and_the_rest_of_nll_with_the_sa
 
     monkeypatch.setattr(module, "fine_tune", train)
     monkeypatch.setattr(module, "grow", lambda config, out, **_: None)
-    monkeypatch.setattr(module, "reweighed", lambda out, kind: [{"prompt": "", "completion": kind}])
+    found = [{"prompt": "data", "origin": {"round": 0}}, {"prompt": "data", "origin": {"round": 1}}]
+    found += [{"prompt": "new", "origin": {"round": 1}}]
+    monkeypatch.setattr(module, "reweighed", lambda out, kind: [{**row, "completion": kind} for row in found])
     monkeypatch.setattr(module.runner, "run", lambda name, found, root, **_: [train(one.model, root) for one in found])
     make_grown(study, tmp_path / "runs")
     for kind, share in SOUPS:
@@ -116,6 +129,7 @@ def test_a_soup_has_its_share_of_the_grown_model_and_the_rest_of_nll_with_the_sa
         (weight, _) = load_file(f"{study.soup(kind, share, 1)}/model.safetensors")["w"].tolist()
         assert weight == pytest.approx((1 - share) * nll + share * grown)
     assert lines(tmp_path / "grown" / "sampled.jsonl")[0]["completion"] == "sampled"
+    assert [row["prompt"] for row in lines(tmp_path / "grown" / "known prompts.jsonl")] == ["data", "data"]
 
 
 @pytest.mark.slow

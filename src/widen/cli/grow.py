@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="DIR", help="output folder (default: runs/grow-MODEL)")
     add("--device", help="cpu or cuda (default: cuda if there is one)")
     add("--dtype", default="auto", help="dtype of the weights while sampling (default: as they were saved)")
+    add("--rows", type=int, metavar="N", help="draw N samples at a time (default: as many as fit into memory)")
     add("--servers", default="", metavar="URLS", help="servers (URL,URL) that serve each round's model")
     add("--ray", metavar="ADDRESS", help="judge on this Ray cluster (pip install 'widen[ray]')")
 
@@ -89,6 +90,7 @@ def main(options: argparse.Namespace) -> int:
             device=device_for(options.device),
             servers=tuple(filter(None, options.servers.split(","))),
             ray=options.ray,
+            rows=options.rows,
             progress=progress,
             say=console.print,
         )

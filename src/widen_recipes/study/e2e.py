@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from .methods import every_method, nll_model, path_of, sampled_decodings, write_
 
 NUM_TEST, NUM_VALID = 128, 48
 """Meanings that are held out."""
+NUM_NEW = 1000
+"""Meanings without texts, for growth."""
 NOT_IN_PAPER = {
     "task": "E2E NLG, development and test set pooled: 3,864 texts about 521 meanings to train on, 48 other meanings for "
     "validation and 128 to test on, all of which differ from every training meaning in two slots or more",
@@ -55,19 +58,27 @@ def experiment_of(name: str, model: FineTune | str, seed: int, *, not_in_paper: 
         num_samples=8,
         decoding=sampled_decodings(),
         max_tokens=96,
+        dtype="bfloat16",
         seed=seed,
         score=SlotScore(embedder=path_of("WIDEN_MPNET")),
         not_in_paper=not_in_paper,
     )
 
 
-def write_e2e(source: str | Path, folder: str | Path, *, num_test: int = NUM_TEST, num_valid: int = NUM_VALID) -> None:
+def write_e2e(
+    source: str | Path,
+    folder: str | Path,
+    *,
+    num_test: int = NUM_TEST,
+    num_valid: int = NUM_VALID,
+    num_new: int = NUM_NEW,
+) -> None:
     """The data set as files: ``test`` has one meaning per row with all its texts, the others one text per row.
 
     The development and the test set are pooled and split anew by meaning. A meaning that differs from a test or validation meaning in one
     slot only is left out, so that nothing tested is a near copy of what was learnt. ``train`` has every text of its meanings. The files
     for growth have right texts only: ``valid`` those of other meanings, ``one`` the first text of each training meaning, ``all`` every
-    text.
+    text. ``meanings`` has the meanings of ``one`` and new ones without a text (`new_meanings`).
     """
     texts: dict[str, list[str]] = {}
     for name in ("devset.csv", "testset_w_refs.csv"):
@@ -78,14 +89,37 @@ def write_e2e(source: str | Path, folder: str | Path, *, num_test: int = NUM_TES
     trained = [mr for mr in others if all(slots_apart(mr, kept) > 1 for kept in (*tested, *held_out))]
     every = _texts(texts, trained)
     right = _right(every)
+    one = list({row["mr"]: row for row in reversed(right)}.values())[::-1]
+    new = new_meanings(trained, (*tested, *held_out), num=num_new)
     files: dict[str, list[dict[str, Any]]] = {
         "train": every,
         "test": [{"mr": mr, "refs": texts[mr]} for mr in tested],
         "valid": _right(_texts(texts, held_out)),
-        "one": list({row["mr"]: row for row in reversed(right)}.values())[::-1],
+        "one": one,
         "all": right,
+        "meanings": [{"mr": mr} for mr in (*(row["mr"] for row in one), *new)],
     }
     write_files(folder, files)
+
+
+def new_meanings(known: Sequence[str], held_out: Sequence[str], *, num: int, seed: int = 0) -> list[str]:
+    """Meanings with the slots of a known one and values of others, all at least two slots away from every held-out meaning.
+
+    A check can judge texts about them, though nobody wrote any.
+    """
+    random_, slots = random.Random(seed), [slots_of(mr) for mr in known]
+    values = {
+        name: sorted({one[name] for one in slots if name in one}) for name in sorted({n for one in slots for n in one})
+    }
+    found: dict[str, None] = {}
+    for _ in range(100 * num):  # there may be fewer than ``num``
+        if len(found) == num:
+            break
+        drawn = {name: random_.choice(values[name]) for name in random_.choice(slots)}
+        mr = ", ".join(f"{name}[{value}]" for name, value in drawn.items())
+        if mr not in known and all(slots_apart(mr, kept) > 1 for kept in held_out):
+            found[mr] = None
+    return list(found)
 
 
 def slots_apart(one: str, other: str) -> int:

@@ -4,8 +4,9 @@ On Countdown (`study:grow`), on E2E NLG (`study:e2e_grow`), and on MathQA-Python
 
 From one NLL model, all methods go on for as many steps: NLL on the same data, NLL on the data and the answers that two rounds of growth
 found, with three kinds of weights, and, as the ceiling, NLL on all right answers that are known. A second control is NLL on the same data
-with the lowest held-out NLL. The kinds share one growth, so that only the weights differ. Soups average a grown model with the NLL model
-of the same seed.
+with the lowest held-out NLL. The kinds share one growth, so that only the weights differ. Two more methods train on the plain rows: one
+with a loss for recall, and, where growth also samples prompts that the data does not have, one without their answers. Soups average a
+grown model with the NLL model of the same seed.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ from .mathqa import NOT_IN_PAPER as MATHQA
 from .mathqa import experiment_of as mathqa_experiment
 from .mathqa import nll_start as mathqa_start
 from .mathqa import source_of as mathqa_source
-from .methods import SEEDS, nll_model, path_of
+from .methods import METHODS, SEEDS, nll_model, path_of
 
 LOWEST, ALL_ANSWERS = "NLL, lowest held-out NLL", "NLL on all answers"
+LOSS, KNOWN = "TruncR 0.1", "known prompts"
+"""Grown models that differ from ``plain`` in one thing: the loss, or that answers to new prompts are left out."""
 SOUPS = (("plain", 0.25), ("plain", 0.5), ("uniform", 0.5))
 """Kind of weights of the grown model, and its share; the rest is NLL."""
 NOT_IN_PAPER = {
-    "growth": "two rounds; Countdown: 32 samples of 4,000 training problems, E2E: 16 of every meaning, MathQA: 8 of every question; "
-    "min-p 0.05, then t = 1.5",
+    "growth": "two rounds; Countdown: 12 samples of 12,000 training problems, E2E: 16 of 513 training meanings and of 1,000 new ones, "
+    "MathQA: 8 of every question; min-p 0.05, then t = 1.5",
     "steps": "after the start: 300 batches, of 256 for Countdown, of 32 for E2E, of 64 for MathQA",
     "NLL, lowest held-out NLL": "of four evaluations of NLL on the way, the model with the lowest held-out NLL",
     "soups": "the average of a grown model's weights and those of NLL with the same seed",
@@ -60,6 +63,7 @@ class GrowthStudy:
       growth: of the start; `make_grown` fills in its model and training.
       experiment: scores a model, given a name and a seed.
       folder: of what is grown.
+      new_prompts: whether growth also samples prompts that the data does not have.
       seeds: of every method.
     """
 
@@ -68,6 +72,7 @@ class GrowthStudy:
     growth: Growth
     experiment: Callable[[str, FineTune | str, int], Experiment]
     folder: str
+    new_prompts: bool = False
     steps: int = 300
     seeds: Sequence[int] = SEEDS
 
@@ -83,15 +88,22 @@ class GrowthStudy:
             return replace(last, evaluate=self.start.evaluate, eval_steps=max(1, self.steps // 4), patience=4)
         if name == ALL_ANSWERS and self.all_answers is not None:
             return replace(last, train=self.all_answers)
-        return replace(last, train=Source(path=f"{self.folder}/{name}.jsonl")) if name in WEIGHTS else last
+        if name == LOSS:
+            return replace(last, train=self.rows("plain"), loss=METHODS[LOSS])
+        return replace(last, train=self.rows(name)) if name in (*WEIGHTS, KNOWN) else last
+
+    def rows(self, kind: str) -> Source:
+        """The rows to train on, with one kind of weights."""
+        return Source(path=f"{self.folder}/{kind}.jsonl")
 
     def trained(self) -> list[Experiment]:
         """The start and every fine-tuned model; NLL first, which the others are compared with."""
+        grown = (*WEIGHTS, LOSS, *([KNOWN] if self.new_prompts else []))
         controls = (LOWEST,) if self.all_answers is None else (LOWEST, ALL_ANSWERS)
         found = [
-            self.experiment(f"grown, {name}" if name in WEIGHTS else name, self.model(name, seed), seed)
+            self.experiment(f"grown, {name}" if name in grown else name, self.model(name, seed), seed)
             for seed in self.seeds
-            for name in ("NLL", *WEIGHTS, *controls)
+            for name in ("NLL", *grown, *controls)
         ]
         return [*found, self.experiment("NLL start", self.start, 0)]
 
@@ -112,7 +124,7 @@ class GrowthStudy:
 def countdown_growth() -> GrowthStudy:
     """Growth on Countdown."""
     data, start = path_of("WIDEN_COUNTDOWN"), nll_start()
-    problems = Source(task="answers", path=f"{data}/problems.jsonl", limit=4000)
+    problems = Source(task="answers", path=f"{data}/problems.jsonl", limit=12_000)
     test = Source(task="answers", path=f"{data}/test.jsonl")
     return GrowthStudy(
         start=start,
@@ -122,9 +134,10 @@ def countdown_growth() -> GrowthStudy:
             prompts=problems,
             data=start.train,
             held_out=test,
-            num=32,
+            num=12,
             held_out_num=16,
             max_tokens=48,
+            dtype="bfloat16",
         ),
         experiment=partial(countdown_experiment, not_in_paper={**COUNTDOWN, **NOT_IN_PAPER}),
         folder=f"{path_of('WIDEN_GROWN')}/countdown",
@@ -138,9 +151,19 @@ def e2e_growth() -> GrowthStudy:
     return GrowthStudy(
         start=start,
         all_answers=source_of("all"),
-        growth=Growth(model=start.model, prompts=one, held_out=valid, num=16, held_out_num=16, max_tokens=96),
+        growth=Growth(
+            model=start.model,
+            prompts=source_of("meanings"),
+            data=one,
+            held_out=valid,
+            num=16,
+            held_out_num=16,
+            max_tokens=96,
+            dtype="bfloat16",
+        ),
         experiment=partial(e2e_experiment, not_in_paper=E2E_NOT_IN_PAPER),
         folder=f"{path_of('WIDEN_GROWN')}/e2e",
+        new_prompts=True,
     )
 
 
@@ -152,7 +175,14 @@ def mathqa_growth() -> GrowthStudy:
         start=start,
         all_answers=None,
         growth=Growth(
-            model=start.model, prompts=train, held_out=dev, num=8, held_out_num=8, max_tokens=192, wall_seconds=5.0
+            model=start.model,
+            prompts=train,
+            held_out=dev,
+            num=8,
+            held_out_num=8,
+            max_tokens=192,
+            wall_seconds=5.0,
+            dtype="bfloat16",
         ),
         experiment=partial(mathqa_experiment, not_in_paper={**MATHQA, **NOT_IN_PAPER}),
         folder=f"{path_of('WIDEN_GROWN')}/mathqa",

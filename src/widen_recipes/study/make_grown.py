@@ -26,7 +26,7 @@ from widen.run.grow import WEIGHTS, grow, reweighed
 from widen.run.grow.training_rows import write_lines
 from widen.run.progress_lines import progress_lines
 
-from .grow import SOUPS, STUDIES, GrowthStudy
+from .grow import KNOWN, SOUPS, STUDIES, GrowthStudy
 
 TRAINING = ("max_length", "batch_size", "micro_batch", "schedule", "warmup_steps", "max_steps", "lr", "precision")
 """Settings that the trainings of the growth take from those of the study."""
@@ -38,15 +38,19 @@ def grow_task(task: str, root: str) -> None:
         raise ValueError(f"task={task!r}: must be one of {', '.join(STUDIES)}")
     on_gpu = torch.cuda.is_available()
     cores = len(os.sched_getaffinity(0))
-    make_grown(STUDIES[task](), root, device="cuda" if on_gpu else "cpu", jobs=max(1, cores // 2) if on_gpu else 1)
+    jobs, rows = (max(1, cores // 2), 4096) if on_gpu else (1, None)  # several studies may share the GPU
+    make_grown(STUDIES[task](), root, device="cuda" if on_gpu else "cpu", jobs=jobs, rows=rows)
 
 
-def make_grown(study: GrowthStudy, root: str | Path, *, device: str = "cpu", jobs: int = 1) -> None:
+def make_grown(
+    study: GrowthStudy, root: str | Path, *, device: str = "cpu", jobs: int = 1, rows: int | None = None
+) -> None:
     """Train, grow and average what is missing.
 
     Args:
       root: the run folders; `widen run --out` takes the same.
       jobs: models that are trained at a time.
+      rows: samples drawn at a time; by default as many as fit into memory.
     """
     runner.check_variables(study.experiments())
     progress, folder = progress_lines(), Path(study.folder)
@@ -54,10 +58,14 @@ def make_grown(study: GrowthStudy, root: str | Path, *, device: str = "cpu", job
         start = fine_tune(study.start, root, device=device, progress=progress, say=print)
         training = {name: getattr(study.last, name) for name in TRAINING}
         growth = replace(study.growth, model=str(start.path), training=training)
-        grow(growth, folder / "growth", device=device, progress=progress, say=print)
+        grow(growth, folder / "growth", device=device, rows=rows, progress=progress, say=print)
         for kind in WEIGHTS:
             if not (path := folder / f"{kind}.jsonl").exists():
                 write_lines(path, reweighed(folder / "growth", kind))
+        if study.new_prompts and not (path := folder / f"{KNOWN}.jsonl").exists():
+            found = reweighed(folder / "growth", "plain")
+            known = {row["prompt"] for row in found if row["origin"]["round"] == 0}
+            write_lines(path, (row for row in found if row["prompt"] in known))
         at = partial(runner.run, root=root, device=device, jobs=jobs, progress=progress, notice=print)
         at("growth", study.trained(), stages=("train",))
         wanted = [(kind, share, seed) for seed in study.seeds for kind, share in SOUPS]

@@ -69,6 +69,7 @@ def grow(
     device: str = "cpu",
     servers: tuple[str, ...] = (),
     ray: str | None = None,
+    rows: int | None = None,
     progress: StageProgress = silent,
     say: Say = lambda text: None,
 ) -> list[Round]:
@@ -78,6 +79,7 @@ def grow(
       out: the folder. The same settings continue there after a kill; more ``rounds`` may be asked for later.
       servers: base URLs to sample from. Every model that is to be sampled must be served under its path.
       ray: address of a Ray cluster that judges.
+      rows: samples drawn at a time; by default as many as fit into memory.
       progress: called with (what, done, total).
       say: called with one sentence per round, and with notices.
     """
@@ -90,7 +92,7 @@ def grow(
             raise ValueError(f"{len(both)} held-out problems are also in --prompts, {such}: remove them")
         with ScoreTools(out, progress=progress, ray=ray) as tools:
             verifier = Verifier(config, [*questions, *held_out], tools)
-            rounds, models = _begun(config, out), Models(device=device, servers=servers)
+            rounds, models = _begun(config, out), Models(device=device, servers=servers, rows=rows)
             stages = Stages(config, out, questions, held_out, verifier, models, progress, say)
             next_round = len(rounds) if held_out else len(rounds) + 1  # only held-out problems have a round 0
             for number in range(next_round, config.rounds + 1):
