@@ -25,10 +25,10 @@ ASK = {
     "block, without explanations.\n\n{prompt}",
 }
 NOT_IN_PAPER = {
-    "task": "HumanEval (164 problems) and the first 200 of MBPP; the paper has neither",
+    "task": "HumanEval (164 problems) and the first 128 of MBPP; the paper has neither",
     "prompt": "one message of the user by the model's chat template; MBPP shows its tests",
     "program": "the first block between ``` marks, or the whole answer; HumanEval's head of the function stands before it",
-    "max_tokens": "320",
+    "max_tokens": "256",
     "judge": "10 s and 512 MiB a program with all its tests, no network, no files",
 }
 
@@ -40,10 +40,10 @@ def code() -> list[Experiment]:
             name=f"{title}, {family}",
             model=path_of("WIDEN_QWEN"),
             prompts=Source(task=task, path=path_of(f"WIDEN_{task.upper()}"), split="test"),
-            num_prompts=200,
+            num_prompts={"humaneval": 164, "mbpp": 128}[task],
             num_samples=100,
             decoding=(family_settings[number],),
-            max_tokens=320,
+            max_tokens=256,
             template=ASK[task],
             chat=True,
             score=ProgramScore(ks=(1, 10, 100), fenced=True),

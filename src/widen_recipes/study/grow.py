@@ -79,7 +79,8 @@ class GrowthStudy:
     @property
     def last(self) -> FineTune:
         """The training after the start."""
-        return replace(self.start, after=self.start, max_steps=self.steps, lr=1e-4, evaluate=None, patience=None)
+        last = {"max_steps": self.steps, "lr": 1e-4, "evaluate": None, "patience": None, "save_dtype": "bfloat16"}
+        return replace(self.start, after=self.start, **last)
 
     def model(self, name: str, seed: int) -> FineTune:
         """NLL, one of the two controls, or a kind of weights."""

@@ -29,6 +29,7 @@ from widen.run.progress_lines import progress_lines
 from .grow import KNOWN, SOUPS, STUDIES, GrowthStudy
 
 TRAINING = ("max_length", "batch_size", "micro_batch", "schedule", "warmup_steps", "max_steps", "lr", "precision")
+TRAINING += ("save_dtype",)
 """Settings that the trainings of the growth take from those of the study."""
 
 

@@ -54,7 +54,7 @@ def every_method(
       others: further models by name, each with its changes of the last training.
       last: changes of the last training against the start.
     """
-    base = replace(start, after=start, evaluate=None, patience=None, **last)
+    base = replace(start, after=start, evaluate=None, patience=None, save_dtype="bfloat16", **last)
     changes = {name: {"loss": loss} for name, loss in METHODS.items()} | {"NLL 2x": {"epochs": 2 * base.epochs}}
     models = {name: replace(base, **changed) for name, changed in {**changes, **(others or {})}.items()}
     return [experiment(name, replace(one, seed=seed), seed) for seed in SEEDS for name, one in models.items()]
