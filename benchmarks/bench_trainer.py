@@ -131,9 +131,17 @@ def collate(rows):
 def load_model(options):
     if options.model:
         return transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
-    small = {"vocab_size": 500, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    small = {
+        "vocab_size": 500,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     torch.manual_seed(0)
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**(SMOLLM2 if getattr(options, "smollm2", False) else small)))
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**(SMOLLM2 if getattr(options, "smollm2", False) else small))
+    )
 
 
 def train(name, options, pipe, alone, model=None):
@@ -343,14 +351,20 @@ def main():
     )
     parser.add_argument("--skip", type=int, default=3, help="turns that are not counted")
     parser.add_argument(
-        "--only", nargs="+", choices=[*VARIANTS, *(f"{name} @ {mode}" for name in VARIANTS for mode in COMPILED)], default=list(VARIANTS),
-        metavar="VARIANT", help="some of: %(choices)s; after @ is the mode of torch_compile",
+        "--only",
+        nargs="+",
+        choices=[*VARIANTS, *(f"{name} @ {mode}" for name in VARIANTS for mode in COMPILED)],
+        default=list(VARIANTS),
+        metavar="VARIANT",
+        help="some of: %(choices)s; after @ is the mode of torch_compile",
     )
     parser.add_argument("--copies", type=int, default=2, help="processes of each variant")
     parser.add_argument(
         "--cores", type=int, default=0, help="keep every process on the first so many cores; 0: any core"
     )
-    parser.add_argument("--smollm2", action="store_true", help="random weights of SmolLM2-135M's shape instead of a small model")
+    parser.add_argument(
+        "--smollm2", action="store_true", help="random weights of SmolLM2-135M's shape instead of a small model"
+    )
     parser.add_argument("--shared", action="store_true", help="one process, one model: only for variants without Liger")
     parser.add_argument(
         "--compile", nargs="?", const="default", default="", choices=["default", "reduce-overhead", "max-autotune"],

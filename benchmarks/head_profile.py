@@ -86,7 +86,8 @@ def by_name(events: list[dict[str, Any]]) -> list[str]:
         found.setdefault(event["name"], []).append(event["dur"])
     lines = sorted(found.items(), key=lambda item: -sum(item[1]))
     return [
-        f"{sum(v):9.1f} us in {len(v):3d} of {name[:120]}  [{', '.join(f'{x:.1f}' for x in v[:6])}]" for name, v in lines
+        f"{sum(v):9.1f} us in {len(v):3d} of {name[:120]}  [{', '.join(f'{x:.1f}' for x in v[:6])}]"
+        for name, v in lines
     ]
 
 
@@ -137,7 +138,8 @@ def parts(head: Head) -> dict[str, Callable[[], Any]]:
     call = HeadCall(h, w, target, None, "auto", -100, None, None, RowOps())
     exp = path_of(lambda: config_for(call), 1)()
     plain = path_of(lambda: config_for(call), 10**15)()
-    assert exp is not None and plain is not None
+    assert exp is not None
+    assert plain is not None
     n, v = len(h), len(w)
     memory, full = exp.new_buffer(n, w), h.new_empty(n, v)
     dx, dw = torch.empty_like(h), torch.empty_like(w)
@@ -218,7 +220,9 @@ def describe(head: Head, repeats: int, cuda: bool) -> list[str]:
     columns = ("span", "products", "exp products", "other kernels", "gaps")
     lines += ["| in the trace, ms | " + " | ".join(columns) + " |", "|---" * 6 + "|"]
     for name, each in rows.items():
-        lines.append(f"| {name} | " + " | ".join(f"{statistics.median(r[c] for r in each):.3f}" for c in columns) + " |")
+        lines.append(
+            f"| {name} | " + " | ".join(f"{statistics.median(r[c] for r in each):.3f}" for c in columns) + " |"
+        )
     middle = {name: {c: statistics.median(r[c] for r in each) for c in columns} for name, each in rows.items()}
     whole = [[e["dur"] / 1e3 for e in events if is_product(e["name"])] for events in found["products"]]
     first = statistics.median(x[0] for x in whole)
@@ -228,8 +232,8 @@ def describe(head: Head, repeats: int, cuda: bool) -> list[str]:
     lines += [
         "", f"Three products of the trace: {', '.join(f'{x:.3f}' for x in whole[-1])} ms.",
         f"Exponentials: {exp['span']:.3f} - {base:.3f} = {exp['span'] - base:.3f} ms above the products: first product "
-        f"{exp['exp products'] - first:+.3f} (this {exp['exp products']:.3f}, cuBLAS {first:.3f}), backward products {backward:+.3f}, other "
-        f"kernels {exp['other kernels']:+.3f}, gaps {exp['gaps'] - middle['products']['gaps']:+.3f}.", "",
+        f"{exp['exp products'] - first:+.3f} (this {exp['exp products']:.3f}, cuBLAS {first:.3f}), backward products {backward:+.3f}, "
+        f"other kernels {exp['other kernels']:+.3f}, gaps {exp['gaps'] - middle['products']['gaps']:+.3f}.", "",
     ]  # fmt: skip
     for name in ("exponentials", "logits", "products"):
         if found[name]:

@@ -53,7 +53,12 @@ class Variant(NamedTuple):
     flat: bool = True
 
     def __str__(self) -> str:
-        words = [f"{self.m}x{self.n}x{self.k}", f"{self.stages} stages", f"{self.warps} warps", f"groups of {self.group}"]
+        words = [
+            f"{self.m}x{self.n}x{self.k}",
+            f"{self.stages} stages",
+            f"{self.warps} warps",
+            f"groups of {self.group}",
+        ]
         words += [f"{self.each} per SM" if self.each else "one per tile"]
         words += [f"{self.parts} pieces"] * (self.parts > 1)
         words += ["not fused"] * (not self.fused) + ["not flat"] * (not self.flat)
@@ -360,7 +365,10 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     variants: dict[str, Variant | None] = {PRESENT: None, **{str(v): v for v in VARIANTS}}
     shapes = {shape.name: shape for shape in SHAPES}
-    lines = [f"# Variants of the product that writes exponentials; torch {torch.__version__}, triton {triton.__version__}", ""]
+    lines = [
+        f"# Variants of the product that writes exponentials; torch {torch.__version__}, triton {triton.__version__}",
+        "",
+    ]
     result: dict[str, Any] = {"errors": {}, "chunk": {}, "whole": {}}
 
     def write(*more: str) -> None:
