@@ -1,6 +1,8 @@
 """LM head + weighted loss: time and memory against the three matrix products, and against other people's heads.
 
     python benchmarks/bench_head.py --peers DIR      # one GPU, bfloat16, under four minutes
+    python benchmarks/bench_head.py --goals peers --peers DIR    # only the four heads that have a goal, under two minutes
+    python benchmarks/bench_head.py --goals quack --peers DIR    # the same heads: c-Div beside QuACK, which tunes itself first
     python benchmarks/bench_head.py --quick          # a smoke run, seconds on a CPU
 
 To compare two versions of our head, use `compare_head.py`.
@@ -32,7 +34,7 @@ from typing import Any
 
 import torch
 from head_candidates import Active, Head, Run, Shape, add_peers
-from head_limits import LOSSES, PEERS, REST, SHAPES, bounds, judge, pool
+from head_limits import GOALS, LOSSES, PEERS, REST, SHAPES, bounds, judge, pool
 
 from widen.head import WORKSPACE
 
@@ -301,6 +303,29 @@ def tables(bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch
         del head
 
 
+def goals(
+    bench: Bench, shapes: list[Shape], device: torch.device, dtype: torch.dtype, args: argparse.Namespace
+) -> None:
+    """c-Div and the peers at the shapes of `GOALS`, the narrow heads first. QuACK tunes for a while, so its tuned self is apart."""
+    found = {shape.name: shape for shape in shapes}
+    for name in [name for name in GOALS if name in found] or found:
+        if bench.cuda:
+            torch.cuda.empty_cache()
+        head = Head(found[name], device, dtype)
+        ours = {"widen c-Div": lambda h=head: h.weighted("cdiv:alpha=1.4")}
+        peers: dict[str, Callable[[], Run]] = {
+            "widen NLL": lambda h=head: h.weighted("nll"),
+            "Liger CuTe NLL": head.liger_cute,
+            "Liger NLL": head.liger,
+            "torch chunked": head.torch_chunked,
+            "compiled c-Div": head.compiled,
+            "QuACK NLL, not tuned": lambda h=head: h.quack(tuned=False),
+            "CCE NLL": head.cut,
+        }
+        bench.table(name, head, ours | (peers if args.goals == "peers" else {"QuACK NLL": head.quack}), args.seconds)
+        del head
+
+
 def attempt(bench: Bench, part: Callable[[], None]) -> None:
     try:
         part()
@@ -312,6 +337,12 @@ def attempt(bench: Bench, part: Callable[[], None]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny shapes, float32, for a smoke run")
+    parser.add_argument(
+        "--goals",
+        choices=["peers", "quack"],
+        help="only the four heads that have a goal, with the peers or with tuned QuACK",
+    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="time for the rounds of one table of --goals")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
     parser.add_argument("--peers", type=Path, help="folder with unpacked wheels, or with a site-packages of them")
     parser.add_argument("--budget", type=float, default=225.0, help="seconds after which no candidate is started")
@@ -325,7 +356,11 @@ def main() -> None:
     print(json.dumps({k: v for k, v in bench.result.items() if k not in ("tables", "notes")}), flush=True)
     print("default workspace:", {k: f"{v // MB} MB" for k, v in WORKSPACE.items()}, flush=True)
     shapes, dtype = (QUICK, torch.float32) if args.quick else (list(SHAPES), torch.bfloat16)
-    attempt(bench, lambda: tables(bench, shapes, device, dtype))
+    if args.goals:
+        bench.stem = bench.stem.replace("head_", f"head_goals_{args.goals}_", 1)
+        attempt(bench, lambda: goals(bench, shapes, device, dtype, args))
+    else:
+        attempt(bench, lambda: tables(bench, shapes, device, dtype))
     if not args.quick:
         attempt(bench, lambda: judge(bench))
         attempt(bench, lambda: pool(bench))

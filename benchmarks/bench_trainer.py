@@ -61,6 +61,18 @@ VARIANTS = {
     "widen, nll, Liger's other kernels": (WidenTrainer, "nll", ALL_BUT_HEAD),
     "widen, cdiv:alpha=1.4, Liger's other kernels": (WidenTrainer, "cdiv:alpha=1.4", ALL_BUT_HEAD),
 }
+COMPILED = ("default", "reduce-overhead")
+"""Modes of torch_compile that one variant may have: its name is then "widen, nll @ reduce-overhead"."""
+SMOLLM2 = {
+    "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+    "num_key_value_heads": 3, "tie_word_embeddings": True, "max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+def variant_of(name):
+    """Trainer, loss and Liger's kernels of a variant, and the mode of torch_compile in its name."""
+    plain, _, mode = name.partition(" @ ")
+    return *VARIANTS[plain], mode
 
 
 class Turns(TrainerCallback):
@@ -119,9 +131,17 @@ def collate(rows):
 def load_model(options):
     if options.model:
         return transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    small = {
+        "vocab_size": 500,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     torch.manual_seed(0)
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=500, **sizes))
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**(SMOLLM2 if getattr(options, "smollm2", False) else small))
+    )
 
 
 def train(name, options, pipe, alone, model=None):
@@ -129,7 +149,8 @@ def train(name, options, pipe, alone, model=None):
     if options.cores:  # the same for all: only one is at work at a time, and cores differ by what else runs beside them
         os.sched_setaffinity(0, range(options.cores))
     transformers.logging.set_verbosity_error()
-    kind, loss, liger = VARIANTS[name]
+    kind, loss, liger, mode = variant_of(name)
+    mode = mode or options.compile
     model = model or load_model(options)
     turns = Turns(pipe, options.turn, alone)
     with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +158,7 @@ def train(name, options, pipe, alone, model=None):
             output_dir=folder, max_steps=options.turns * options.turn, per_device_train_batch_size=options.tokens // options.length,
             learning_rate=1e-5, warmup_steps=5, logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, seed=0,
             bf16=options.device == "cuda", use_cpu=options.device == "cpu", max_grad_norm=1.0,
-            torch_compile=bool(options.compile), torch_compile_mode=options.compile or None,
+            torch_compile=bool(mode), torch_compile_mode=mode or None,
             use_liger_kernel=liger is not None, liger_kernel_config=liger or None, logging_nan_inf_filter="no nan filter" not in name,
         )  # fmt: skip
         trainer = kind(
@@ -181,7 +202,7 @@ def compare(options):
 
     Yielded every forty steps, so that a run that is cut off has left what it measured.
     """
-    names = [n for n in options.only if VARIANTS[n][2] is None or importlib.util.find_spec("liger_kernel")]
+    names = [n for n in options.only if variant_of(n)[2] is None or importlib.util.find_spec("liger_kernel")]
     if len(names) < len(options.only):
         print("liger_kernel is not installed: its variants are left out")
     began, shuffle = time.perf_counter(), random.Random(0)
@@ -260,7 +281,8 @@ def geometric(speed):
 def report(options, found):
     machine = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or platform.machine()
     data = f" --data {Path(options.data).name}" if options.data else ""
-    model = options.name or options.model or "(a random one)"
+    shape = "(random weights of SmolLM2-135M's shape)" if options.smollm2 else "(a random one)"
+    model = options.name or options.model or shape
     cores = f" --cores {options.cores}" if options.cores else ""
     only = "" if set(options.only) == set(VARIANTS) else " --only " + " ".join(f'"{name}"' for name in options.only)
     flags = cores + " --shared" * options.shared + " --compile" * bool(options.compile) + only
@@ -329,11 +351,19 @@ def main():
     )
     parser.add_argument("--skip", type=int, default=3, help="turns that are not counted")
     parser.add_argument(
-        "--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="VARIANT", help="some of: %(choices)s"
+        "--only",
+        nargs="+",
+        choices=[*VARIANTS, *(f"{name} @ {mode}" for name in VARIANTS for mode in COMPILED)],
+        default=list(VARIANTS),
+        metavar="VARIANT",
+        help="some of: %(choices)s; after @ is the mode of torch_compile",
     )
     parser.add_argument("--copies", type=int, default=2, help="processes of each variant")
     parser.add_argument(
         "--cores", type=int, default=0, help="keep every process on the first so many cores; 0: any core"
+    )
+    parser.add_argument(
+        "--smollm2", action="store_true", help="random weights of SmolLM2-135M's shape instead of a small model"
     )
     parser.add_argument("--shared", action="store_true", help="one process, one model: only for variants without Liger")
     parser.add_argument(
@@ -348,7 +378,7 @@ def main():
         "stock loss",
         *(name for name in options.only if name != "stock loss"),
     ]  # what all are compared with
-    if options.shared and any(VARIANTS[name][2] is not None for name in options.only):
+    if options.shared and any(variant_of(name)[2] is not None for name in options.only):
         parser.error(
             "--shared is one process for all, and Liger replaces classes in it: name the variants without it by --only"
         )

@@ -157,14 +157,14 @@ class Head:
         loss = module.LigerFusedScaledCrossEntropySM90Function.apply
         return lambda: self.gradient(loss(self.hidden, self.head, self.target).mean())
 
-    def quack(self) -> Run:
+    def quack(self, **kw: Any) -> Run:
         """QuACK's head in its default chunks of 4096 rows, or 8192 for a hidden size of 4096.
 
         Version 0.6.5 raises an error for a chunk with as many rows as columns: it cannot tell a vector of rows from one of columns.
         """
         loss = importlib.import_module("quack.linear_cross_entropy").chunked_linear_cross_entropy
         size = 8192 if self.shape.hidden == 4096 else 4096
-        return lambda: self.gradient(loss(self.hidden, self.head, self.target, chunk_size=size))
+        return lambda: self.gradient(loss(self.hidden, self.head, self.target, chunk_size=size, **kw))
 
     def cut(self) -> Run:
         loss = importlib.import_module("cut_cross_entropy").linear_cross_entropy

@@ -23,6 +23,12 @@ PEERS = (  # the shapes at which other people's heads are timed as well; the las
     "SmolLM2-135M, 32k tokens",
     "Llama-3.2-3B, 8k tokens",
 )
+GOALS = (  # narrow heads first: there the rest of a call is the largest share
+    "SmolLM2-135M, 32k tokens",
+    "Qwen2.5-0.5B, 8k tokens",
+    "OLMo-1B, 8k tokens",
+    "Llama-3.1-8B, 8k tokens",
+)
 LOSSES = ["cdiv:alpha=1.4", "cdiv:alpha=1.3", "gold", "dft", "tailr:gamma=1e-5", "lambda_pr:lam=0.9,gamma=1e-5"]
 REST = "where the rest goes, "
 

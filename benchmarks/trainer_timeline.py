@@ -16,13 +16,10 @@ import accelerate
 import bench_trainer
 import torch
 import transformers
+from bench_trainer import SMOLLM2
 from transformers.models.llama.modeling_llama import LlamaModel
 
 VARIANTS = ("stock loss", "stock loss, no nan filter", "widen, nll", "widen, cdiv:alpha=1.4")
-SMOLLM2 = {
-    "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
-    "num_key_value_heads": 3, "tie_word_embeddings": True, "max_position_embeddings": 8192,
-}  # fmt: skip
 SMALL = SMOLLM2 | {"vocab_size": 500, "hidden_size": 72, "intermediate_size": 64, "num_hidden_layers": 2}
 MARKS = ("start", "inputs", "layers", "loss", "backward", "clipped", "stepped", "end")
 
