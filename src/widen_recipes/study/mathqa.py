@@ -55,7 +55,6 @@ def experiment_of(
         num_samples=32,
         decoding=DECODINGS,
         max_tokens=192,
-        dtype="bfloat16",
         seed=seed,
         score=ProgramScore(ks=(1, 4, 16, 32), wall_seconds=5.0, cpu_seconds=5, distinct=True),
         not_in_paper=not_in_paper,
