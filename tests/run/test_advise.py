@@ -4,10 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from transformers import GenerationConfig
 
 from widen.data.tasks import read
 from widen.run.advise import search as searching
 from widen.run.advise.advice import Finalist, advise_from, to_test
+from widen.run.advise.engines import how_to_decode
 from widen.run.advise.plan import FEWEST_STEPS, Timing, make_plan
 from widen.run.advise.request import AdviceRequest
 from widen.run.advise.search import Search
@@ -162,6 +164,25 @@ def test_the_lead_over_nll_at_t_1_is_reported_for_both_metrics():
     assert advice.parts["recall over NLL at t=1"].value == pytest.approx(-0.05)
     assert advice.parts["precision over NLL at t=1"].value == pytest.approx(0.12)
     assert advice.expected["precision"].low < 0.82 < advice.expected["precision"].high
+
+
+@pytest.mark.parametrize("spec", ["t=0.7", "t=1.5,min_p=0.1", HOT.spec])
+def test_the_printed_python_runs_as_pasted_and_overrules_what_the_model_has_in_its_generation_config(spec):
+    told = {}
+    exec(how_to_decode(Decoding.parse(spec), "m", max_tokens=8)["transformers"], {"model": Stub(told), "inputs": {}})
+    config = GenerationConfig(temperature=0.6, top_p=0.8, top_k=20, repetition_penalty=1.1, do_sample=True)
+    steps = told.pop("logits_processor", [])
+    config.update(**told)
+    assert (config.top_k, config.repetition_penalty, config.top_p) == (0, 1.0, 1.0)
+    assert config.temperature == (1.0 if steps else Decoding.parse(spec).temperature)
+    assert [type(one).__name__ for one in steps] == ["MinPLogitsWarper", "TemperatureLogitsWarper"] * (spec == HOT.spec)
+
+
+class Stub:
+    """A model that only notes what generate is told."""
+
+    def __init__(self, told):
+        self.generate = told.update
 
 
 def last(loss):

@@ -68,7 +68,7 @@ def main(options: argparse.Namespace) -> int:
         advice = search.advise(say=console.print, progress=progress)
     console.print("", *advice_lines(advice), sep="\n")
     page, *_ = write_report([options.out], options.out / "report.html", figures=False)
-    console.print(f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
+    console.print("", f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
     return 0
 
 
@@ -115,4 +115,6 @@ def advice_lines(advice: Advice) -> list[str]:
             lines.append(f"Against NLL at t = 1: {', '.join(behind)}.")
     if advice.train:
         lines += ["", f"model: {advice.folder}", f"train: {advice.train}"]
-    return [*lines, "", *(f"{name}: {text}" for name, text in advice.use.items())]
+    for name, text in advice.use.items():
+        lines += ["", f"{name}:" + ("\n" if "\n" in text else " ") + text]
+    return lines

@@ -129,7 +129,8 @@ class Search:
             folder = str(folder_of(root, config).path)
             advice = replace(advice, folder=folder, train=train_command(config, root, device=request.device))
             best = f"{folder}/checkpoint"
-        advice = replace(advice, use=how_to_decode(Decoding.parse(advice.decoding), best))
+        use = how_to_decode(Decoding.parse(advice.decoding), best, max_tokens=self.plan.max_tokens)
+        advice = replace(advice, use=use)
         write_sealed(root / "advice.json", {"schema": 1, "advice": to_json(advice), "request": to_json(request)})
         return advice
 
