@@ -59,6 +59,11 @@ def test_flags_become_settings():
         (("--checker", "own.py:check", "--set", "epoch=2"), "unknown key 'epoch'; did you mean 'epochs'?"),
         (("--checker", "own.py:check", "--rounds", "0"), "rounds=0: must be at least 1"),
         (("--task", "answers"), "'answers'"),
+        (("--checker", "own.py:check", "--held-out", "test.jsonl", "--held-out-num", "0"), "held_out_num=0: must be"),
+        (("--checker", "own.py:check", "--dtype", "float99"), "dtype='float99': must be one of auto, float32"),
+        (("--checker", "own.py:check", "--device", "tpu"), "device='tpu': must be cuda or cpu"),
+        (("--checker", "own.py:check", "--data", "test.jsonl"), "data='test.jsonl': no row has a completion to learn"),
+        (("--checker", "own.py:check", "--out", "own.py/out"), "own.py/out: this folder cannot be made or written to"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_drawn(capsys, place, more, sentence):

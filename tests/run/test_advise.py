@@ -7,6 +7,7 @@ import pytest
 from transformers import GenerationConfig
 
 from widen.data.tasks import read
+from widen.judge import selftest
 from widen.run.advise import search as searching
 from widen.run.advise.advice import Finalist, advise_from, to_test
 from widen.run.advise.engines import how_to_decode
@@ -66,7 +67,7 @@ def test_a_wish_of_one_metric_or_of_an_impossible_level_is_refused():
         Wish.parse("recall at recall >= 0.5")
     with pytest.raises(ValueError, match="between 0 and 1"):
         Wish.parse("recall at precision >= 90")
-    assert Wish.parse("recall at precision >= 90%").level == 0.9
+    assert Wish.parse("Recall at precision ≥ 90%").level == 0.9
 
 
 @pytest.mark.parametrize("text", ["", "30", "-5m", "0s", "1.2.3h", "half an hour"])
@@ -79,13 +80,48 @@ def test_a_wish_for_a_metric_that_the_score_lacks_is_refused(tmp_path):
     asked = {"model": "m", "data": answers_file(tmp_path / "a.jsonl"), "budget": 60.0}
     with pytest.raises(ValueError, match=r"this score has no pass@10; it has precision, recall"):
         AdviceRequest(**asked, task="answers", wish="pass@10 at precision >= 0.5")
-    with pytest.raises(ValueError, match="compares with a reference model"):
+    with pytest.raises(ValueError, match="losses: asft compares with a reference model, which advise does not have"):
         AdviceRequest(**asked, task="answers", wish="recall at precision >= 0.5", losses=("asft",))
     with pytest.raises(ValueError, match="nothing says which answers are right"):
         AdviceRequest(**asked, wish="recall at precision >= 0.5")
     with pytest.raises(ValueError, match="needs at least 10 samples"):
         AdviceRequest(**asked, task="mbpp", num=4, wish="pass@10 at pass@1 >= 0.3")
     assert AdviceRequest(**asked, task="answers", wish="coverage at precision >= 0.5").parsed.goal == "recall"
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"num": 0}, "num=0: must be at least 1"),
+        ({"max_tokens": 0}, "max_tokens=0: must be at least 1"),
+        ({"batch_size": 0}, "batch_size=0: must be at least 1"),
+        ({"lora": 0}, "lora=0: must be at least 1"),
+        ({"lr": -1.0}, r"lr=-1\.0: must be above 0"),
+        ({"seed": -1}, "seed=-1: must be at least 0"),
+    ],
+)
+def test_a_number_that_is_not_legal_is_refused_before_the_data_is_read(more, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        AdviceRequest(
+            model="m", data="no.jsonl", budget=60.0, task="answers", wish="recall at precision >= 0.5", **more
+        )
+
+
+@pytest.mark.sandbox
+def test_a_checker_that_fails_on_the_data_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(selftest, "ATTACKS", {})
+    (tmp_path / "own.py").write_text("def check(prompt, answer):\n    return open('/etc/passwd').read() == answer\n")
+    rows = [{"prompt": f"{n}:", "completion": f"{n}a"} for n in range(12)]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    request = AdviceRequest(
+        model="no model",
+        data=str(tmp_path / "all.jsonl"),
+        checker=f"{tmp_path / 'own.py'}:check",
+        wish="recall at precision >= 0.5",
+        budget=60.0,
+    )
+    with pytest.raises(ValueError, match=r"it fails on every answer .* check\('.*a'\): error: .*/etc/passwd"):
+        Search(request, tmp_path / "out")
 
 
 def test_no_prompt_is_in_two_splits_and_the_order_of_the_records_does_not_matter(tmp_path):
@@ -215,7 +251,7 @@ class World:
         made = points(**{s: (0.95 - 0.05 * n, worth + steps / 1e4 + n / 50) for n, s in enumerate(experiment.decoding)})
         return [record for point in made.values() for record in point.values()]
 
-    def advise(self, tmp_path, budget=3000.0):
+    def advise(self, tmp_path, budget=3000.0, dry=False):
         request = AdviceRequest(
             model="m",
             data=answers_file(tmp_path / "all.jsonl"),
@@ -225,7 +261,8 @@ class World:
             batch_size=1,
         )
         timing = lambda *_: TIMING  # noqa: E731
-        return Search(request, tmp_path / "out", clock=lambda: self.now, timing=timing).advise()
+        search = Search(request, tmp_path / "out", clock=lambda: self.now, timing=timing)
+        return search if dry else search.advise()
 
 
 def test_nll_is_trained_in_every_rung_and_the_better_half_of_the_others(tmp_path, monkeypatch):
@@ -262,7 +299,8 @@ def test_a_search_that_was_killed_again_and_again_gives_the_same_advice_in_the_e
     assert found[0] == found[1]
 
 
-def test_a_folder_with_another_request_is_refused(tmp_path, monkeypatch):
+def test_a_folder_with_another_request_is_refused_unless_it_holds_only_a_plan(tmp_path, monkeypatch):
+    World(monkeypatch).advise(tmp_path, budget=1000.0, dry=True)
     World(monkeypatch).advise(tmp_path)
     with pytest.raises(ValueError, match=r"another request \(they differ in budget\)"):
         World(monkeypatch).advise(tmp_path, budget=2000.0)

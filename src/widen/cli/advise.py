@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print the plan, search, print the advice, write the page."""
+    from widen.disk.lock import hold
     from widen.report.run_report import write_report
     from widen.run.advise.request import LOSSES, AdviceRequest
     from widen.run.advise.search import Search
@@ -60,14 +61,16 @@ def main(options: argparse.Namespace) -> int:
     given |= {"budget": parse_budget(options.budget), "losses": tuple(options.losses or LOSSES)}
     given["device"] = device_for(options.device)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    search = Search(AdviceRequest(**given), options.out)
-    console.print(*plan_lines(search), sep="\n")
-    if options.dry_run:
-        return 0
-    with bars() as progress:
-        advice = search.advise(say=console.print, progress=progress)
-    console.print("", *advice_lines(advice), sep="\n")
-    page, *_ = write_report([options.out], options.out / "report.html", figures=False)
+    request = AdviceRequest(**given)
+    with hold(options.out):
+        search = Search(request, options.out)
+        console.print(*plan_lines(search), sep="\n")
+        if options.dry_run:
+            return 0
+        with bars() as progress:
+            advice = search.advise(say=console.print, progress=progress)
+        console.print("", *advice_lines(advice), sep="\n")
+        page, *_ = write_report([options.out], options.out / "report.html", figures=False)
     console.print("", f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
     return 0
 

@@ -120,7 +120,7 @@ def make_growth(options: argparse.Namespace) -> Growth:
         "data": Source(path=options.data) if options.data else None,
         "held_out": held_out,
         "checker_files": tuple(options.checker_file),
-        "held_out_num": options.held_out_num or options.num,
+        "held_out_num": options.num if options.held_out_num is None else options.held_out_num,
         "training": training,
     }
     return Growth(**given | own)

@@ -37,13 +37,15 @@ from .split import Splits, split
 from .wish import Points
 
 SCHEMA = 1
+ONLY_PLANNED = {"state.json", "data", ".lock"}
+"""What a folder holds before anything is scored."""
 Say = Callable[[str], None]
 Clock = Callable[[], float]
 """Seconds from any start."""
 
 
 class Search:
-    """A request with its splits and its plan, which are made or found on disk; a folder that holds another request is refused.
+    """A request with its splits and its plan, which are made or found on disk; a folder that holds the work of another request is refused.
 
     Attributes:
       jobs: the outcome of every job: "trained" or "no time".
@@ -69,10 +71,12 @@ class Search:
                 f"{self._path} has schema {found.get('schema')!r}; this version of widen reads schema {SCHEMA}"
             )
         if differs := [key for key in self._asked if found["asked"].get(key) != self._asked[key]]:
-            raise ValueError(
-                f"{self.root} holds advice for another request (they differ in {', '.join(differs)}): take another --out, or "
-                "remove the folder"
-            )
+            if not {one.name for one in self.root.iterdir()} <= ONLY_PLANNED:
+                raise ValueError(
+                    f"{self.root} holds advice for another request (they differ in {', '.join(differs)}): take another --out, or "
+                    "remove the folder"
+                )
+            found = {}  # nothing ran yet, as after --dry-run
         self._before, self.jobs = float(found.get("spent", 0.0)), dict[str, str](found.get("jobs", {}))
         once = request.embedder is None
         self.splits = split(request.task, request.data, self.root / "data", seed=request.seed, once=once)
