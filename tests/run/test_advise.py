@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from transformers import GenerationConfig
 
+from widen.cli import grow as grow_verb
 from widen.data.tasks import read
 from widen.judge import selftest
 from widen.run.advise import search as searching
@@ -192,6 +193,7 @@ def test_a_loss_is_recommended_only_if_its_gain_is_outside_the_noise(gain, loss)
     assert advice.parts["decoding"].value == pytest.approx(0.05 + (gain if loss == "gem" else 0))
     if loss == "nll":
         assert advice.headline == "Keep NLL, decode with min_p=0.1 then t=2."
+        assert advice.reasons[0].startswith("gem has +0.004 ")
         assert "inside the noise: keep NLL" in advice.reasons[0]
 
 
@@ -319,6 +321,31 @@ def test_the_command_trains_the_recommended_model(tmp_path, monkeypatch):
     assert words[:2] == ["widen", "train"]
     options = parser.parse_args(words[2:])
     assert options.out / train.make_config(options).folder_name == Path(advice.folder)
+
+
+def test_repeats_and_growth_are_named_where_they_can_help(tmp_path, monkeypatch):
+    """Listed answers are all learnt, so nothing can be grown; a checker finds right answers that the data does not have."""
+    rows = [{"prompt": f"{n}:", "completion": "x"} for n in range(PROMPTS) for _ in range(2)]
+    data, checker = tmp_path / "two of each.jsonl", tmp_path / "own.py"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    checker.write_text("def check(prompt, answer):\n    return True\n")
+    world = World(monkeypatch)
+    listed = world.advise(tmp_path)
+    assert listed.grow == ""
+    assert "repeat another row" not in " ".join(listed.reasons)
+    request = AdviceRequest(
+        model="m", data=str(data), checker=f"{checker}:check", wish="recall at precision >= 0.8", budget=1000.0
+    )
+    monkeypatch.setattr(searching, "advise_from", lambda *_: replace(listed, loss="nll", steps=8))
+    advice = Search(request, tmp_path / "o u t", clock=lambda: world.now, timing=lambda *_: TIMING).advise()
+    assert any("30 of the 60 training rows repeat another row" in one for one in advice.reasons)
+    assert any("widen grow" in one for one in advice.reasons)
+    parser = __import__("argparse").ArgumentParser()
+    grow_verb.add_arguments(parser)
+    words = __import__("shlex").split(advice.grow)
+    made = grow_verb.make_growth(parser.parse_args(words[2:]))
+    assert (made.model, made.checker) == (advice.folder, f"{checker}:check")
+    assert made.held_out.path == str(tmp_path / "o u t" / "data" / "test.jsonl")
 
 
 def test_finalists_are_tested_with_their_best_decoding_their_best_temperature_and_t_1():

@@ -84,10 +84,11 @@ def plan_lines(search: Search) -> list[str]:
         f"{1 + rivals} loss{'es' * (rivals > 0)} x {steps} steps"
         for rivals, steps in zip(plan.rivals, plan.steps, strict=True)
     ]
+    repeats = f" ({counts['repeats']:,} of them repeat another)" if counts["repeats"] else ""
     left_out = [loss for loss in request.losses if loss not in plan.losses]
     lines = [
         f"wish: {request.parsed}",
-        f"data: {counts['train']:,} rows to train on, {counts['validation']:,} to choose on, {counts['test']:,} to test on",
+        f"data: {counts['train']:,} rows to train on{repeats}, {counts['validation']:,} to choose on, {counts['test']:,} to test on",
         f"score: {request.score.kind}, {len(request.grid)} decodings of every model",
         f"losses: {', '.join(plan.losses)}" + (f" (no time for {', '.join(left_out)})" if left_out else ""),
         f"training: {', then '.join(rungs)}",
@@ -118,6 +119,7 @@ def advice_lines(advice: Advice) -> list[str]:
             lines.append(f"Against NLL at t = 1: {', '.join(behind)}.")
     if advice.train:
         lines += ["", f"model: {advice.folder}", f"train: {advice.train}"]
+    lines += ["", f"grow: {advice.grow}"] if advice.grow else []
     for name, text in advice.use.items():
         lines += ["", f"{name}:" + ("\n" if "\n" in text else " ") + text]
     return lines

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ..finetune.config import FineTune
 from ..folder import StageProgress, folder_of, silent
 from ..record import by_decoding
 from ..runner import run
+from ..score_settings import CheckerScore, ProgramScore
 from ..scoring.score_files import found_records
 from ..value import from_json, to_json
 from .advice import Advice, Finalist, advise_from, to_test
@@ -134,9 +135,30 @@ class Search:
             advice = replace(advice, folder=folder, train=train_command(config, root, device=request.device))
             best = f"{folder}/checkpoint"
         use = how_to_decode(Decoding.parse(advice.decoding), best, max_tokens=self.plan.max_tokens)
-        advice = replace(advice, use=use)
+        advice = replace(advice, use=use, **self._data_advice(advice))
         write_sealed(root / "advice.json", {"schema": 1, "advice": to_json(advice), "request": to_json(request)})
         return advice
+
+    def _data_advice(self, advice: Advice) -> dict[str, Any]:
+        """What other data may bring: learning repeated rows once, and the model's own right answers."""
+        counts, reasons, grow = self.splits.counts, advice.reasons, ""
+        if counts["repeats"]:
+            of = f"{counts['repeats']:,} of the {counts['train']:,} training rows repeat another row"
+            reasons += (f"{of}: compare with widen train --distinct, which learns each of them once.",)
+        if advice.met and advice.loss in ("", "nll") and isinstance(self.request.score, (CheckerScore, ProgramScore)):
+            reasons += ("Data may bring more than a loss: widen grow adds the model's own right answers (see below).",)
+            flags = {
+                "task": self.request.task,
+                "prompts": self.splits.train.path,
+                "held-out": self.splits.test.path,
+                "checker": self.request.checker,
+                "max-tokens": self.plan.max_tokens,
+                "lr": self.request.lr,
+                "batch-size": self.request.batch_size,
+                "device": self.request.device,
+            }
+            grow = f"widen grow {shlex.quote(advice.folder or self.request.model)} {_written(flags)}"
+        return {"reasons": reasons, "grow": grow}
 
     def _halve(self, train: Callable[[str, int], Finalist], say: Say) -> list[Finalist]:
         """Successive halving within the budget: every rung doubles the steps and keeps the better half of the losses. NLL is never dropped.
@@ -201,5 +223,8 @@ def train_command(config: FineTune, root: Path, *, device: str) -> str:
         "device": device,
         "out": root,
     }
-    words = [f"--{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None]
-    return " ".join(["widen train", *words])
+    return f"widen train {_written(flags)}"
+
+
+def _written(flags: Mapping[str, object]) -> str:
+    return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None)

@@ -99,7 +99,7 @@ def grow(
             data = data_rows(config.data or config.prompts, out / "data.jsonl", verifier)
             if config.data and not data:
                 raise ValueError(
-                    f"data={config.data.path!r}: no row has a completion to learn; leave --data out to begin without"
+                    f"data={config.data.path!r}: no row has a completion to learn; without --data, those of --prompts are taken"
                 )
             stages = Stages(config, out, questions, held_out, data, verifier, models, progress, say)
             next_round = len(rounds) if held_out else len(rounds) + 1  # only held-out problems have a round 0
