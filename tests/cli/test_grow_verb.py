@@ -34,7 +34,8 @@ def test_the_verb_prints_a_line_a_round_a_table_and_the_model(capsys, place):
     entries = json.loads((place / "out" / "grow.json").read_text())["rounds"]
     for one in entries[1:]:
         assert f"round {one['round']}: {one['new']} new right answers" in out
-        assert f"│ {one['round']}     │" in out
+        assert f"\n {one['round']} " in out
+    assert "round new rows several precision coverage" in out  # no word is broken in a narrow terminal
     assert "pass@12" in out
     assert f"model: out/{entries[-1]['model']}" in out
     assert (place / "out" / entries[-1]["model"] / "scores" / "grow.json").is_file()
