@@ -1,6 +1,6 @@
 """The demo: fine-tune copies of one NLL model of the integer task, and score each under the same decodings.
 
-One copy learns each training sequence once, the others have different losses.
+One copy learns from data without repeats, the others have different losses.
 
 The starting model is ``checkpoints/mulmod_nll``: NLL at seed 0 of recipe ``mulmod:temperature``, trained on one H200 (provenance.json).
 """
@@ -30,7 +30,7 @@ def start() -> str:
 
 
 def fine_tune() -> list[Experiment]:
-    """One copy per loss and one on each sequence once; one seed, the same learning rate and decodings."""
+    """One copy per loss, and one on data without repeats; one seed, the same learning rate and decodings."""
     train = Train(
         steps=STEPS,
         batch_size=512,
@@ -39,7 +39,7 @@ def fine_tune() -> list[Experiment]:
     )
     model = LlamaShape(init_std=0.08)
     copies = {name: (loss, MulMod()) for name, loss in LOSSES.items()}
-    copies["NLL, each once"] = ("nll", MulMod(distinct=True))
+    copies["NLL without repeats"] = ("nll", MulMod(distinct=True))
     return [
         Experiment(
             name=name,

@@ -48,7 +48,7 @@ def test_one_grid_for_all_models_is_one_click_away(page):
     assert "NLL: 27, TruncR 0.1: 21, c-Div 1.4: 21" in note.text_content()
     _, rows, _ = choose(page, "recall", 10, shared=True)
     assert not note.is_visible()
-    assert {row[6] for row in rows} == {"21"}
+    assert {row[7] for row in rows} == {"21"}
     choose(page, "recall", 10)
 
 
