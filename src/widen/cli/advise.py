@@ -1,12 +1,15 @@
 """Find the best loss and decoding for your model, your data and your wish.
 
-  widen advise --model M --data all.jsonl --task answers --wish "recall at precision >= 0.9" --budget 30m
-  widen advise --model M --data all.jsonl --checker mine.py:check --wish "pass@10 at pass@1 >= 0.3" --budget 2h --device cuda
+  widen advise --model M --data all.jsonl --task answers \\
+      --wish "recall at precision >= 0.9" --budget 30m
+  widen advise --model M --data all.jsonl --checker mine.py:check \\
+      --wish "pass@10 at pass@1 >= 0.3" --budget 2h --device cuda
   widen advise ... --dry-run                      print the plan and stop
 
-It splits the data into train, validation and test by prompt. It scores the model as it is under a grid of decodings. Then it trains
-with several losses for a short time, drops the worse half, and trains the others longer. NLL is never dropped. It chooses on the
-validation prompts and measures on the test prompts. Run the same command again to continue a stopped search.
+It splits the data by prompt into train, validation and test. It scores the model as it is under a
+grid of decodings. Then it trains with several losses for a short time, drops the worse half, and
+trains the others longer. NLL, the usual loss, is never dropped. It chooses on the validation
+prompts and measures on the test prompts. To continue a stopped search, run the same command again.
 """
 
 from __future__ import annotations

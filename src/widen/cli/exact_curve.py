@@ -1,12 +1,13 @@
-"""Print the exact precision-recall (PR) curve of two distributions, or of the paper's artificial case at several temperatures.
+"""Print the exact precision-recall (PR) curve of two distributions.
 
-  widen curve                                            the artificial case of the paper's main figure, t = .2 ... 5
+  widen curve                                     the paper's artificial case at t = .2 ... 5
   widen curve --vocab 100 --support 50 --temperatures 0.1 1 10
-  widen curve --p reference.json --q model.json          two JSON lists of probabilities of the same outcomes
-  widen curve --json curves.json                         also write the numbers, at many more lambdas
+  widen curve --p reference.json --q model.json   two JSON lists of probabilities
+  widen curve --json curves.json                  also write the numbers, at many more lambdas
 
-P is the reference and Q the model. Precision at lambda is sum min(lambda P, Q); recall is precision / lambda. A low lambda asks whether
-Q covers P, a high lambda whether Q stays within P. The command prints a table; --html writes a page with the curves.
+P is the reference and Q the model. Precision at lambda is sum min(lambda P, Q); recall is
+precision / lambda. A low lambda asks whether Q covers P, a high lambda whether Q stays within P.
+The command prints a table; --html writes a page with the curves.
 """
 
 from __future__ import annotations

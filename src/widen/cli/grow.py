@@ -1,22 +1,25 @@
-"""Add a model's own right answers to its training data: sample, judge, keep what is right and new, train, repeat.
+"""Add a model's own right answers to its training data, and train on them, in rounds.
 
-  widen grow runs/NLL --prompts train.jsonl --task answers --rounds 2 --num 64 --held-out test.jsonl --out runs/grown
-  widen grow ./my-model --prompts train.jsonl --checker own.py:check --weights uniform --epochs 2 --lr 1e-4
-  widen grow runs/NLL --prompts train.jsonl --task mathqa_python --decoding "min_p=0.05 then t=1.5"
+  widen grow runs/NLL --prompts train.jsonl --task answers --held-out test.jsonl --out runs/grown
+  widen grow ./my-model --prompts train.jsonl --checker own.py:check --weights uniform --epochs 2
+  widen grow runs/NLL --prompts train.jsonl --task mbpp --decoding "min_p=0.05 then t=1.5"
 
-Each round samples the last model on --prompts and judges the answers. It writes the answers that are right and new to
-round-k/grown.jsonl, and trains on the original data and everything found so far. The command stops after --rounds, or when a round finds
-nothing new.
+Each round samples the last model on --prompts and judges the answers. It writes the answers that
+are right and new to round-k/grown.jsonl, and trains on the original data and everything found so
+far. The command stops after --rounds, or when a round finds nothing new.
 
-The task or --checker judges the answers. The task `answers` has a list of right answers; a text of `e2e` is right if every slot of its
-meaning is; mathqa_python, mbpp, humaneval and codecontests run the answer as a program. Programs and checkers run in a sandbox only.
+The task or --checker judges the answers. In the task `answers`, the file lists the right answers.
+mathqa_python, mbpp, humaneval and codecontests run the answer as a program. A text of `e2e` is
+right if it states every part of its meaning. Programs and checkers run in a sandbox only.
 
-If the command is killed, the same command continues: nothing is drawn, judged or trained twice. A larger --rounds adds rounds.
+If the command is killed, the same command continues: nothing is drawn, judged or trained twice. A
+larger --rounds adds rounds.
 
 --weights: how much each right answer to a prompt counts (the mean is 1):
   plain     every distinct answer counts the same
   sampled   as often as the answer was found, plus its copies in the data
-  uniform   1 / (chance that the sampler finds the answer), at most --cap: aims at the uniform distribution over all right answers
+  uniform   1 / (probability that the sampler finds the answer), at most --cap: aims at the uniform
+            distribution over all right answers
 """
 
 from __future__ import annotations

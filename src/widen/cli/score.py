@@ -1,4 +1,6 @@
-"""Score samples: which answers are right, and how many different ones there are. Prints a table and writes JSON.
+"""Score samples: which answers are right, and how many different ones there are.
+
+It prints a table and writes JSON.
 
 answers that your function checks:
   widen score --checker own.py:check runs/NAME
@@ -14,13 +16,16 @@ texts, compared with texts that people wrote (.txt, .jsonl, .csv, or samples of 
   widen score reference.txt runs/NAME --embedder PATH
 
 small models (integer task, Countdown), scored exactly and without samples:
-  widen score runs                                                 every run in or below a folder
+  widen score runs                                        every run in or below a folder
   widen score runs --temperatures 0.5 1 2 --num-samples 20000
-  widen score runs --decodings grid                                77 decodings
+  widen score runs --decodings grid                       77 decodings
 
-Checked answers and programs get pass@k and, with a checker, coverage. Checkers and programs run in a sandbox, and no answer is checked
-twice. Texts get k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and
-the score of the reference against itself. Small models get exact precision, and recall: the expected share of right answers in N samples.
+Checked answers and programs get pass@k (the probability that at least one of k samples is right)
+and, with a checker, coverage (the number of different right answers). Checkers and programs run in
+a sandbox, and no answer is checked twice. Texts get k-NN precision, recall, density and coverage on
+embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and the score of the reference
+against itself. Small models get exact precision, and recall: the expected share of right answers in
+N samples.
 """
 
 from __future__ import annotations
