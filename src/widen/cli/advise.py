@@ -39,9 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     right.add_argument("--task", default="jsonl", help="answers (the data lists all right ones), or a task of programs")
     right.add_argument("--checker", metavar="FILE.py:FUNCTION", help="your check(prompt, answer) -> bool, in a sandbox")
     right.add_argument("--embedder", metavar="MODEL", help="compare with the data's texts by k-NN on its embeddings")
-    add("--losses", nargs="+", metavar="SPEC", help="to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)")
+    add(
+        "--losses",
+        nargs="+",
+        metavar="SPEC",
+        help="losses to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)",
+    )
     add("--lora", type=int, metavar="R", help="train adapters of this rank (default: all weights)")
-    add("--num", type=int, metavar="N", help="samples per prompt (default: 16; with --embedder 1, for answers 100)")
+    add("--num", type=int, metavar="N", help="samples per prompt (default: 16; --embedder: 1; --task answers: 100)")
     add("--max-tokens", type=int, metavar="N", help="longest sample (default: twice the data's longest completion)")
     add("--batch-size", type=int, default=8, metavar="N", help="sequences per training step (default: 8)")
     add("--lr", type=float, help="learning rate (default: as in `widen train`)")

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--results", type=Path, metavar="DIR", help="folder of CSV files (default: those shipped with widen)"
     )
     parser.add_argument(
-        "--formats", nargs="+", default=list(FORMATS), metavar="FORMAT", help="of pdf svg png (default: all)"
+        "--formats", nargs="+", default=list(FORMATS), metavar="FORMAT", help="some of pdf svg png (default: all)"
     )
 
 

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 LAMBDAS = (0.1, 0.5, 1.0, 2.0, np.inf)
 CASE = {
     "vocab": (100, "size of the vocabulary"),
-    "support": (20, "acceptable tokens"),
-    "rho": (0.5, "share of the acceptable tokens that are over-represented"),
-    "a": (0.725, "mass on the over-represented tokens"),
-    "epsilon": (0.15, "mass on unacceptable tokens"),
+    "support": (20, "number of right tokens"),
+    "rho": (0.5, "share of the right tokens that are too probable"),
+    "a": (0.725, "probability of the tokens that are too probable, together"),
+    "epsilon": (0.15, "probability of the wrong tokens, together"),
 }
 """The artificial case of the paper's main figure; rho is not printed there."""
 
@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     case.add_argument("--temperatures", type=float, nargs="+", default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0], metavar="T")
     two = parser.add_argument_group("two distributions, as JSON lists of probabilities of the same outcomes")
     two.add_argument("--p", type=Path, metavar="FILE", help="probabilities of the reference")
-    two.add_argument("--q", type=Path, metavar="FILE", help="probabilities of the model; the rest to 1 is outside P")
+    two.add_argument(
+        "--q", type=Path, metavar="FILE", help="probabilities of the model; what is missing to 1 lies outside P"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write precision and recall along the curves")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the curves")
 

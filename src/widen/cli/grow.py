@@ -43,22 +43,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="run folder, model folder, or name on the hub")
     add("--prompts", required=True, metavar="FILE", help="problems to sample; without --data, also training data")
     add("--task", default="jsonl", metavar="NAME", help="format of --prompts and --held-out (default: jsonl)")
-    add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task; see widen score --help")
+    add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task (see widen score --help)")
     add("--checker-file", action="append", default=[], metavar="FILE", help="a text file that the checker may open")
     add("--data", metavar="FILE", help="original training data with prompt and completion (default: --prompts)")
     add("--held-out", metavar="FILE", help="other problems, to measure each round's model")
     add("--limit", type=int, metavar="N", help="only the first N records of --prompts")
-    add("--rounds", type=int, default=2, metavar="N", help="most rounds (default 2)")
+    add("--rounds", type=int, default=2, metavar="N", help="number of rounds, at most (default 2)")
     add("--num", type=int, default=64, metavar="N", help="samples per problem and round (default 64)")
     add("--decoding", default="min_p=0.05 then t=1.5", metavar="D", help="decoding (default: %(default)s)")
-    add("--max-tokens", type=int, default=256, metavar="N", help="longer answers are wrong (default 256)")
+    add("--max-tokens", type=int, default=256, metavar="N", help="longer answers count as wrong (default 256)")
     add("--weights", default="plain", choices=("plain", "sampled", "uniform"), help="see above (default plain)")
     add("--cap", type=float, default=10.0, metavar="X", help="largest weight of --weights uniform (default 10)")
-    add("--from", dest="start", default="base", metavar="M", help="train from base (MODEL; default), last, or a model")
+    add(
+        "--from",
+        dest="start",
+        default="base",
+        metavar="M",
+        help="where training starts: base (MODEL, the default), last, or a path",
+    )
     add("--held-out-num", type=int, metavar="N", help="samples per held-out problem (default: --num)")
     add("--held-out-decoding", default="t=1", metavar="D", help="decoding of the held-out samples (default t=1)")
     add("--fenced", action="store_true", help="the program is the first block between ``` marks")
-    add("--wall-seconds", type=float, default=10.0, metavar="S", help="limit for a program or check (default 10)")
+    add(
+        "--wall-seconds", type=float, default=10.0, metavar="S", help="time limit for a program or a check (default 10)"
+    )
     add("--seed", type=int, default=0, help="seed of the samples and the training (default 0)")
     add = parser.add_argument_group("training, as in widen train").add_argument
     add("--epochs", type=float, metavar="N", help="passes over the data (default 1)")

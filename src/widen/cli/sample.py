@@ -50,8 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--num", type=int, default=100, metavar="N", help="samples per prompt (default 100); more can be added later")
     add = parser.add_argument_group("how").add_argument
     add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default 1; 0 is greedy)")
-    add("--methods", nargs="+", metavar="M", help="each at every T: plain (the default), top_p=0.9, top_k=50,min_p=0.1")
-    add("--decodings", nargs="+", metavar="D", help="whole decodings instead of T and M; grid is a set of 77")
+    add(
+        "--methods", nargs="+", metavar="M", help="each at every temperature: plain (the default), top_p=0.9, min_p=0.1"
+    )
+    add("--decodings", nargs="+", metavar="D", help="whole decodings instead of the two above; grid is a set of 77")
     add("--max-tokens", type=int, default=256, metavar="N", help="longest sample in tokens (default 256)")
     add("--seed", type=int, default=0, help="seed of the samples (default 0)")
     add = parser.add_argument_group("conversations").add_argument
@@ -60,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stop", nargs="+", default=[], metavar="STRING", help="end a sample before these; \\n is a line break")
     add = parser.add_argument_group("where").add_argument
     add("--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)")
-    add("--batch", type=int, metavar="N", help="samples drawn at a time, or requests in flight")
+    add("--batch", type=int, metavar="N", help="samples drawn at a time; for a server, requests at a time")
     add("--device", help="cpu or cuda, for a local model (default: cuda if available)")
     add("--dtype", default="auto", help="dtype of a local model (default: as it was saved)")
     add("--served-model", default="", metavar="NAME", help="which model of a server to use (default: the one it lists)")

@@ -51,11 +51,16 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
-    add("paths", nargs="+", type=Path, help="runs or samples files, after the reference texts or the problems")
+    add(
+        "paths",
+        nargs="+",
+        type=Path,
+        help="runs or samples files; first the reference texts or the problems, if needed",
+    )
     add = parser.add_argument_group("small models").add_argument
     add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default: those of the run's config)")
     add("--decodings", nargs="+", metavar="D", help="decodings as in widen sample; grid is a set of 77")
-    add("--num-samples", type=int, metavar="N", help="samples of the expected recall (default: the config's)")
+    add("--num-samples", type=int, metavar="N", help="recall is expected in N samples (default: N of the run's config)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     score_texts.add_arguments(parser)
     score_answers.add_arguments(parser)

@@ -91,7 +91,13 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
         ".jsonl, .json, .csv, .tsv, .txt, .parquet, or a data set (folder or name on the hub)",
     ),
     ("prompt-field", "train.prompt_field", str, "NAME", "field or column of the prompt (default: prompt)"),
-    ("completion-field", "train.completion_field", str, "NAME", "that of the completion (default: completion)"),
+    (
+        "completion-field",
+        "train.completion_field",
+        str,
+        "NAME",
+        "field or column of the completion (default: completion)",
+    ),
     ("split", "train.split", str, "NAME", "split of a data set (default: train)"),
     ("limit", "train.limit", int, "N", "only the first N records"),
     ("distinct", "train.distinct", bool, "", "learn each distinct example once; leave out its repeats"),
@@ -99,7 +105,13 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
     ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead of every epoch"),
     ("patience", "patience", int, "N", "stop after N evaluations without a lower NLL, and keep the best model"),
     ("report-to", "report_to", str, "WHERE", "send the log to wandb, trackio or tensorboard (default: none)"),
-    ("save-dtype", "save_dtype", str, "D", "dtype to save: auto (as it was), trained, bfloat16, float16, float32"),
+    (
+        "save-dtype",
+        "save_dtype",
+        str,
+        "D",
+        "dtype to save: auto (the original one), trained, bfloat16, float16, float32",
+    ),
     ("lora", "lora.rank", int, "R", "train an adapter of this rank (default: all weights)"),
     ("load-in-4bit", "load_in_4bit", bool, "", "with --lora: hold the frozen weights in 4 bits (QLoRA)"),
     ("precision", "precision", str, "P", "bf16, fp16, fp32 or pure_bf16 (default: bf16 on a GPU, fp32 on a CPU)"),
@@ -112,7 +124,7 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
     ("max-length", "max_length", int, "N", "longest example in tokens; longer ones are cut (default: 1024)"),
     ("packing", "packing", bool, "", "join sequences without padding"),
     ("group-by-length", "group_by_length", bool, "", "batch examples of similar length: less padding, another order"),
-    ("gradient-checkpointing", "gradient_checkpointing", bool, "", "use less memory and a third more time"),
+    ("gradient-checkpointing", "gradient_checkpointing", bool, "", "less memory, a third more time"),
     ("reference", "reference", str, "NAME", "the reference model of the losses asft and anchor"),
     ("fsdp", "fsdp", bool, "", "under torchrun: shard the model over all GPUs"),
 )
@@ -148,7 +160,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save-every", type=int, metavar="N", help="steps between checkpoints (default: 500)")
     add("--print", action="store_true", help="print the whole experiment as JSON and stop")
     integers = parser.add_argument_group("the integer task")
-    integers.add_argument("--b", type=float, help="share of training data whose factor a begins with 0-4")
+    integers.add_argument("--b", type=float, help="share of the training lines whose a begins with 0-4")
     integers.add_argument("--start", help="checkpoint folder to start from")
     real = parser.add_argument_group("a real model")
     for name, _, kind, metavar, text in FLAGS:
