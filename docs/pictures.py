@@ -40,10 +40,10 @@ def label(ax: Axes, x: str, y: str = "weight", *, log: bool = True) -> None:
     legend(ax)
 
 
-def token_picture(ax: Axes, specs: list[str]) -> None:
-    """Weight against q, one line a spec string."""
+def token_picture(ax: Axes, specs: list[str], *, unnamed: str = "") -> None:
+    """Weight against q, one line a spec string. ``unnamed`` is the part that the legend leaves out, where it has no room."""
     for spec, colour, dash in zip(specs, COLOURS, DASHES, strict=False):
-        ax.plot(Q, weights(spec), color=colour, linestyle=dash, label=spec)
+        ax.plot(Q, weights(spec), color=colour, linestyle=dash, label=spec.removeprefix(unnamed))
     label(ax, "q, the probability of the target token")
 
 
@@ -151,7 +151,8 @@ def dco(ax: Axes) -> None:
 
 def lambda_pr(ax: Axes) -> None:
     """lambda-PR at the first token of a sequence of 512."""
-    token_picture(ax, ["lambda_pr:lam=0.1,gamma=1e-5", "lambda_pr:lam=0.9,gamma=1e-5", "lambda_pr:lam=0.1,gamma=1e-3"])
+    specs = [f"lambda_pr:lam={lam},gamma={gamma}" for lam, gamma in (("0.1", "1e-5"), ("0.9", "1e-5"), ("0.1", "1e-3"))]
+    token_picture(ax, specs, unnamed="lambda_pr:")
     ax.set_xlabel("q, the probability of the target token (the first of 512)")
 
 

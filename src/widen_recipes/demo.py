@@ -1,4 +1,6 @@
-"""The demo: fine-tune copies of one NLL model of the integer task under several losses, and score each under the same decodings.
+"""The demo: fine-tune copies of one NLL model of the integer task, and score each under the same decodings.
+
+One copy learns each training sequence once, the others have different losses.
 
 The starting model is ``checkpoints/mulmod_nll``: NLL at seed 0 of recipe ``mulmod:temperature``, trained on one H200 (provenance.json).
 """
@@ -28,7 +30,7 @@ def start() -> str:
 
 
 def fine_tune() -> list[Experiment]:
-    """One copy per loss, one seed, the same data, learning rate and decodings."""
+    """One copy per loss and one on each sequence once; one seed, the same learning rate and decodings."""
     train = Train(
         steps=STEPS,
         batch_size=512,
@@ -36,13 +38,15 @@ def fine_tune() -> list[Experiment]:
         schedule=Schedule(decay="linear", warmup_steps=min(20, STEPS)),
     )
     model = LlamaShape(init_std=0.08)
+    copies = {name: (loss, MulMod()) for name, loss in LOSSES.items()}
+    copies["NLL, each once"] = ("nll", MulMod(distinct=True))
     return [
         Experiment(
             name=name,
-            model=Configuration(data=MulMod(), model=model, loss=loss, train=train, seed=1),
+            model=Configuration(data=data, model=model, loss=loss, train=train, seed=1),
             start=start(),
             decoding=DECODINGS,
             not_in_paper={"fine-tuning": f"{STEPS} steps from an NLL model; the paper trains this task from scratch"},
         )
-        for name, loss in LOSSES.items()
+        for name, (loss, data) in copies.items()
     ]

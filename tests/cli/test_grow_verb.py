@@ -34,7 +34,8 @@ def test_the_verb_prints_a_line_a_round_a_table_and_the_model(capsys, place):
     entries = json.loads((place / "out" / "grow.json").read_text())["rounds"]
     for one in entries[1:]:
         assert f"round {one['round']}: {one['new']} new right answers" in out
-        assert f"│ {one['round']}     │" in out
+        assert f"\n {one['round']} " in out
+    assert "round new rows several precision coverage" in out  # no word is broken in a narrow terminal
     assert "pass@12" in out
     assert f"model: out/{entries[-1]['model']}" in out
     assert (place / "out" / entries[-1]["model"] / "scores" / "grow.json").is_file()
@@ -59,6 +60,11 @@ def test_flags_become_settings():
         (("--checker", "own.py:check", "--set", "epoch=2"), "unknown key 'epoch'; did you mean 'epochs'?"),
         (("--checker", "own.py:check", "--rounds", "0"), "rounds=0: must be at least 1"),
         (("--task", "answers"), "'answers'"),
+        (("--checker", "own.py:check", "--held-out", "test.jsonl", "--held-out-num", "0"), "held_out_num=0: must be"),
+        (("--checker", "own.py:check", "--dtype", "float99"), "dtype='float99': must be one of auto, float32"),
+        (("--checker", "own.py:check", "--device", "tpu"), "device='tpu': must be cuda or cpu"),
+        (("--checker", "own.py:check", "--data", "test.jsonl"), "data='test.jsonl': no row has a completion to learn"),
+        (("--checker", "own.py:check", "--out", "own.py/out"), "own.py/out: this folder cannot be made or written to"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_drawn(capsys, place, more, sentence):

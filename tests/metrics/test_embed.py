@@ -156,3 +156,10 @@ def test_two_poolings_at_once_or_an_unknown_one_are_refused(tmp_path):
 def test_a_folder_without_modules_has_the_default_recipe(gpt2):
     recipe = {"model": str(gpt2), "pooling": "mean", "normalise": False, "max_tokens": None, "lowercase": False}
     assert read_recipe(gpt2) == recipe
+
+
+def test_an_embedder_that_cannot_be_loaded_is_named():
+    with pytest.raises(
+        ValueError, match=r"the embedder 'no/such' cannot be loaded \(there is no folder of that name here\)"
+    ):
+        Embedder("no/such")

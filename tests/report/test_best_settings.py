@@ -1,4 +1,4 @@
-"""The best setting for a target: chosen as `widen.run.best_setting` chooses, with what came from the decoding and what from the loss."""
+"""The best setting for a target: chosen as `widen.run.best_setting` chooses, with what came from decoding, data and loss."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from widen.report.run_data import RunData
 from widen.run.record import Record
 from widen.sample import Decoding
 
-CUT = "t=2,min_p=0.1,order=temperature_last"
+CUT = "min_p=0.1 then t=2"
 KIND = "mulmod"
 
 
-def line_runs(name, loss, *seeds):
+def line_runs(name, loss, *seeds, data=()):
     """One run per seed; a seed is {spec: (precision, recall)}."""
-    model = {"loss": loss, "data": {}, "model": {}}
+    model = {"loss": loss, "data": dict(data), "model": {}}
     return [
         RunData(
             name=f"{name}-{seed}",
@@ -62,9 +62,30 @@ def lines():
 
 def test_gains_are_split_between_decoding_and_loss(lines):
     found = cells(lines, least=0.9)
-    assert [cell.split("\u00a0")[0] for cell in found["GOLD"]] == [CUT, "0.950", "0.690", "+0.110", "+0.070", "3", "2"]
-    assert [cell.split("\u00a0")[0] for cell in found["NLL"]] == [CUT, "0.935", "0.620", "+0.110", "–", "3", "2"]
-    assert "±" in found["GOLD"][4]
+    assert [cell.split("\u00a0")[0] for cell in found["GOLD"]] == [
+        CUT,
+        "0.950",
+        "0.690",
+        "+0.110",
+        "–",
+        "+0.070",
+        "3",
+        "2",
+    ]
+    assert [cell.split("\u00a0")[0] for cell in found["NLL"]] == [CUT, "0.935", "0.620", "+0.110", "–", "–", "3", "2"]
+    assert "±" in found["GOLD"][5]
+
+
+def test_nll_on_other_data_is_compared_with_the_first_nll_and_its_losses_with_itself(lines):
+    runs = [run for line in lines for run in line.runs]
+    once = {"data": {"distinct": True}}
+    runs += [*line_runs("each once", "nll", *GOLD, **once), *line_runs("GOLD, once", "gold", *GOLD, **once)]
+    found = cells(group(runs), least=0.9)
+    assert [cell.split("\u00a0")[0] for cell in found["each once"]][3:6] == ["+0.110", "+0.070", "–"]
+    assert [cell.split("\u00a0")[0] for cell in found["GOLD, once"]][3:6] == ["+0.110", "+0.070", "+0.000"]
+    said = answer(group([*line_runs("NLL", "nll", *NLL), *line_runs("each once", "nll", *GOLD, **once)]), least=0.9)
+    assert "Over NLL at temperature alone (`t=1`" in said.sentences[1]
+    assert ", the data +0.070" in said.sentences[1]
 
 
 def test_with_several_seeds_the_choice_is_held_out():
@@ -96,7 +117,7 @@ def test_a_target_that_nothing_reaches_and_a_model_that_leads_by_too_little_are_
 
 def test_a_limited_grid_counts_only_its_own_settings(lines):
     found = cells(lines, least=0.9, among={Decoding.parse("t=1"), Decoding.parse("t=2")})
-    assert {row[5] for row in found.values()} == {"2"}
+    assert {row[6] for row in found.values()} == {"2"}
 
 
 def test_the_verdict_takes_the_highest_target_up_to_90_percent():

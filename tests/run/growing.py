@@ -91,8 +91,11 @@ class InProcess(Sandbox):
             pairs = job.exam["pairs"][:4]  # the others of the job come back later
             self.counts("judge", len(pairs))
             for prompt, answer in pairs:
-                score = float(self.names["check"](prompt, answer))
-                results.append(("scored", score, self.names["key"](answer), ""))
+                try:
+                    score = float(self.names["check"](prompt, answer))
+                    results.append(("scored", score, self.names["key"](answer), ""))
+                except TypeError as error:
+                    results.append(("error", None, None, str(error)))
             yield job, Outcome({}, report={"status": "ok", "results": results})
 
 
@@ -125,6 +128,7 @@ def install(monkeypatch, counts):
         return folder
 
     monkeypatch.setattr(rounds, "fine_tune", train)
+    monkeypatch.setattr(rounds, "settings_of", {"base": "a model"}.__getitem__)
 
 
 def save(place):

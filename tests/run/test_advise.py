@@ -4,10 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from transformers import GenerationConfig
 
+from widen.cli import grow as grow_verb
 from widen.data.tasks import read
+from widen.judge import selftest
 from widen.run.advise import search as searching
 from widen.run.advise.advice import Finalist, advise_from, to_test
+from widen.run.advise.engines import how_to_decode
 from widen.run.advise.plan import FEWEST_STEPS, Timing, make_plan
 from widen.run.advise.request import AdviceRequest
 from widen.run.advise.search import Search
@@ -64,7 +68,7 @@ def test_a_wish_of_one_metric_or_of_an_impossible_level_is_refused():
         Wish.parse("recall at recall >= 0.5")
     with pytest.raises(ValueError, match="between 0 and 1"):
         Wish.parse("recall at precision >= 90")
-    assert Wish.parse("recall at precision >= 90%").level == 0.9
+    assert Wish.parse("Recall at precision ≥ 90%").level == 0.9
 
 
 @pytest.mark.parametrize("text", ["", "30", "-5m", "0s", "1.2.3h", "half an hour"])
@@ -77,13 +81,48 @@ def test_a_wish_for_a_metric_that_the_score_lacks_is_refused(tmp_path):
     asked = {"model": "m", "data": answers_file(tmp_path / "a.jsonl"), "budget": 60.0}
     with pytest.raises(ValueError, match=r"this score has no pass@10; it has precision, recall"):
         AdviceRequest(**asked, task="answers", wish="pass@10 at precision >= 0.5")
-    with pytest.raises(ValueError, match="compares with a reference model"):
+    with pytest.raises(ValueError, match="losses: asft compares with a reference model, which advise does not have"):
         AdviceRequest(**asked, task="answers", wish="recall at precision >= 0.5", losses=("asft",))
     with pytest.raises(ValueError, match="nothing says which answers are right"):
         AdviceRequest(**asked, wish="recall at precision >= 0.5")
     with pytest.raises(ValueError, match="needs at least 10 samples"):
         AdviceRequest(**asked, task="mbpp", num=4, wish="pass@10 at pass@1 >= 0.3")
     assert AdviceRequest(**asked, task="answers", wish="coverage at precision >= 0.5").parsed.goal == "recall"
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"num": 0}, "num=0: must be at least 1"),
+        ({"max_tokens": 0}, "max_tokens=0: must be at least 1"),
+        ({"batch_size": 0}, "batch_size=0: must be at least 1"),
+        ({"lora": 0}, "lora=0: must be at least 1"),
+        ({"lr": -1.0}, r"lr=-1\.0: must be above 0"),
+        ({"seed": -1}, "seed=-1: must be at least 0"),
+    ],
+)
+def test_a_number_that_is_not_legal_is_refused_before_the_data_is_read(more, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        AdviceRequest(
+            model="m", data="no.jsonl", budget=60.0, task="answers", wish="recall at precision >= 0.5", **more
+        )
+
+
+@pytest.mark.sandbox
+def test_a_checker_that_fails_on_the_data_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(selftest, "ATTACKS", {})
+    (tmp_path / "own.py").write_text("def check(prompt, answer):\n    return open('/etc/passwd').read() == answer\n")
+    rows = [{"prompt": f"{n}:", "completion": f"{n}a"} for n in range(12)]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    request = AdviceRequest(
+        model="no model",
+        data=str(tmp_path / "all.jsonl"),
+        checker=f"{tmp_path / 'own.py'}:check",
+        wish="recall at precision >= 0.5",
+        budget=60.0,
+    )
+    with pytest.raises(ValueError, match=r"it fails on every answer .* check\('.*a'\): error: .*/etc/passwd"):
+        Search(request, tmp_path / "out")
 
 
 def test_no_prompt_is_in_two_splits_and_the_order_of_the_records_does_not_matter(tmp_path):
@@ -154,6 +193,7 @@ def test_a_loss_is_recommended_only_if_its_gain_is_outside_the_noise(gain, loss)
     assert advice.parts["decoding"].value == pytest.approx(0.05 + (gain if loss == "gem" else 0))
     if loss == "nll":
         assert advice.headline == "Keep NLL, decode with min_p=0.1 then t=2."
+        assert advice.reasons[0].startswith("gem has +0.004 ")
         assert "inside the noise: keep NLL" in advice.reasons[0]
 
 
@@ -162,6 +202,25 @@ def test_the_lead_over_nll_at_t_1_is_reported_for_both_metrics():
     assert advice.parts["recall over NLL at t=1"].value == pytest.approx(-0.05)
     assert advice.parts["precision over NLL at t=1"].value == pytest.approx(0.12)
     assert advice.expected["precision"].low < 0.82 < advice.expected["precision"].high
+
+
+@pytest.mark.parametrize("spec", ["t=0.7", "t=1.5,min_p=0.1", HOT.spec])
+def test_the_printed_python_runs_as_pasted_and_overrules_what_the_model_has_in_its_generation_config(spec):
+    told = {}
+    exec(how_to_decode(Decoding.parse(spec), "m", max_tokens=8)["transformers"], {"model": Stub(told), "inputs": {}})
+    config = GenerationConfig(temperature=0.6, top_p=0.8, top_k=20, repetition_penalty=1.1, do_sample=True)
+    steps = told.pop("logits_processor", [])
+    config.update(**told)
+    assert (config.top_k, config.repetition_penalty, config.top_p) == (0, 1.0, 1.0)
+    assert config.temperature == (1.0 if steps else Decoding.parse(spec).temperature)
+    assert [type(one).__name__ for one in steps] == ["MinPLogitsWarper", "TemperatureLogitsWarper"] * (spec == HOT.spec)
+
+
+class Stub:
+    """A model that only notes what generate is told."""
+
+    def __init__(self, told):
+        self.generate = told.update
 
 
 def last(loss):
@@ -194,7 +253,7 @@ class World:
         made = points(**{s: (0.95 - 0.05 * n, worth + steps / 1e4 + n / 50) for n, s in enumerate(experiment.decoding)})
         return [record for point in made.values() for record in point.values()]
 
-    def advise(self, tmp_path, budget=3000.0):
+    def advise(self, tmp_path, budget=3000.0, dry=False):
         request = AdviceRequest(
             model="m",
             data=answers_file(tmp_path / "all.jsonl"),
@@ -204,7 +263,8 @@ class World:
             batch_size=1,
         )
         timing = lambda *_: TIMING  # noqa: E731
-        return Search(request, tmp_path / "out", clock=lambda: self.now, timing=timing).advise()
+        search = Search(request, tmp_path / "out", clock=lambda: self.now, timing=timing)
+        return search if dry else search.advise()
 
 
 def test_nll_is_trained_in_every_rung_and_the_better_half_of_the_others(tmp_path, monkeypatch):
@@ -241,7 +301,8 @@ def test_a_search_that_was_killed_again_and_again_gives_the_same_advice_in_the_e
     assert found[0] == found[1]
 
 
-def test_a_folder_with_another_request_is_refused(tmp_path, monkeypatch):
+def test_a_folder_with_another_request_is_refused_unless_it_holds_only_a_plan(tmp_path, monkeypatch):
+    World(monkeypatch).advise(tmp_path, budget=1000.0, dry=True)
     World(monkeypatch).advise(tmp_path)
     with pytest.raises(ValueError, match=r"another request \(they differ in budget\)"):
         World(monkeypatch).advise(tmp_path, budget=2000.0)
@@ -260,6 +321,31 @@ def test_the_command_trains_the_recommended_model(tmp_path, monkeypatch):
     assert words[:2] == ["widen", "train"]
     options = parser.parse_args(words[2:])
     assert options.out / train.make_config(options).folder_name == Path(advice.folder)
+
+
+def test_repeats_and_growth_are_named_where_they_can_help(tmp_path, monkeypatch):
+    """Listed answers are all learnt, so nothing can be grown; a checker finds right answers that the data does not have."""
+    rows = [{"prompt": f"{n}:", "completion": "x"} for n in range(PROMPTS) for _ in range(2)]
+    data, checker = tmp_path / "two of each.jsonl", tmp_path / "own.py"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    checker.write_text("def check(prompt, answer):\n    return True\n")
+    world = World(monkeypatch)
+    listed = world.advise(tmp_path)
+    assert listed.grow == ""
+    assert "repeat another row" not in " ".join(listed.reasons)
+    request = AdviceRequest(
+        model="m", data=str(data), checker=f"{checker}:check", wish="recall at precision >= 0.8", budget=1000.0
+    )
+    monkeypatch.setattr(searching, "advise_from", lambda *_: replace(listed, loss="nll", steps=8))
+    advice = Search(request, tmp_path / "o u t", clock=lambda: world.now, timing=lambda *_: TIMING).advise()
+    assert any("30 of the 60 training rows repeat another row" in one for one in advice.reasons)
+    assert any("widen grow" in one for one in advice.reasons)
+    parser = __import__("argparse").ArgumentParser()
+    grow_verb.add_arguments(parser)
+    words = __import__("shlex").split(advice.grow)
+    made = grow_verb.make_growth(parser.parse_args(words[2:]))
+    assert (made.model, made.checker) == (advice.folder, f"{checker}:check")
+    assert made.held_out.path == str(tmp_path / "o u t" / "data" / "test.jsonl")
 
 
 def test_finalists_are_tested_with_their_best_decoding_their_best_temperature_and_t_1():

@@ -63,14 +63,20 @@ def test_methods_are_compared_over_the_decodings_that_all_have():
     assert best_of_methods({"NLL": nll, "c-Div": records({"t=2": (0.9, 0.6)})}) == []
 
 
-def test_the_sentence_splits_the_gain_between_decoding_and_loss():
+def test_the_sentence_splits_the_gain_between_decoding_data_and_loss():
     nll = records({"t=1": (0.95, 0.68), HEATED.spec: (0.91, 0.72)})
     cdiv = records({"t=1": (0.95, 0.70), HEATED.spec: (0.91, 0.73)}, loss="cdiv:alpha=1.5")
     rows = best_of_methods({"NLL": nll, "c-Div 1.5": cdiv}, levels=(0.9, 0.99))
     assert what_helped(rows) == (
         "At precision >= 0.9: NLL has recall 0.680 at temperature alone (t=1, best of 1 settings); +0.040 from the decoding "
-        "(min_p=0.1 then t=2, best of 2); +0.010 from the loss (c-Div 1.5, min_p=0.1 then t=2, best of 1 losses x 2)."
+        "(min_p=0.1 then t=2, best of 2); +0.010 from the loss (c-Div 1.5, min_p=0.1 then t=2)."
     )
+    once = records({"t=1": (0.95, 0.74), HEATED.spec: (0.91, 0.73)})
+    three = best_of_methods({"NLL": nll, "c-Div 1.5": cdiv, "NLL, each once": once}, other_data=["NLL, each once"])
+    assert "; +0.020 from the data (NLL, each once, t=1); +0.010 from the loss" in what_helped(three)
+    two = best_of_methods({"NLL": nll, "c-Div": cdiv, "c-Div 2": cdiv})
+    assert "from the loss (c-Div, min_p=0.1 then t=2, best of 2 losses x 2)." in what_helped(two)
+    assert what_helped(rows[:1]).endswith("best of 2); no other loss reaches that precision.")
     assert what_helped(rows, level=0.99) == "At precision >= 0.99: no NLL model reaches it."
     cells = rows[0].cells()
     assert [(c["family"], c["settings"], c["recall"]) for c in cells] == [

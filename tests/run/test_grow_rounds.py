@@ -197,6 +197,32 @@ def test_other_settings_in_the_same_folder_and_problems_that_cannot_be_judged_ar
         run(tmp_path / "a", monkeypatch, counts, **({"rounds": 1, "held_out": None} | changes))
 
 
+def test_before_anything_is_drawn_settings_may_change(whole, tmp_path, monkeypatch):
+    """A mistake is mended and the command given again."""
+    with pytest.raises(Stop):
+        run(tmp_path / "a", monkeypatch, Counts("judge", 0), num=13)
+    run(tmp_path / "a", monkeypatch, Counts())
+    assert tree(whole[1]).keys() == tree(tmp_path / "a" / "out").keys()
+
+
+@pytest.mark.parametrize("changes", [{"model": "no"}, {"start": "no"}])
+def test_a_model_that_is_not_there_is_found_out_before_anything_is_judged(tmp_path, monkeypatch, changes):
+    counts = Counts()
+    with pytest.raises(KeyError):
+        run(tmp_path / "a", monkeypatch, counts, **changes)
+    assert not counts
+
+
+def test_a_checker_that_fails_on_every_answer_of_the_data_is_refused_before_anything_is_drawn(tmp_path, monkeypatch):
+    counts = Counts()
+    monkeypatch.setattr("growing.CHECKER", "def check(prompt, answer):\n    return prompt / answer\nkey = str\n")
+    with pytest.raises(
+        ValueError, match=r"own\.py: it fails on every answer .* check\('4=', '1\+3'\): error: unsupported"
+    ):
+        run(tmp_path / "a", monkeypatch, counts)
+    assert not counts["draw"]
+
+
 def test_a_changed_file_is_refused(tmp_path, monkeypatch):
     run(tmp_path / "a", monkeypatch, Counts(), rounds=1, held_out=None)
     monkeypatch.setattr("growing.PROBLEMS", [*PROBLEMS, "3="])

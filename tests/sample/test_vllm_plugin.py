@@ -121,9 +121,18 @@ def test_truncate_then_heat_is_asked_of_the_plugin_and_other_orders_of_vllm_itse
         assert unsupported("vllm", decoding) == ""
         settings = Settings(decoding=decoding, max_tokens=1)
         found = body("vllm", Prompt(text="a"), settings, n=1, seed=0, model="", logprobs=False)
-        return {key: found[key] for key in ("temperature", "min_p", "top_p", "vllm_xargs") if key in found}
+        assert (found["top_k"], found["repetition_penalty"]) == (
+            -1,
+            1.0,
+        )  # vLLM would take them from generation_config.json
+        neutral = {"min_p": 0.0, "top_p": 1.0}
+        keys = ("temperature", "min_p", "top_p", "vllm_xargs")
+        return {key: found[key] for key in keys if key in found and found[key] != neutral.get(key)}
 
     assert sent("t=2,min_p=0.1,order=temperature_last") == {"temperature": 2.0, "vllm_xargs": {"min_p_first": 0.1}}
+    plain = Settings(decoding=Decoding(), max_tokens=1)
+    asked = body("vllm", Prompt(text="a"), plain, n=1, seed=0, model="", logprobs=False)
+    assert (asked["min_p"], asked["top_p"]) == (0.0, 1.0)
     assert sent("t=2,min_p=0.1") == {"temperature": 2.0, "min_p": 0.1}
     assert sent("min_p=0.1,order=temperature_last") == {
         "temperature": 1.0,

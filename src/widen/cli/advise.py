@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print the plan, search, print the advice, write the page."""
+    from widen.disk.lock import hold
     from widen.report.run_report import write_report
     from widen.run.advise.request import LOSSES, AdviceRequest
     from widen.run.advise.search import Search
@@ -68,15 +69,17 @@ def main(options: argparse.Namespace) -> int:
     given |= {"budget": parse_budget(options.budget), "losses": tuple(options.losses or LOSSES)}
     given["device"] = device_for(options.device)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    search = Search(AdviceRequest(**given), options.out)
-    console.print(*plan_lines(search), sep="\n")
-    if options.dry_run:
-        return 0
-    with bars() as progress:
-        advice = search.advise(say=console.print, progress=progress)
-    console.print("", *advice_lines(advice), sep="\n")
-    page, *_ = write_report([options.out], options.out / "report.html", figures=False)
-    console.print(f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
+    request = AdviceRequest(**given)
+    with hold(options.out):
+        search = Search(request, options.out)
+        console.print(*plan_lines(search), sep="\n")
+        if options.dry_run:
+            return 0
+        with bars() as progress:
+            advice = search.advise(say=console.print, progress=progress)
+        console.print("", *advice_lines(advice), sep="\n")
+        page, *_ = write_report([options.out], options.out / "report.html", figures=False)
+    console.print("", f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
     return 0
 
 
@@ -89,10 +92,11 @@ def plan_lines(search: Search) -> list[str]:
         f"{1 + rivals} loss{'es' * (rivals > 0)} x {steps} steps"
         for rivals, steps in zip(plan.rivals, plan.steps, strict=True)
     ]
+    repeats = f" ({counts['repeats']:,} of them repeat another)" if counts["repeats"] else ""
     left_out = [loss for loss in request.losses if loss not in plan.losses]
     lines = [
         f"wish: {request.parsed}",
-        f"data: {counts['train']:,} rows to train on, {counts['validation']:,} to choose on, {counts['test']:,} to test on",
+        f"data: {counts['train']:,} rows to train on{repeats}, {counts['validation']:,} to choose on, {counts['test']:,} to test on",
         f"score: {request.score.kind}, {len(request.grid)} decodings of every model",
         f"losses: {', '.join(plan.losses)}" + (f" (no time for {', '.join(left_out)})" if left_out else ""),
         f"training: {', then '.join(rungs)}",
@@ -123,4 +127,7 @@ def advice_lines(advice: Advice) -> list[str]:
             lines.append(f"Against NLL at t = 1: {', '.join(behind)}.")
     if advice.train:
         lines += ["", f"model: {advice.folder}", f"train: {advice.train}"]
-    return [*lines, "", *(f"{name}: {text}" for name, text in advice.use.items())]
+    lines += ["", f"grow: {advice.grow}"] if advice.grow else []
+    for name, text in advice.use.items():
+        lines += ["", f"{name}:" + ("\n" if "\n" in text else " ") + text]
+    return lines

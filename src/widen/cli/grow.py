@@ -30,6 +30,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
+
 from .show import bars, table_of
 from .train import changes
 
@@ -133,7 +135,7 @@ def make_growth(options: argparse.Namespace) -> Growth:
         "data": Source(path=options.data) if options.data else None,
         "held_out": held_out,
         "checker_files": tuple(options.checker_file),
-        "held_out_num": options.held_out_num or options.num,
+        "held_out_num": options.num if options.held_out_num is None else options.held_out_num,
         "training": training,
     }
     return Growth(**given | own)
@@ -151,4 +153,6 @@ def _table(rounds: list[Round], config: Growth) -> object:
         counts = [f"{one.new:,}", f"{one.rows:,}"] if one.round else ["", ""]
         rows.append([str(one.round), *counts, *("" if v is None else f"{v:.3f}" for v in numbers)])
     caption = "new, several, precision and coverage: samples of the model before the training of that round"
-    return table_of(f"weights {config.weights}, {config.decoding}", headers, rows, caption=caption)
+    return table_of(
+        f"weights {config.weights}, {config.decoding}", headers, rows, caption=caption, box=SIMPLE_HEAD, padding=0
+    )

@@ -1,11 +1,11 @@
-"""Compare losses and decodings on a small model, in two minutes on two CPU cores.
+"""Compare data, losses and decodings on a small model, in two minutes on two CPU cores.
 
 The model multiplies numbers modulo 97. Half of the products were rare in its training data, so it
-seldom writes them. The demo fine-tunes copies of the model: one with NLL (the usual loss), the
-others with losses that raise recall (the share of right answers that the model finds). It scores
-all copies exactly under the same decodings: temperatures alone, and cut-offs of unlikely tokens
-before or after the temperature. It prints a table and a one-sentence summary, and writes a page.
-A second call reuses all results.
+seldom writes them. The demo fine-tunes copies of the model: with NLL (the usual loss), with losses
+that raise recall (the share of right answers that the model finds), and with NLL on data without
+repeats. It scores all copies exactly under the same decodings: temperatures alone, and cut-offs of
+unlikely tokens before or after the temperature. It prints a table and a one-sentence summary, and
+writes a page. A second call reuses all results.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def main(options: argparse.Namespace) -> int:
     console.print(best_table(best, title="The best recall at a required precision"))
     console.print(what_helped(best), highlight=False)
     console.print(
-        f"One seed, {STEPS} steps: it shows the mechanism and proves little. The recipe mulmod:joint has five seeds."
+        f"One seed, {STEPS} steps: it shows the mechanism and proves little. The recipe mulmod:rivals has five seeds."
     )
     folders = [folder_of(options.out, one).path for one in experiments]
-    title = f"What the loss and the decoding bring: {len(experiments)} losses, one seed, {STEPS} steps"
+    title = f"What data, decoding and loss bring: {len(experiments)} models, one seed, {STEPS} steps"
     path, *_ = write_report(folders, options.out / "report.html", title=title, figures=False)
     console.print(f"page: {path}   ({time.monotonic() - begun:.0f} s)", soft_wrap=True)
     return 0

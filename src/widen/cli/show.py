@@ -93,7 +93,7 @@ def best_table(rows: Sequence[MethodBest], *, title: str) -> Table:
     if first.seeds > 1:
         caption = f"Recall, {first.seeds} seeds: each under the decoding chosen on the others; ± is a 95 % interval over seeds."
     settings = f"best of {first.tried_alone}\ntemperatures", f"best of {first.tried}\ndecodings"
-    table = table_of(title, ("precision", "loss", *settings, "which"), (), left=(0, 1, 4), caption=caption)
+    table = table_of(title, ("precision", "training", *settings, "which"), (), left=(0, 1, 4), caption=caption)
     for level, methods in groupby(rows, key=lambda row: row.level):
         for number, row in enumerate(methods):
             which = row.any_decoding.decoding.in_words if row.any_decoding else ""

@@ -33,10 +33,13 @@ def hold(folder: str | Path) -> Iterator[None]:
     Raises ValueError at once, naming the other process, if another process holds it.
     """
     path = Path(folder) / ".lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
     with _change:
-        refuse_all_but(stat.S_ISREG, path, "regular file")
-        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            refuse_all_but(stat.S_ISREG, path, "regular file")
+            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ValueError(f"{folder}: this folder cannot be made or written to: {error.strerror}") from None
         about = os.fstat(opened)
         key = about.st_dev, about.st_ino
         descriptor, count = _held.get(key, (opened, 0))

@@ -28,12 +28,12 @@ keep the effective sample size above 4 * 10 / 11^2 = 33 %. Clip gradients to nor
 
 @dataclass(frozen=True, kw_only=True)
 class CDiv(Bounded):
-    r"""Conditional Tsallis alpha-divergence (Theorem ``theorem:tsallis``).
+    r"""c-Div: a token is weighted by a power of its own probability (Theorem ``theorem:tsallis``).
 
     .. math::  w_l = \bar Q_{<l}(x_l)^{1 - \alpha}
 
     ``alpha = 1`` is NLL, ``1/2`` is GOLD, ``0`` is DFT; the paper uses 1.3 and 1.4 for fine-tuning. ``alpha > 1`` favours Recall: rare
-    tokens weigh more, without bound as Q -> 0, hence ``cap``: 10 unless given. ``cap=inf`` is the paper's loss and converges to
+    tokens weigh more, without bound as Q -> 0, so there is a ``cap``: 10 unless given. ``cap=inf`` is the paper's loss and converges to
     P^(1/alpha) (:func:`widen.theory.optima.cdiv`). With a cap, tokens below ``cap ** (-1 / (alpha - 1))`` are treated as by NLL.
 
     Examples:
@@ -67,10 +67,10 @@ class CDiv(Bounded):
 
 
 def gold(*, floor: float = 0.0, cap: float = math.inf) -> CDiv:
-    """GOLD as the paper uses it (eq. ``eq:gold``): c-Div at alpha = 1/2, so Q -> P^2. Not TRL's GOLD trainer."""
+    """GOLD (Pang and He, 2021) as the paper uses it (eq. ``eq:gold``): c-Div at alpha = 1/2, so Q -> P^2. Not TRL's GOLD trainer."""
     return CDiv(alpha=0.5, floor=floor, cap=cap)
 
 
 def dft(*, floor: float = 0.0, cap: float = math.inf) -> CDiv:
-    """Dynamic fine-tuning: c-Div at alpha = 0, the weight is the probability itself. It collapses to the most likely token."""
+    """DFT, dynamic fine-tuning (Wu et al., 2025): c-Div at alpha = 0. It converges to the most likely token."""
     return CDiv(alpha=0.0, floor=floor, cap=cap)

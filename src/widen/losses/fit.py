@@ -8,7 +8,7 @@ from .weight import State, Weight
 
 
 def fitted(weight: Weight, sequences: int) -> Weight:
-    """The loss with every open window chosen for a run over so many sequences (`Trunc.fitted`).
+    """The same loss. Trunc and TruncR without a ``window`` get one that fits a run over ``sequences`` (`Trunc.fitted`).
 
     >>> from widen.losses import parse
     >>> print(fitted(parse("nll:steps=5 then truncr:drop=0.1 * cdiv:alpha=1.4"), 4000))
@@ -23,7 +23,7 @@ def truncs(weight: Weight) -> list[Trunc]:
 
 
 def idle(weight: Weight, *, steps: int, batch_size: int) -> str | None:
-    """A warning if Trunc or TruncR cannot drop anything in a run of so many steps, else None.
+    """A warning if the run is too short for Trunc or TruncR to drop anything, else None.
 
     >>> from widen.losses import TruncR
     >>> idle(TruncR(drop=0.1), steps=15, batch_size=8)

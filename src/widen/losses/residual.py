@@ -12,7 +12,7 @@ from .fields import check
 
 @dataclass(frozen=True, kw_only=True)
 class Residual:
-    r"""A direction in the logits z of a token with the target y, where q = softmax(z) has the entropy H.
+    r"""The gradient of a loss in the logits z, before its weight. y is the target, and q = softmax(z) has the entropy H.
 
     .. math::  \mathrm{softmax}(z/\tau) - (1-s)\,\mathrm{onehot}(y) - s/V + e\, q (\log q + H)
 

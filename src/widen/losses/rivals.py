@@ -27,7 +27,7 @@ LOG_20 = math.log(20)
 
 @dataclass(frozen=True, kw_only=True)
 class GEM(NLL):
-    r"""GEM, linear form (Li et al., 2025).
+    r"""GEM, linear form (Li et al., 2025): NLL with a softmax at temperature ``beta`` in its gradient.
 
     .. math::  w_l = 1, \qquad \text{residual} = \mathrm{softmax}(z/\beta) - \mathrm{onehot}
 
@@ -117,7 +117,7 @@ class Focal(Bounded):
 
 @dataclass(frozen=True, kw_only=True)
 class TOFU(Focal):
-    r"""Tempered focal loss (2026): focal loss's weight times GEM's residual. Not the unlearning benchmark of that name.
+    r"""Tempered focal loss (arXiv 2605.00195, 2026): focal loss's weight times GEM's residual. Not the unlearning benchmark.
 
     .. math::  w_l = w_{\mathrm{focal}}(\bar q), \qquad \text{residual} = \mathrm{softmax}(z/\beta) - \mathrm{onehot}
 
@@ -137,7 +137,7 @@ class TOFU(Focal):
 
 @dataclass(frozen=True, kw_only=True)
 class EAFT(Bounded):
-    r"""Entropy-adaptive fine-tuning: the weight of a token is the entropy H of the next-token distribution.
+    r"""Entropy-adaptive fine-tuning (Diao et al., 2026): the weight of a token is the entropy H of the next-token distribution.
 
     .. math::  w_l = (H_l / \log 20)^{\text{power}}
 

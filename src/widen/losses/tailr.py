@@ -28,12 +28,12 @@ def tailr_ratio(logq: Float[Tensor, "*any"], gamma: float) -> Float[Tensor, "*an
 
 @dataclass(frozen=True, kw_only=True)
 class TaiLr(Bounded):
-    r"""Total variation through the gamma-proxy (Ji et al., 2023; paper eq. ``eq:tailr``).
+    r"""TaiLr: tokens with small probability count less (Ji et al., 2023; paper eq. ``eq:tailr``).
 
     .. math::  w_l = \frac{\bar Q_{<l}(x_l)}{\gamma + (1-\gamma)\,\bar Q_{<l}(x_l)}
 
     ``gamma = 0`` is NLL, ``gamma = 1`` is DFT (c-Div at 0). Favours Precision: tokens with q below gamma hardly count.
-    Converges to water-filling: rare tokens get no mass at all (:func:`widen.theory.optima.tailr`).
+    At its optimum rare tokens have probability 0 (:func:`widen.theory.optima.tailr`).
 
     Args:
       gamma: the paper uses 1e-5 and 1e-7 for fine-tuning.
@@ -55,7 +55,7 @@ class TaiLr(Bounded):
 
 @dataclass(frozen=True, kw_only=True)
 class LambdaPR(Bounded):
-    r"""Lower bound on one point of the PR curve (Theorem ``theorem:prdiv``, eq. ``eq:prdiv``).
+    r"""λ-PR: TaiLr, but only for tokens with a probability below a threshold (Theorem ``theorem:prdiv``, eq. ``eq:prdiv``).
 
     .. math::  w_l = \lambda^{(l-1)/L}\; 1[\bar Q_{<l}(x_l) \le \delta]\; \frac{\bar Q_{<l}(x_l)}{\gamma + (1-\gamma)\bar Q_{<l}(x_l)},
                \qquad \delta = \frac{\gamma\,\lambda^{1/L}}{1 - (1-\gamma)\,\lambda^{1/L}}

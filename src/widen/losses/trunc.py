@@ -186,7 +186,7 @@ class Trunc(SequenceWeight, Bounded):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncR(Trunc):
-    r"""Keep the *less* likely sequences (paper eq. ``eq:truncdiv``): Trunc with the sign turned.
+    r"""Keep the *less* likely sequences (paper eq. ``eq:truncdiv``): the opposite of Trunc.
 
     .. math::  w(x) = 1[\log \bar Q(x) \le \delta], \qquad \delta: \; P(\log \bar Q \le \delta) = 1 - \Delta
 

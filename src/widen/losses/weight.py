@@ -164,7 +164,7 @@ class SequenceWeight(TokenWeight):
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded(TokenWeight):
-    """Adds the options of every loss: no token counts less than ``floor`` or more than ``cap``.
+    """The two options of every loss: no token weighs less than ``floor`` or more than ``cap``.
 
     They bound the final weight, after any gate. The code of TaiLr uses a floor of .2 and that of GOLD .1. A weight that grows without
     bound needs a cap.

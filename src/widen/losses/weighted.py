@@ -25,7 +25,7 @@ def weighted_nll(
     entropy_BL: Float[Tensor, "B L"] | None = None,
     top1_BL: Float[Tensor, "B L"] | None = None,
 ) -> tuple[Float[Tensor, ""], State]:
-    r""":math:`-\sum_{b,l} \bar w_{bl} \log Q(x_l|x_{<l}) \,/\, n`: the last lines of Algorithm 1.
+    r"""The weighted loss, :math:`-\sum_{b,l} \bar w_{bl} \log Q(x_l|x_{<l}) \,/\, n` (the last lines of Algorithm 1).
 
     Args:
       logq_BL: log Q of each target token. Entries where the mask is False may hold anything. Half precision is converted to float32.

@@ -96,8 +96,13 @@ class Embedder:
         recipe = read_recipe(self.model)
         source = self._source = recipe["model"]
         self._device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+            config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        except (OSError, ValueError) as error:
+            place = "" if Path(source).exists() else " (there is no folder of that name here)"
+            reason = (str(error).strip().splitlines() or [""])[0]
+            raise ValueError(f"the embedder {source!r} cannot be loaded{place}: {reason}") from None
         limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
         limits.append(self._tokenizer.model_max_length)
         limit = min((n for n in limits if isinstance(n, int) and 0 < n < 10**7), default=512)

@@ -1,7 +1,7 @@
 """The best setting for a target: every model's best decoding at each required score, chosen by `widen.run.best_setting`.
 
 With several seeds each seed is scored under the decoding that was chosen on the others. With one seed the choice is in-sample, and the
-page says so. Gains are split in this order: NLL moves from its best temperature to its best decoding, then the loss changes.
+page says so. Gains are split in this order: NLL moves from its best temperature to its best decoding, then the data changes, then the loss.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
 from .frontier_plot import meaning
-from .lines import ModelLine, baseline, kinds_of
+from .lines import ModelLine, baseline, kinds_of, on_other_data
 from .parts import Panel, Section
 
 OTHER = {"recall": "precision", "precision": "recall"}
@@ -56,7 +56,7 @@ def best_settings(lines: Sequence[ModelLine]) -> list[Section]:
         return []
     text = [
         "Choose a target: the page shows each model's best decoding that reaches it, among all that were measured. "
-        "The gains say what the decoding brought and what the loss brought."
+        "The gains say what the decoding, the data and the loss brought."
     ]
     panel = Panel(
         name="best_setting", data={"kinds": [_kind(lines, kind) for kind in kinds]}, scripts=["best_setting.js"]
@@ -138,24 +138,36 @@ def target(found: Sequence[Method], *, want: str = "recall", least: float) -> An
     lines = [method.line for method in found]
     best = {method.line.name: method.best(least) for method in found}
     alone = {m.line.name: m.best(least, lambda one: one.temperature_alone) for m in found if m.line.loss == "nll"}
+    first = next((line for line in lines if line.loss == "nll"), None)
     rows, gains = [], dict[str, str]()
     ranked = sorted(found, key=lambda method: -one.recall.value if (one := best[method.line.name]) else 1.0)
     for line, _, settings in ranked:
         nll = line if line.loss == "nll" else baseline(line, lines)
+        base = first if nll and first and on_other_data(nll, first) else nll
         chosen = best[line.name]
-        by_decoding = by_loss = "–"
-        if chosen and nll and (base := best[nll.name]) and (start := alone[nll.name]):
-            by_decoding = _gain(base, start)
-            by_loss = by_loss if nll is line else _gain(chosen, base)
-            at = f"{nll.name} at temperature alone (`{start.decoding.spec}`, {want} {_mean(start.recall)})"
-            loss = "no other loss reaches more" if nll is line else f"the loss {by_loss}"
-            gains[line.name] = f"Over {at}: the decoding brings {by_decoding}, {loss}."
+        by = ["–"] * 3
+        if (
+            chosen
+            and nll
+            and base
+            and (mine := best[nll.name])
+            and (warm := best[base.name])
+            and (cold := alone[base.name])
+        ):
+            steps = (warm, cold), (mine, warm) if nll is not base else None, (chosen, mine) if nll is not line else None
+            by = [_gain(*step) if step else "–" for step in steps]
+            at = f"{base.name} at temperature alone (`{cold.decoding.in_words}`, {want} {_mean(cold.recall)})"
+            more = [
+                f"{lever} {gain}" for lever, gain in zip(("the data", "the loss"), by[1:], strict=True) if gain != "–"
+            ]
+            brought = ", ".join([f"the decoding brings {by[0]}", *(more or ["nothing else brings more"])])
+            gains[line.name] = f"Over {at}: {brought}."
         cells = ["–"] * 3
         if chosen:
             scores = [_mean(chosen.precision), _mean(chosen.recall)]
-            cells = [chosen.decoding.spec, *(scores if want == "recall" else scores[::-1])]
+            cells = [chosen.decoding.in_words, *(scores if want == "recall" else scores[::-1])]
         seeds = "–" if not chosen else str(chosen.recall.count) if chosen.recall.count > 1 else "1 (in-sample)"
-        rows.append([line.name, *cells, by_decoding, by_loss, str(settings), seeds])
+        rows.append([line.name, *cells, *by, str(settings), seeds])
     return Answer(_sentences([(method, best[method.line.name]) for method in ranked], gains, want, least), rows)
 
 
@@ -169,7 +181,7 @@ def _sentences(
     if best.recall.value == 0:
         return [f"No winner: every model has {want} 0 where {given} is at least {least:.2f}."]
     said = [
-        f"Most {want} with {given} at least {least:.2f}: {line.name} (`{line.loss}`) at `{best.decoding.spec}`, "
+        f"Most {want} with {given} at least {least:.2f}: {line.name} (`{line.loss}`) at `{best.decoding.in_words}`, "
         f"{want} {_mean(best.recall)}, {given} {_mean(best.precision)}, best of {settings} settings.",
         gains.get(line.name, NO_GAIN),
     ]

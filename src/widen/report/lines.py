@@ -95,6 +95,16 @@ def baseline(line: ModelLine, lines: Iterable[ModelLine]) -> ModelLine | None:
     return next((o for o in lines if o.loss == "nll" and training_key(o.experiment.get("model")) == key), None)
 
 
+def on_other_data(line: ModelLine, first: ModelLine) -> bool:
+    """Whether two models were trained alike but for the loss and the data."""
+
+    def key(one: ModelLine, *, data: bool) -> str:
+        model = one.experiment.get("model") or {}
+        return training_key(model if data else {k: v for k, v in model.items() if k not in ("data", "train")})
+
+    return key(line, data=False) == key(first, data=False) and key(line, data=True) != key(first, data=True)
+
+
 def setting(experiment: Mapping[str, Any]) -> str:
     """Key that the seeds of one setting share: the model without its seeds."""
     return json.dumps(_seedless(experiment.get("model", {})), sort_keys=True)

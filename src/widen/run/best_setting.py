@@ -1,4 +1,4 @@
-"""The best decoding of each method at a required precision, and how much of its recall comes from the decoding and from the loss.
+"""The best decoding of each method at a required precision, and how much of its recall comes from the data, the decoding and the loss.
 
 All methods choose from the same decodings, so that none has more tries than another. With several seeds the choice is held out: each
 seed is scored under the decoding that the other seeds chose.
@@ -6,7 +6,7 @@ seed is scored under the decoding that the other seeds chose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,6 +120,7 @@ class MethodBest:
       level: the required precision.
       temperature_alone, any_decoding: the best setting of each family; None where the precision is not reached.
       tried_alone, tried: how many decodings each family has.
+      other_data: whether the method learns from other data than the first method.
     """
 
     name: str
@@ -130,6 +131,7 @@ class MethodBest:
     any_decoding: BestSetting | None
     tried_alone: int
     tried: int
+    other_data: bool = False
 
     @property
     def recall_alone(self) -> float:
@@ -157,11 +159,14 @@ def _cells(best: BestSetting | None) -> dict[str, Any]:
     return cells
 
 
-def best_of_methods(methods: Mapping[str, Sequence[Record]], *, levels: Sequence[float] = LEVELS) -> list[MethodBest]:
+def best_of_methods(
+    methods: Mapping[str, Sequence[Record]], *, levels: Sequence[float] = LEVELS, other_data: Collection[str] = ()
+) -> list[MethodBest]:
     """The best settings of every method at every level, over the decodings that all methods have; empty if they share none.
 
     Args:
       methods: the records of each method, all its seeds together, by name.
+      other_data: names of methods that learn from other data than the first one.
     """
     grids = [{r.decoding for r in records if r.decoding is not None} for records in methods.values()]
     shared = set.intersection(*grids) if grids else set()
@@ -181,16 +186,18 @@ def best_of_methods(methods: Mapping[str, Sequence[Record]], *, levels: Sequence
                     any_decoding=best_setting(mine, precision=level),
                     tried_alone=sum(one.temperature_alone for one in shared),
                     tried=len(shared),
+                    other_data=name in other_data,
                 )
             )
     return rows
 
 
 def what_helped(rows: Sequence[MethodBest], *, level: float = 0.9) -> str:
-    """One sentence: NLL's recall at temperature alone, what the decoding adds, and what the best other loss adds to that."""
+    """One sentence: NLL's recall at temperature alone, what the decoding adds, and what other data and the best other loss add to that."""
     at = [row for row in rows if row.level == level]
-    is_nll = {row.name: last_loss(row.loss) == last_loss("nll") for row in at}
-    nll, others = ([row for row in at if is_nll[row.name] is wanted] for wanted in (True, False))
+    data = [row for row in at if row.other_data]
+    same = [(row, last_loss(row.loss) == last_loss("nll")) for row in at if not row.other_data]
+    nll, losses = ([row for row, is_nll in same if is_nll is wanted] for wanted in (True, False))
     cold = max(nll, key=lambda row: row.recall_alone, default=None)
     warm = max(nll, key=lambda row: row.recall, default=None)
     if cold is None or warm is None or cold.temperature_alone is None or warm.any_decoding is None:
@@ -198,10 +205,16 @@ def what_helped(rows: Sequence[MethodBest], *, level: float = 0.9) -> str:
     text = (
         f"At precision >= {level:g}: {cold.name} has recall {cold.recall_alone:.3f} at temperature alone "
         f"({cold.temperature_alone.decoding.in_words}, best of {cold.tried_alone} settings); "
-        f"{warm.recall - cold.recall_alone:+.3f} from the decoding ({warm.any_decoding.decoding.in_words}, best of {warm.tried}); "
+        f"{warm.recall - cold.recall_alone:+.3f} from the decoding ({warm.any_decoding.decoding.in_words}, best of {warm.tried})"
     )
-    top = max(others, key=lambda row: row.recall, default=None)
-    if top is None or top.any_decoding is None:
-        return text + "no other loss reaches that precision."
-    which = f"{top.name}, {top.any_decoding.decoding.in_words}, best of {len(others)} losses x {top.tried}"
-    return text + f"{top.recall - warm.recall:+.3f} from the loss ({which})."
+    for lever, others, kind in (("data", data, "data sets"), ("loss", losses, "losses")):
+        top = max(others, key=lambda row: row.recall, default=None)
+        if top is not None and top.any_decoding is not None:
+            number = f", best of {len(others)} {kind} x {top.tried}" if len(others) > 1 else ""
+            which = f"{top.name}, {top.any_decoding.decoding.in_words}{number}"
+            text += f"; {top.recall - warm.recall:+.3f} from the {lever} ({which})"
+    return (
+        text
+        + ("" if losses and max(row.recall for row in losses) >= 0 else "; no other loss reaches that precision")
+        + "."
+    )

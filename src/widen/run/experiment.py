@@ -139,6 +139,13 @@ class Experiment:
         return "" if isinstance(self.model, str) else str(self.model.loss)
 
     @property
+    def data(self) -> object:
+        """What the model learns from, whatever the seed of its sample; None for a model that is used as it is."""
+        if isinstance(self.model, Configuration):
+            return replace(self.model.data, seed=0)
+        return self.model.train if isinstance(self.model, FineTune) else None
+
+    @property
     def base(self) -> str:
         """The model's name without folder or owner."""
         if isinstance(self.model, Configuration):

@@ -16,7 +16,7 @@ from widen.disk.checksums import changing
 from widen.hosts.card import TAG, loss_text
 from widen.sample.decoding import Decoding
 
-from .advise.engines import DECODING_KEYS, generation_settings
+from .advise.engines import DECODING_KEYS, generation_settings, transformers_call
 from .asking import by_asking
 from .finetune.config import FineTune, is_finetune
 from .finetune.token_data import inputs
@@ -126,10 +126,8 @@ def _decoding(found: tuple[Decoding, str] | None) -> str:
         return f"{text}It is in `generation_config.json`: `model.generate(**inputs)` uses it.\n"
     return (
         f"{text}It is not in `generation_config.json`, because transformers cannot apply these steps in this order. Draw with "
-        f"`widen sample MODEL --prompts FILE --decodings '{best.spec}'`, or in Python:\n\n```python\n"
-        "from widen.sample import Decoding, logits_processors\n\n"
-        f"steps = logits_processors(Decoding.parse({best.spec!r}))\n"
-        "model.generate(**inputs, do_sample=True, top_k=0, logits_processor=steps)\n```\n"
+        f"`widen sample MODEL --prompts FILE --decodings '{best.spec}'`, or in Python:\n\n"
+        f"```python\n{transformers_call(best)}\n```\n"
     )
 
 

@@ -280,13 +280,17 @@ def _best(scored: Scored) -> list[MethodBest]:
         return []
     methods: dict[str, list[Record]] = {}
     settings: dict[str, list[str]] = {}
+    other_data: list[str] = []
     for one, records in scored:
         known = settings.setdefault(one.name, [])
         if one.setting not in known:
             known.append(one.setting)
         number = known.index(one.setting)
-        methods.setdefault(one.name + (f" ({number + 1})" if number else ""), []).extend(records)
-    return best_setting.best_of_methods(methods)
+        name = one.name + (f" ({number + 1})" if number else "")
+        methods.setdefault(name, []).extend(records)
+        if one.data != scored[0][0].data:
+            other_data.append(name)
+    return best_setting.best_of_methods(methods, other_data=other_data)
 
 
 def best_settings(

@@ -37,7 +37,7 @@ class Conditionals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ArtificialCase:
-    r"""P and Q of section 4 and their PR-curve at every temperature.
+    r"""The paper's artificial case (section 4): a model with two faults, and its PR-curve at every temperature.
 
     Args:
       vocab: V, number of tokens.

@@ -54,7 +54,7 @@ def expected_unique_recall(log_q: ArrayLike, n: ArrayLike) -> Result:
 
 
 def unique_recall_bounds(log_q: ArrayLike, n: ArrayLike) -> Bounds:
-    r"""Unique recall lies between (1 - 1/e) times and once the recall at lam = |S|/n, for P uniform.
+    r"""Bounds on unique recall for P uniform: it is at most the recall at lam = |S|/n, and at least 1 - 1/e times that.
 
     .. math::  (1 - 1/e)\, \beta_\lambda \le E[\text{unique recall}] \le \beta_\lambda
 
@@ -76,7 +76,7 @@ def _mean_over_support(term: Callable[[Array, float], Array], log_q: ArrayLike, 
 
 
 def monte_carlo_precision(log_p: ArrayLike, log_q: ArrayLike, lam: ArrayLike) -> Estimate:
-    r"""Precision at lam from samples of **P**, unbiased. Recall is the estimate over lam.
+    r"""Precision at lam from samples of **P**, unbiased. Divide by lam for recall.
 
     .. math::  \alpha_\lambda = E_{x \sim P} \min(\lambda, Q(x)/P(x))
 

@@ -25,7 +25,7 @@ def log_sparsity(*, log_support: float, vocab: int, length: int) -> float:
 
 
 def acceptable_counts(sequences: ArrayLike) -> Array:
-    """K_l, the largest |Supp(P_<l)| over the prefixes of position l, (L,), of the sequences (S, L) of Supp(P)."""
+    """The largest number of right tokens after any prefix, K_l, at each position (L,), from all right sequences (S, L)."""
     x_SL = np.asarray(sequences)
     check(x_SL.ndim == 2 and x_SL.size > 0, "sequences", f"shape {x_SL.shape}", "(S, L), not empty")
     found = valid_continuations(np.unique(x_SL, axis=0))
@@ -35,7 +35,7 @@ def acceptable_counts(sequences: ArrayLike) -> Array:
 
 
 def logit_range(logits: ArrayLike) -> float:
-    """Z of theorem ``thm:PRcurveGeneral``: the largest difference of two logits of one position; inf if a token has q = 0.
+    """The largest difference of two logits of one position, Z of theorem ``thm:PRcurveGeneral``; inf if a token has q = 0.
 
     ``logits`` is (..., V), at the positions reached by prefixes of Supp(P).
     """
@@ -48,7 +48,7 @@ def logit_range(logits: ArrayLike) -> float:
 def sparsity_bound(
     *, log_support: float, vocab: int, length: int, logit_range: float, temperature: ArrayLike, lam: ArrayLike = np.inf
 ) -> Result:
-    r"""log of the sharper bound on precision.
+    r"""Log of a bound on the precision at any temperature, sharper than the paper's.
 
     .. math::  \alpha_\lambda \le \min(1, \lambda, |S| / (1 + (V-1) e^{-Z/t})^L)
 

@@ -1,8 +1,9 @@
-"""Write the data of a task of the study, or make the models of a growth."""
+"""Write the data of a task of the study, make the models of a growth, or run all tasks."""
 
 import sys
 from collections.abc import Callable
 
+from .all_tasks import all_tasks, tables
 from .countdown import write_countdown
 from .coverageqa import write_coverageqa
 from .e2e import write_e2e
@@ -12,12 +13,15 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "countdown": (write_countdown, "FOLDER"),
     "coverageqa": (write_coverageqa, "FILE FOLDER"),
     "e2e": (write_e2e, "SOURCE FOLDER"),
-    "grow": (grow_task, "TASK RUNS"),
+    "grow": (grow_task, "TASK RUNS [JOBS]"),
+    "all": (all_tasks, "RUNS [MINUTES]"),
+    "tables": (tables, "RUNS"),
 }
 
 if __name__ == "__main__":
     name, given = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
-    if name not in COMMANDS or len(given) != len(COMMANDS[name][1].split()):
+    words = COMMANDS[name][1].split() if name in COMMANDS else []
+    if not sum(word[0] != "[" for word in words) <= len(given) <= len(words) or not words:
         lines = (f"  python -m widen_recipes.study {one} {takes}" for one, (_, takes) in COMMANDS.items())
         sys.exit("\n".join(["usage:", *lines]))
     COMMANDS[name][0](*given)

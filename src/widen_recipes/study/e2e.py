@@ -58,7 +58,6 @@ def experiment_of(name: str, model: FineTune | str, seed: int, *, not_in_paper: 
         num_samples=8,
         decoding=sampled_decodings(),
         max_tokens=96,
-        dtype="bfloat16",
         seed=seed,
         score=SlotScore(embedder=path_of("WIDEN_MPNET")),
         not_in_paper=not_in_paper,

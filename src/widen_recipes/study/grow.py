@@ -79,8 +79,8 @@ class GrowthStudy:
     @property
     def last(self) -> FineTune:
         """The training after the start."""
-        last = {"max_steps": self.steps, "lr": 1e-4, "evaluate": None, "patience": None, "save_dtype": "bfloat16"}
-        return replace(self.start, after=self.start, **last)
+        last = replace(self.start, after=self.start, evaluate=None, patience=None, save_dtype="bfloat16")
+        return replace(last, max_steps=self.steps, lr=1e-4)
 
     def model(self, name: str, seed: int) -> FineTune:
         """NLL, one of the two controls, or a kind of weights."""

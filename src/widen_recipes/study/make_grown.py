@@ -28,19 +28,28 @@ from widen.run.progress_lines import progress_lines
 
 from .grow import KNOWN, SOUPS, STUDIES, GrowthStudy
 
-TRAINING = ("max_length", "batch_size", "micro_batch", "schedule", "warmup_steps", "max_steps", "lr", "precision")
-TRAINING += ("save_dtype",)
+TRAINING = [
+    "max_length",
+    "batch_size",
+    "micro_batch",
+    "schedule",
+    "warmup_steps",
+    "max_steps",
+    "lr",
+    "precision",
+    "save_dtype",
+]
 """Settings that the trainings of the growth take from those of the study."""
 
 
-def grow_task(task: str, root: str) -> None:
+def grow_task(task: str, root: str, jobs: str = "") -> None:
     """Make the models of one of `STUDIES`, on a GPU if there is one. Paths come from the variables of the task's recipe."""
     if task not in STUDIES:
         raise ValueError(f"task={task!r}: must be one of {', '.join(STUDIES)}")
     on_gpu = torch.cuda.is_available()
-    cores = len(os.sched_getaffinity(0))
-    jobs, rows = (max(1, cores // 2), 4096) if on_gpu else (1, None)  # several studies may share the GPU
-    make_grown(STUDIES[task](), root, device="cuda" if on_gpu else "cpu", jobs=jobs, rows=rows)
+    at_a_time = int(jobs or (len(os.sched_getaffinity(0)) // 2 if on_gpu else 1))
+    rows = 4096 if on_gpu else None  # several tasks may share the GPU
+    make_grown(STUDIES[task](), root, device="cuda" if on_gpu else "cpu", jobs=max(1, at_a_time), rows=rows)
 
 
 def make_grown(

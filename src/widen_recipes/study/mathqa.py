@@ -35,8 +35,7 @@ def mathqa() -> list[Experiment]:
 def nll_start() -> FineTune:
     """The NLL model that every method goes on from."""
     model, train, dev = path_of("WIDEN_SMOLLM2"), source_of("train"), source_of("dev")
-    steps = {"batch_size": 64, "micro_batch": 32, "epochs": 6, "patience": None}
-    return nll_model(model, train, dev, max_length=512, lr=1e-4, **steps)
+    return nll_model(model, train, dev, batch_size=64, micro_batch=32, max_length=512, lr=1e-4, epochs=6, patience=None)
 
 
 def source_of(name: str) -> Source:
@@ -56,7 +55,6 @@ def experiment_of(
         num_samples=32,
         decoding=DECODINGS,
         max_tokens=192,
-        dtype="bfloat16",
         seed=seed,
         score=ProgramScore(ks=(1, 4, 16, 32), wall_seconds=5.0, cpu_seconds=5, distinct=True),
         not_in_paper=not_in_paper,

@@ -8,9 +8,6 @@ widen.panel("best_setting", (root, /** @type {SettingData} */ data) => {
   kind.append(...data.kinds.map((one) => widen.make("option", {}, one.kind)));
   let shown = "";
 
-  /** A decoding that wraps after its commas and never inside a number. @param {string} text */
-  const spec = (text) => text.split(/(?<=,)/).flatMap((part) => [widen.make("wbr"), part]);
-
   /** Text with what stands between backticks as code. @param {string} text */
   const coded = (text) => text.split("`").map((part, i) => (i % 2 ? widen.make("code", {}, part) : part));
 
@@ -35,7 +32,7 @@ widen.panel("best_setting", (root, /** @type {SettingData} */ data) => {
             "tr",
             i === 0 && row[1] !== "–" ? { class: "best" } : {},
             ...row.map((text, k) =>
-              k === 1 ? widen.make("td", { class: "text spec" }, ...spec(text)) : widen.make("td", {}, text),
+              k === 1 ? widen.make("td", { class: "text spec" }, text) : widen.make("td", {}, text),
             ),
           ),
         ),

@@ -93,6 +93,7 @@ class Advice:
       parts: differences on the test prompts: what training, the loss and the decoding bring to the goal, and the lead over NLL at t = 1.
       reasons: sentences.
       train, use: the command to train, and the decoding for other software; filled in by `widen.run.advise.search`.
+      grow: the command that adds the model's own right answers to the data, where a judge can tell and no other loss is recommended.
     """
 
     wish: str
@@ -105,6 +106,7 @@ class Advice:
     reasons: tuple[str, ...]
     train: str = ""
     folder: str = ""
+    grow: str = ""
     use: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -204,7 +206,8 @@ def _remarks(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> list[
 
 
 def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
+    """A sentence may begin with the spec of a loss, which stays as it is."""
+    return text[0].upper() + text[1:] if text.startswith(AS_IT_IS) else text
 
 
 def part_words(parts: Mapping[str, Value]) -> str:

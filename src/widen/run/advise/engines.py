@@ -1,7 +1,9 @@
-"""A decoding in the words of the software that will use it: Transformers, vLLM and llama.cpp."""
+"""A decoding in the words of the software that will use it: widen, Transformers, vLLM and llama.cpp."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from widen.sample.decoding import FILTERS, Decoding
@@ -12,38 +14,51 @@ TRANSFORMERS = {name: name for name in ("temperature", *FILTERS) if name != "top
 TRANSFORMERS |= {"typical": "typical_p", "epsilon": "epsilon_cutoff", "eta": "eta_cutoff"}
 """Keys of generation_config.json, in the order in which transformers applies them."""
 DECODING_KEYS = {"do_sample", *TRANSFORMERS.values()}
+NEUTRAL = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+"""Said in every call: for what a call leaves out, ``generate`` takes the model's generation_config.json."""
 VLLM = ("temperature", "min_p", "top_k", "top_p")
 """vLLM's order of steps."""
 
 
-def how_to_decode(decoding: Decoding, model: str) -> dict[str, str]:
-    """How to ask each engine for a decoding, or why it cannot do it.
+def how_to_decode(decoding: Decoding, model: str, *, max_tokens: int) -> dict[str, str]:
+    """How to ask each engine for a decoding, or why it cannot do it. ``model`` is a folder or a hub name.
 
-    >>> found = how_to_decode(Decoding.truncate_then_heat(min_p=0.1, temperature=2), "MODEL")
-    >>> print(found["transformers"])
-    model.generate(..., do_sample=True, top_k=0,
-      logits_processor=logits_processors(Decoding.parse("t=2,min_p=0.1,order=temperature_last")))
+    >>> found = how_to_decode(Decoding.truncate_then_heat(min_p=0.1, temperature=2), "MODEL", max_tokens=8)
+    >>> print(found["widen"])
+    widen sample MODEL --prompts FILE --max-tokens 8 --decodings t=2,min_p=0.1,order=temperature_last
+    >>> print(found["transformers"].rpartition("\\n")[0])
+    from widen.sample import Decoding, logits_processors
+    steps = logits_processors(Decoding.parse("t=2,min_p=0.1,order=temperature_last"))
     >>> print(found["vLLM"])
     vllm serve MODEL --logits-processors widen.sample.vllm_plugin:MinPFirst
-      "temperature": 2, "vllm_xargs": {"min_p_first": 0.1}
+    in each request: "max_tokens": 8, "temperature": 2, "top_p": 1, "top_k": -1, "repetition_penalty": 1, "vllm_xargs": {"min_p_first": 0.1}
     >>> print(found["llama.cpp"])
+    python convert_hf_to_gguf.py MODEL --outfile MODEL.gguf
     llama-cli -m MODEL.gguf --samplers "min_p;temperature" --min-p 0.1 --temp 2
-    >>> how_to_decode(Decoding(temperature=0.7), "MODEL")["transformers"]
-    'model.generate(..., do_sample=True, temperature=0.7, top_k=0)'
+    >>> how_to_decode(Decoding(temperature=0.7), "MODEL", max_tokens=8)["transformers"]
+    'model.generate(**inputs, max_new_tokens=8, do_sample=True, temperature=0.7, top_k=0, top_p=1.0, repetition_penalty=1.0)'
     """
+    run, spec = shlex.quote(model.removesuffix("/checkpoint")), shlex.quote(decoding.spec)
     return {
-        "transformers": _transformers(decoding),
-        "vLLM": _vllm(decoding, model),
+        "widen": f"widen sample {run} --prompts FILE --max-tokens {max_tokens} --decodings {spec}",
+        "transformers": transformers_call(decoding, max_new_tokens=max_tokens),
+        "vLLM": _vllm(decoding, model, max_tokens),
         "llama.cpp": _llama_cpp(decoding, model),
     }
 
 
-def _transformers(decoding: Decoding) -> str:
+def transformers_call(decoding: Decoding, **more: object) -> str:
+    """Python that samples a ``model`` of transformers for some ``inputs``; ``more`` goes to `generate`."""
     settings = generation_settings(decoding)
     if settings is not None:
-        return f"model.generate(..., {', '.join(f'{name}={value}' for name, value in settings.items())})"
-    processors = f'logits_processors(Decoding.parse("{decoding.spec}"))'
-    return f"model.generate(..., do_sample=True, top_k=0,\n  logits_processor={processors})"
+        return _generate(more | (settings if decoding.greedy else NEUTRAL | settings))
+    lines = ["from widen.sample import Decoding, logits_processors"]
+    lines.append(f'steps = logits_processors(Decoding.parse("{decoding.spec}"))')
+    return "\n".join([*lines, _generate(more | NEUTRAL | {"logits_processor": "steps"})])
+
+
+def _generate(settings: Mapping[str, object]) -> str:
+    return f"model.generate(**inputs, {', '.join(f'{name}={value}' for name, value in settings.items())})"
 
 
 def generation_settings(decoding: Decoding) -> dict[str, Any] | None:
@@ -62,16 +77,21 @@ def generation_settings(decoding: Decoding) -> dict[str, Any] | None:
     return {"do_sample": True, "temperature": 1.0, "top_k": 0} | found  # without a top_k transformers takes 50
 
 
-def _vllm(decoding: Decoding, model: str) -> str:
+def _vllm(decoding: Decoding, model: str, max_tokens: int) -> str:
     names = [name for name, _ in decoding.steps]
-    temperature = f'"temperature": {decoding.temperature:g}'
+    # for what a request leaves out, vLLM takes the model's generation_config.json
+    asked = {"max_tokens": max_tokens, "temperature": decoding.temperature, "top_p": 1, "top_k": -1}
+    asked["repetition_penalty"] = 1
     if decoding.greedy or (all(name in VLLM for name in names) and names == sorted(names, key=VLLM.index)):
-        filters = "".join(f', "{name}": {value:g}' for name, value in decoding.steps if name != "temperature")
-        return f"vllm serve {model}\n  {temperature}{filters}"
+        return f"vllm serve {model}\nin each request: {_fields(asked | dict(decoding.steps))}"
     if names == ["min_p", "temperature"]:
         plugin = f"vllm serve {model} --logits-processors widen.sample.vllm_plugin:MinPFirst"
-        return f'{plugin}\n  {temperature}, "vllm_xargs": {{"min_p_first": {decoding.min_p:g}}}'
+        return f'{plugin}\nin each request: {_fields(asked)}, "vllm_xargs": {{"min_p_first": {decoding.min_p:g}}}'
     return f"cannot express this order ({decoding.in_words}): vLLM applies the temperature first"
+
+
+def _fields(values: Mapping[str, float]) -> str:
+    return ", ".join(f'"{name}": {value:g}' for name, value in values.items())
 
 
 def _llama_cpp(decoding: Decoding, model: str) -> str:
@@ -80,4 +100,5 @@ def _llama_cpp(decoding: Decoding, model: str) -> str:
     if other := [name for name in steps if name not in LLAMA_CPP]:
         return f"cannot express this decoding: it has no {', '.join(other)}"
     flags = " ".join(f"{LLAMA_CPP[name]} {value:g}" for name, value in steps.items())
-    return f'llama-cli -m {model}.gguf --samplers "{";".join(steps)}" {flags}'
+    convert = f"python convert_hf_to_gguf.py {model} --outfile {model}.gguf"
+    return f'{convert}\nllama-cli -m {model}.gguf --samplers "{";".join(steps)}" {flags}'

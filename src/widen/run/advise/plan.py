@@ -11,11 +11,15 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from widen.data.tasks import read
 from widen.sample.decoding import Decoding
 
 from ..finetune.model_files import adapted, load_model, load_tokenizer
 from ..finetune.token_data import load_data, padded
 from ..runner import run
+from ..score_settings import CheckerScore
+from ..scoring.checked import TRIED, Checker
+from ..scoring.job import ScoreTools, limits_of
 from .request import AdviceRequest
 from .split import Splits
 
@@ -119,7 +123,12 @@ def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: 
 
 
 def measure(request: AdviceRequest, splits: Splits) -> Timing:
-    """Load the model, train two steps, and score the model as it is on a few validation prompts."""
+    """Load the model, train two steps, and score the model as it is on a few validation prompts.
+
+    A checker that fails on the data's own answers is refused first.
+    """
+    if request.checker is not None:
+        _try_checker(request, splits)
     config = request.fine_tune("nll", 2, splits)
     data = load_data(config, config.train, {}, skip_bad=False)
     longest = max(int(mask.sum()) for mask in data.targets)
@@ -156,6 +165,15 @@ def measure(request: AdviceRequest, splits: Splits) -> Timing:
     return Timing(
         step=step, score=score, load=load + 1, test=test, max_tokens=max_tokens, parameters=parameters, memory=memory
     )
+
+
+def _try_checker(request: AdviceRequest, splits: Splits) -> None:
+    score = request.score
+    assert isinstance(score, CheckerScore)
+    pairs = [(one.prompt, one.completion) for one in read(splits.train.task, splits.train.path, limit=TRIED).examples]
+    with TemporaryDirectory() as folder, ScoreTools(folder) as tools:
+        sandbox, verdicts = tools.sandbox(limits_of(score)), tools.verdicts("tried")
+        Checker.parse(score.checker).try_out(pairs, sandbox=sandbox, verdicts=verdicts)
 
 
 def _step_seconds(model: torch.nn.Module, trained: list[torch.nn.Parameter], batch: dict[str, torch.Tensor]) -> float:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from widen.data.rows import needs_of
 from widen.data.tasks import task
 from widen.disk.digest import file_digest
-from widen.losses import spec
+from widen.losses import REF_LOGQ, parse, spec
 from widen.sample.decoding import Decoding
 from widen.sample.grid import decoding_grid
 
@@ -86,12 +87,15 @@ class AdviceRequest:
             raise ValueError(
                 "task='answers' lists every right answer and is scored exactly: leave out checker and embedder"
             )
+        for name in ("lora", "num", "max_tokens", "batch_size"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name}={value}: must be at least 1")
         losses = dict.fromkeys(spec(loss) for loss in ("nll", *self.losses))
         object.__setattr__(self, "losses", tuple(losses))
-        for loss in losses:
-            FineTune(
-                model=self.model, train=Source(path="train.jsonl"), loss=loss
-            )  # refuses a loss with a reference model
+        if wrong := [loss for loss in losses if REF_LOGQ in needs_of(parse(loss))]:
+            raise ValueError(f"losses: {wrong[0]} compares with a reference model, which advise does not have")
+        for loss in losses:  # refuses what the training cannot do, before the data is split
+            FineTune(model=self.model, train=Source(path="train.jsonl"), loss=loss, lr=self.lr, seed=self.seed)
         legal = {"exact": ("precision", "recall"), "knn": ("precision", "recall", "coverage")}.get(self.score.kind)
         if legal is None:
             legal = ("precision", "recall", *(f"pass@{k}" for k in self._ks))

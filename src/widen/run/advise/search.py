@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ..finetune.config import FineTune
 from ..folder import StageProgress, folder_of, silent
 from ..record import by_decoding
 from ..runner import run
+from ..score_settings import CheckerScore, ProgramScore
 from ..scoring.score_files import found_records
 from ..value import from_json, to_json
 from .advice import Advice, Finalist, advise_from, to_test
@@ -37,13 +38,15 @@ from .split import Splits, split
 from .wish import Points
 
 SCHEMA = 1
+ONLY_PLANNED = {"state.json", "data", ".lock"}
+"""What a folder holds before anything is scored."""
 Say = Callable[[str], None]
 Clock = Callable[[], float]
 """Seconds from any start."""
 
 
 class Search:
-    """A request with its splits and its plan, which are made or found on disk; a folder that holds another request is refused.
+    """A request with its splits and its plan, which are made or found on disk; a folder that holds the work of another request is refused.
 
     Attributes:
       jobs: the outcome of every job: "trained" or "no time".
@@ -69,10 +72,12 @@ class Search:
                 f"{self._path} has schema {found.get('schema')!r}; this version of widen reads schema {SCHEMA}"
             )
         if differs := [key for key in self._asked if found["asked"].get(key) != self._asked[key]]:
-            raise ValueError(
-                f"{self.root} holds advice for another request (they differ in {', '.join(differs)}): take another --out, or "
-                "remove the folder"
-            )
+            if not {one.name for one in self.root.iterdir()} <= ONLY_PLANNED:
+                raise ValueError(
+                    f"{self.root} holds advice for another request (they differ in {', '.join(differs)}): take another --out, or "
+                    "remove the folder"
+                )
+            found = {}  # nothing ran yet, as after --dry-run
         self._before, self.jobs = float(found.get("spent", 0.0)), dict[str, str](found.get("jobs", {}))
         once = request.embedder is None
         self.splits = split(request.task, request.data, self.root / "data", seed=request.seed, once=once)
@@ -129,9 +134,31 @@ class Search:
             folder = str(folder_of(root, config).path)
             advice = replace(advice, folder=folder, train=train_command(config, root, device=request.device))
             best = f"{folder}/checkpoint"
-        advice = replace(advice, use=how_to_decode(Decoding.parse(advice.decoding), best))
+        use = how_to_decode(Decoding.parse(advice.decoding), best, max_tokens=self.plan.max_tokens)
+        advice = replace(advice, use=use, **self._data_advice(advice))
         write_sealed(root / "advice.json", {"schema": 1, "advice": to_json(advice), "request": to_json(request)})
         return advice
+
+    def _data_advice(self, advice: Advice) -> dict[str, Any]:
+        """What other data may bring: learning repeated rows once, and the model's own right answers."""
+        counts, reasons, grow = self.splits.counts, advice.reasons, ""
+        if counts["repeats"]:
+            of = f"{counts['repeats']:,} of the {counts['train']:,} training rows repeat another row"
+            reasons += (f"{of}: compare with widen train --distinct, which learns each of them once.",)
+        if advice.met and advice.loss in ("", "nll") and isinstance(self.request.score, (CheckerScore, ProgramScore)):
+            reasons += ("Data may bring more than a loss: widen grow adds the model's own right answers (see below).",)
+            flags = {
+                "task": self.request.task,
+                "prompts": self.splits.train.path,
+                "held-out": self.splits.test.path,
+                "checker": self.request.checker,
+                "max-tokens": self.plan.max_tokens,
+                "lr": self.request.lr,
+                "batch-size": self.request.batch_size,
+                "device": self.request.device,
+            }
+            grow = f"widen grow {shlex.quote(advice.folder or self.request.model)} {_written(flags)}"
+        return {"reasons": reasons, "grow": grow}
 
     def _halve(self, train: Callable[[str, int], Finalist], say: Say) -> list[Finalist]:
         """Successive halving within the budget: every rung doubles the steps and keeps the better half of the losses. NLL is never dropped.
@@ -196,5 +223,8 @@ def train_command(config: FineTune, root: Path, *, device: str) -> str:
         "device": device,
         "out": root,
     }
-    words = [f"--{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None]
-    return " ".join(["widen train", *words])
+    return f"widen train {_written(flags)}"
+
+
+def _written(flags: Mapping[str, object]) -> str:
+    return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None)

@@ -33,7 +33,7 @@ FEWEST = 10
 
 
 class Splits(NamedTuple):
-    """The files, and the number of prompts or rows in each."""
+    """The files, the number of prompts or rows in each, and how many training rows repeat another (``repeats``)."""
 
     train: Source
     watch: Source
@@ -75,6 +75,9 @@ def split(task_name: str, source: str, folder: Path, *, seed: int, once: bool) -
 
     watch = replace(of("watch", trained), split="validation")
     counts = {name: len(mine) for name, mine in rows.items() if name != "watch"}
+    learnt = map(task(trained).example, rows["train"])
+    distinct = {repr((one.prompt, one.completion, one.messages)) for one in learnt}
+    counts["repeats"] = counts["train"] - len(distinct)
     return Splits(of("train", trained), watch, of("validation", task_name), of("test", task_name), counts)
 
 

@@ -44,7 +44,9 @@ class Wish:
     @classmethod
     def parse(cls, text: str) -> Wish:
         """Read ``GOAL at METRIC >= LEVEL``; the level is a number from 0 to 1, or a percentage."""
-        found = re.fullmatch(rf"\s*({NAMES})\s+at\s+({NAMES})\s*>=\s*(\d*\.?\d+)\s*(%?)\s*", text)
+        found = re.fullmatch(
+            rf"\s*({NAMES})\s+at\s+({NAMES})\s*>=\s*(\d*\.?\d+)\s*(%?)\s*", text.lower().replace("≥", ">=")
+        )
         if found is None:
             raise ValueError(f"wish={text!r}: write METRIC at METRIC >= LEVEL, such as {EXAMPLES}")
         goal, bound, level = found[1], found[2], float(found[3]) / (100 if found[4] else 1)

@@ -42,9 +42,13 @@ def learning_rate(parameters: int, *, lora: bool = False) -> float:
 
 
 def device_for(device: str | None) -> str:
-    """The device that is named, or else a GPU if there is one."""
+    """The device that is named, or else a GPU if there is one. Refuses what this machine does not have."""
     import torch
 
+    if device not in (None, "cuda", "cpu"):
+        raise ValueError(f"device={device!r}: must be cuda or cpu (CUDA_VISIBLE_DEVICES chooses among several GPUs)")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device='cuda': torch finds no GPU here")
     return device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -54,7 +58,7 @@ def precision_for(device: str | None) -> str:
     >>> precision_for("cpu"), precision_for("cuda")
     ('fp32', 'bf16')
     """
-    return "fp32" if device_for(device) == "cpu" else "bf16"
+    return "fp32" if (device or device_for(None)) == "cpu" else "bf16"
 
 
 def steps_of(config: FineTune, *, examples: int, processes: int = 1) -> int:

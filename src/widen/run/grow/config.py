@@ -11,6 +11,8 @@ from ..finetune.config import FineTune, Source
 from ..value import from_json
 from .weights import WEIGHTS
 
+DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
@@ -78,6 +80,8 @@ class Growth:
             raise ValueError(f"weights={self.weights!r}: must be one of {', '.join(WEIGHTS)}")
         if not self.cap >= 1:
             raise ValueError(f"cap={self.cap}: must be at least 1")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype={self.dtype!r}: must be one of {', '.join(DTYPES)}")
         if not self.wall_seconds > 0:
             raise ValueError(f"wall_seconds={self.wall_seconds}: must be above 0")
         Settings(decoding=Decoding.parse(self.decoding), max_tokens=self.max_tokens, seed=self.seed)

@@ -23,6 +23,7 @@ from widen.disk.lock import hold
 from widen.sample.decoding import Decoding
 
 from ..experiment import Experiment
+from ..finetune.model_files import settings_of
 from ..finetune.stage import fine_tune
 from ..folder import RunFolder, StageProgress, silent
 from ..questions import Question, distinct_questions
@@ -32,7 +33,7 @@ from ..scoring.job import ScoreTools
 from ..scoring.score_files import Measured, records_of
 from ..value import from_json, to_json
 from .config import Growth
-from .training_rows import Judgement, data_rows, read_rows, rows_to_train, write_lines
+from .training_rows import DataRow, Judgement, data_rows, read_rows, rows_to_train, write_lines
 from .verify import FoundAnswers, Verifier, judge_samples_once, read_found, scores, share_measured
 
 Say = Callable[[str], None]
@@ -93,7 +94,16 @@ def grow(
         with ScoreTools(out, progress=progress, ray=ray) as tools:
             verifier = Verifier(config, [*questions, *held_out], tools)
             rounds, models = _begun(config, out), Models(device=device, servers=servers, rows=rows)
-            stages = Stages(config, out, questions, held_out, verifier, models, progress, say)
+            if not rounds:
+                for name in dict.fromkeys((config.model, config.start)):
+                    if name == config.model or name not in ("base", "last"):
+                        settings_of(name)  # refuses a model that is not there
+            data = data_rows(config.data or config.prompts, out / "data.jsonl", verifier)
+            if config.data and not data:
+                raise ValueError(
+                    f"data={config.data.path!r}: no row has a completion to learn; without --data, those of --prompts are taken"
+                )
+            stages = Stages(config, out, questions, held_out, data, verifier, models, progress, say)
             next_round = len(rounds) if held_out else len(rounds) + 1  # only held-out problems have a round 0
             for number in range(next_round, config.rounds + 1):
                 if rounds and rounds[-1].round and not rounds[-1].new:
@@ -115,6 +125,7 @@ class Stages:
     out: Path
     questions: list[Question]
     held_out: list[Question]
+    data: list[DataRow]
     verifier: Verifier
     models: Models
     progress: StageProgress
@@ -123,10 +134,9 @@ class Stages:
     def round(self, number: int, before: list[Round]) -> Round:
         """Sample the last model, judge, keep what is new, train, evaluate."""
         config, out, place = self.config, self.out, self.out / f"round-{number}"
-        data = data_rows(config.data or config.prompts, out / "data.jsonl", self.verifier)
         samplers = {k: last_model(config, out, [one for one in before if one.round < k]) for k in range(1, number + 1)}
         judgements = [Judgement(k, model, config.decoding, self.found(k, model)) for k, model in samplers.items()]
-        rows, new, several = rows_to_train(data, judgements, weights=config.weights, cap=config.cap)
+        rows, new, several = rows_to_train(self.data, judgements, weights=config.weights, cap=config.cap)
         write_lines(place / "grown.jsonl", new)
         found = judgements[-1].found
         if cut := sum(one.cut for one in found):
@@ -259,6 +269,10 @@ def _begun(config: Growth, out: Path) -> list[Round]:
     now = {"config": to_json(replace(config, rounds=1)), "inputs": _inputs(config)}
     then = {"config": {**before["config"], "rounds": 1}, "inputs": before["inputs"]}
     changed = [key for part in now for key in {**now[part], **then[part]} if now[part].get(key) != then[part].get(key)]
+    if changed and not any(out.glob("round-*")):  # nothing was drawn yet
+        (out / "data.jsonl").unlink(missing_ok=True)
+        _keep(config, out, [])
+        return []
     if changed:
         raise ValueError(f"{out} was begun with another {', '.join(changed)}: restore it, or choose another --out")
     return [from_json(Round, one) for one in before["rounds"]]

@@ -54,7 +54,10 @@ class Verifier:
             try:
                 judge_of(questions)
             except ValueError as error:
-                raise ValueError(f"{error}; --checker FILE.py:FUNCTION judges any answer") from None
+                raise ValueError(
+                    f"task={self.config.prompts.task!r}: nothing says which answers are right ({error}); --checker FILE.py:FUNCTION judges "
+                    "any answer"
+                ) from None
 
     def judge(self, answers: Sequence[tuple[Question, str]], *, what: str) -> list[JudgedAnswer]:
         """Judge every answer, in order."""
@@ -73,6 +76,8 @@ class Verifier:
     def keys(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
         """The key of each (prompt, answer) of the data. Its verdict does not matter, so that only a checker has to run."""
         if self.checker is not None and pairs:
+            sandbox, verdicts = self.tools.sandbox(self._limits), self.tools.verdicts(self.checker.file.stem)
+            self.checker.try_out(pairs, sandbox=sandbox, verdicts=verdicts)
             return [one.key for one in self._check(pairs, lambda done, total: None)]
         if self.task.check is not None:
             return [self.task.key(self._facts.get(prompt, {}), text) for prompt, text in pairs]

@@ -20,6 +20,8 @@ from .score_files import Detail, Measured, Values, score_samples
 
 RIGHT = 0.5
 """An answer with at least this score is right."""
+TRIED = 4
+"""Answers of the data that a new checker is tried on."""
 
 
 class Checker(NamedTuple):
@@ -65,6 +67,17 @@ class Checker(NamedTuple):
             progress=progress,
         )
         return [judged_by(one, key(text)) for one, (_, text) in zip(found, pairs, strict=True)]
+
+    def try_out(self, pairs: Sequence[tuple[str, str]], *, sandbox: Sandbox, verdicts: Path) -> None:
+        """Check the first `TRIED` of these pairs, which should be right; refuse a checker that fails on all of them."""
+        tried = pairs[:TRIED]
+        found = self.check(tried, sandbox=sandbox, verdicts=verdicts)
+        if found and all(one.failure for one in found):
+            (prompt, answer), reason = tried[0], found[0].failure
+            call = f"{self.function}({prompt[:60]!r}, {answer[:60]!r})"
+            raise ValueError(
+                f"checker {self.file}: it fails on every answer of the data that was tried, such as {call}: {reason}"
+            )
 
 
 def judged_by(one: Checked, key: str = "") -> JudgedAnswer:

@@ -74,7 +74,9 @@ def judge_of(questions: Sequence[Question]) -> Judge:
     }
     found = {next((key for key in kinds if key in one.example.facts), "") for one in questions}
     if len(found) != 1 or "" in found:
-        raise ValueError(f"problems must be of one kind with an answer, tests or inputs; found {sorted(found)}")
+        raise ValueError(
+            f"problems must be of one kind with an answer, tests or inputs; found {', '.join(sorted(one or 'none' for one in found))}"
+        )
     return kinds[found.pop()]
 
 

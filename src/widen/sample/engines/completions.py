@@ -27,6 +27,9 @@ _NAMES: dict[str, dict[str, str]] = {
     "transformers": _OPENAI | {"typical": "typical_p", "epsilon": "epsilon_cutoff", "eta": "eta_cutoff"},
 }
 
+_NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""For what a request leaves out, vLLM takes the model's own generation_config.json."""
+
 
 def plugin_arguments(decoding: Decoding) -> dict[str, float]:
     """The arguments of the plug-ins in :mod:`widen.sample.vllm_plugin`; `min_p_first` is min-p before the temperature."""
@@ -94,7 +97,7 @@ def body(
         return sent | {"generation_config": json.dumps(config)}
     sent |= {"temperature": decoding.temperature, "n": n} | ({"logprobs": settings.chat or 1} if logprobs else {})
     if dialect == "vllm":
-        sent["return_token_ids"] = True
+        sent |= {"return_token_ids": True, **_NEUTRAL}
         if numbers := [stop_tokens[one] for one in settings.stop if stop_tokens and one in stop_tokens]:
             sent["stop_token_ids"] = numbers
         if extra:

@@ -1,0 +1,147 @@
+"""Run the tasks of the study side by side on one GPU.
+
+    nvidia-cuda-mps-control -d                               # once, so that the processes share the GPU
+    python -m widen_recipes.study all runs 25                # stop after 25 minutes; the same command continues
+
+Each task has one process, which runs its commands one after the other, and a folder of its own:
+
+    <runs>/<task>/            run folders and tables
+    <runs>/<task>.log         what its commands print
+
+Models, samples and scores that are on disk are not made again. A table holds what was finished: `tables` writes them without a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROWS = "4096"
+"""Samples that a model draws at a time: several models share the memory."""
+EVERY = 30.0
+"""Seconds between two reports of progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """The commands of one task, in order.
+
+    Args:
+      variables: environment variables that its recipes read.
+      grown: its name in `grow.STUDIES`, if it has a growth.
+      recipes: of `widen_recipes.study`.
+      jobs: models at a time.
+    """
+
+    variables: tuple[str, ...]
+    recipes: tuple[str, ...]
+    grown: str = ""
+    jobs: int = 1
+
+    def commands(self, root: Path) -> list[list[str]]:
+        """What to run, each as a list of words."""
+        found = []
+        if self.grown:
+            found.append([sys.executable, "-m", "widen_recipes.study", "grow", self.grown, str(root), str(self.jobs)])
+        for name in self.recipes:
+            flags = {"--device": "cuda", "--jobs": str(self.jobs), "--rows": ROWS, "--out": str(root)}
+            words = [word for flag in flags.items() for word in flag]
+            found.append([*_run(name), *words, "--drop-checkpoints"])
+        return found
+
+
+def _run(recipe: str) -> list[str]:
+    return [sys.executable, "-m", "widen.cli", "run", f"study:{recipe}"]
+
+
+_SMALL, _GROWN = "WIDEN_SMOLLM2", "WIDEN_GROWN"
+_E2E = (_SMALL, _GROWN, "WIDEN_E2E", "WIDEN_MPNET")
+_QWEN = ("WIDEN_QWEN", "WIDEN_COVERAGEQA", "WIDEN_HUMANEVAL", "WIDEN_MBPP")
+LANES = {
+    "countdown": Lane(
+        variables=(_SMALL, _GROWN, "WIDEN_COUNTDOWN"), grown="countdown", recipes=("grow", "countdown"), jobs=4
+    ),
+    "e2e": Lane(variables=_E2E, grown="e2e", recipes=("e2e_grow", "e2e"), jobs=4),
+    "coverageqa": Lane(variables=(_SMALL, "WIDEN_COVERAGEQA"), recipes=("coverageqa", "coverageqa_zero_shot"), jobs=3),
+    "mathqa": Lane(
+        variables=(_SMALL, _GROWN, "WIDEN_TEMPLATES"), grown="mathqa", recipes=("mathqa_grow", "mathqa"), jobs=3
+    ),
+    "qwen": Lane(variables=_QWEN, recipes=("coverageqa_qwen_zero_shot", "code", "coverageqa_qwen")),
+}
+"""Sixteen cores and 140 GB of GPU memory carry all of them."""
+
+
+def run_all(
+    root: str | Path,
+    minutes: float,
+    *,
+    lanes: Mapping[str, Lane] = LANES,
+    environ: Mapping[str, str] = os.environ,
+    say: Callable[[str], None] = print,
+) -> dict[str, int | None]:
+    """Run the lanes whose variables are set.
+
+    Returns:
+      The exit status of each lane: of its first command that failed, 0 if all ended well, None if time ran out.
+    """
+    root, began = Path(root), time.monotonic()
+    root.mkdir(parents=True, exist_ok=True)
+    lacking = {name: [one for one in lane.variables if one not in environ] for name, lane in lanes.items()}
+    for name, unset in lacking.items():
+        if unset:
+            say(f"{name} is left out: {', '.join(unset)} {'are' if len(unset) > 1 else 'is'} not set")
+    waiting = {name: lane.commands(root / name) for name, lane in lanes.items() if not lacking[name]}
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    ended, reported = dict[str, int | None](), began
+    try:
+        while waiting or running:
+            for name in [one for one in waiting if one not in running]:
+                with (root / f"{name}.log").open("ab") as log:
+                    running[name] = subprocess.Popen(waiting[name].pop(0), stdout=log, stderr=log, env=dict(environ))
+            for name, process in list(running.items()):
+                if process.poll() is None:
+                    continue
+                del running[name]
+                if process.returncode or not waiting[name]:
+                    ended[name] = process.returncode
+                    del waiting[name]
+                    say(f"{name} {'failed, see its log' if process.returncode else 'is done'}")
+            now = time.monotonic()
+            if now - began > 60 * minutes:
+                break
+            if now - reported > EVERY:
+                reported = now
+                for name in running:
+                    say(f"{(now - began) / 60:.0f} min, {name}: {last_line(root / f'{name}.log')}")
+            time.sleep(0.2)
+    finally:
+        for process in running.values():
+            process.terminate()
+        for process in running.values():
+            process.wait()
+    return {**ended, **dict.fromkeys(waiting, None)}
+
+
+def last_line(path: Path) -> str:
+    """The last line that a log shows."""
+    lines = path.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def all_tasks(root: str, minutes: str = "1000000") -> None:
+    """Run all tasks for so many minutes."""
+    for name, status in run_all(root, float(minutes)).items():
+        print(f"{name}: {'no time left' if status is None else 'failed' if status else 'done'}")
+
+
+def tables(root: str) -> None:
+    """Write the tables of what is finished."""
+    for name, lane in LANES.items():
+        for recipe in lane.recipes if (Path(root) / name).exists() else ():
+            print(f"study:{recipe}")
+            subprocess.run([*_run(recipe), "--stages", "score", "--out", str(Path(root) / name)], check=False)
