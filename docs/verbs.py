@@ -13,7 +13,7 @@ from widen.cli.__main__ import VERBS, main
 PAGE = Path(__file__).parent / "reference" / "verbs.md"
 INTRO = """# Verbs
 
-Every verb of the command line, as `widen VERB --help` prints it. (`python docs/verbs.py` writes this page.)
+A verb is a command of widen. This page shows what `widen VERB --help` prints.
 
 | verb | what it does |
 |---|---|
@@ -31,7 +31,7 @@ def help_text(verb: str) -> str:
 def page() -> str:
     """The whole page."""
     table = "".join(f"| [`widen {verb}`](#widen-{verb}) | {text} |\n" for verb, text in VERBS.items())
-    parts = "".join(f"\n## widen {verb}\n\n```text\n{help_text(verb)}\n```\n" for verb in VERBS)
+    parts = "".join(f"\n## widen {verb}\n\n```{{.text .help}}\n{help_text(verb)}\n```\n" for verb in VERBS)
     return INTRO + table + parts
 
 

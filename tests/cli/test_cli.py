@@ -30,13 +30,15 @@ def test_a_misspelt_verb_is_refused_with_the_nearest(capsys):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_teaches_by_its_help(verb, capsys):
+def test_every_verb_teaches_by_its_help(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit) as stop:
         main([verb, "--help"])
     assert stop.value.code == 0
     out = capsys.readouterr().out
     assert f"usage: widen {verb}" in out
     assert len(out) > 150
+    assert [line for line in out.splitlines() if len(line) > 100] == []  # the width of the page of verbs
 
 
 def test_no_help_waits_for_torch_to_load():

@@ -9,7 +9,7 @@ from widen_recipes import alpaca, demo, mathqa, mathqa_gain, mulmod, writing_pro
 
 RECIPES = {
     "mulmod": (mulmod.everything, "e486ea69abbe3759"),
-    "demo": (demo.fine_tune, "28b7689ba9ca497d"),
+    "demo": (demo.fine_tune, "0b7c6ef52bd084b6"),
     "mathqa": (mathqa.olmo1b, "358ca582178ea531"),
     "writing_prompts": (writing_prompts.table, "033db838b54bb0de"),
     "alpaca": (alpaca.stories, "299dbd6b6598c068"),

@@ -15,7 +15,7 @@ from importlib import import_module
 from widen.judge.profile import SandboxUnavailable
 
 VERBS = {
-    "demo": "two minutes on a CPU: compare losses and decodings on a small model",
+    "demo": "two minutes on a CPU: compare data, losses and decodings on a small model",
     "run": "run a recipe (a table or figure of the paper) or your own experiment",
     "advise": "find the best loss and decoding for your model, data and wish",
     "train": "fine-tune a model on your data, or train a small one",

@@ -1,12 +1,15 @@
 """Find the best loss and decoding for your model, your data and your wish.
 
-  widen advise --model M --data all.jsonl --task answers --wish "recall at precision >= 0.9" --budget 30m
-  widen advise --model M --data all.jsonl --checker mine.py:check --wish "pass@10 at pass@1 >= 0.3" --budget 2h --device cuda
+  widen advise --model M --data all.jsonl --task answers \\
+      --wish "recall at precision >= 0.9" --budget 30m
+  widen advise --model M --data all.jsonl --checker mine.py:check \\
+      --wish "pass@10 at pass@1 >= 0.3" --budget 2h --device cuda
   widen advise ... --dry-run                      print the plan and stop
 
-It splits the data into train, validation and test by prompt. It scores the model as it is under a grid of decodings. Then it trains
-with several losses for a short time, drops the worse half, and trains the others longer. NLL is never dropped. It chooses on the
-validation prompts and measures on the test prompts. Run the same command again to continue a stopped search.
+It splits the data by prompt into train, validation and test. It scores the model as it is under a
+grid of decodings. Then it trains with several losses for a short time, drops the worse half, and
+trains the others longer. NLL, the usual loss, is never dropped. It chooses on the validation
+prompts and measures on the test prompts. To continue a stopped search, run the same command again.
 """
 
 from __future__ import annotations
@@ -36,9 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     right.add_argument("--task", default="jsonl", help="answers (the data lists all right ones), or a task of programs")
     right.add_argument("--checker", metavar="FILE.py:FUNCTION", help="your check(prompt, answer) -> bool, in a sandbox")
     right.add_argument("--embedder", metavar="MODEL", help="compare with the data's texts by k-NN on its embeddings")
-    add("--losses", nargs="+", metavar="SPEC", help="to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)")
+    add(
+        "--losses",
+        nargs="+",
+        metavar="SPEC",
+        help="losses to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)",
+    )
     add("--lora", type=int, metavar="R", help="train adapters of this rank (default: all weights)")
-    add("--num", type=int, metavar="N", help="samples per prompt (default: 16; with --embedder 1, for answers 100)")
+    add("--num", type=int, metavar="N", help="samples per prompt (default: 16; --embedder: 1; --task answers: 100)")
     add("--max-tokens", type=int, metavar="N", help="longest sample (default: twice the data's longest completion)")
     add("--batch-size", type=int, default=8, metavar="N", help="sequences per training step (default: 8)")
     add("--lr", type=float, help="learning rate (default: as in `widen train`)")

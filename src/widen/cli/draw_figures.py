@@ -2,9 +2,10 @@
 
   widen figures                                   all of them, into figures/
   widen figures --only tsallis ineq --formats svg
-  widen figures --results my_results              CSV files of your own runs instead of those shipped with widen
+  widen figures --results my_results              CSV files of your own runs
 
-Six figures are exact and need no results. The others show results of recipes. If results are missing, the command names the figure.
+Six figures are exact and need no results. The others show results of recipes, by default those
+shipped with widen. If results are missing, the command names the figure.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--results", type=Path, metavar="DIR", help="folder of CSV files (default: those shipped with widen)"
     )
     parser.add_argument(
-        "--formats", nargs="+", default=list(FORMATS), metavar="FORMAT", help="of pdf svg png (default: all)"
+        "--formats", nargs="+", default=list(FORMATS), metavar="FORMAT", help="some of pdf svg png (default: all)"
     )
 
 

@@ -1,12 +1,13 @@
-"""Print the exact precision-recall (PR) curve of two distributions, or of the paper's artificial case at several temperatures.
+"""Print the exact precision-recall (PR) curve of two distributions.
 
-  widen curve                                            the artificial case of the paper's main figure, t = .2 ... 5
+  widen curve                                     the paper's artificial case at t = .2 ... 5
   widen curve --vocab 100 --support 50 --temperatures 0.1 1 10
-  widen curve --p reference.json --q model.json          two JSON lists of probabilities of the same outcomes
-  widen curve --json curves.json                         also write the numbers, at many more lambdas
+  widen curve --p reference.json --q model.json   two JSON lists of probabilities
+  widen curve --json curves.json                  also write the numbers, at many more lambdas
 
-P is the reference and Q the model. Precision at lambda is sum min(lambda P, Q); recall is precision / lambda. A low lambda asks whether
-Q covers P, a high lambda whether Q stays within P. The command prints a table; --html writes a page with the curves.
+P is the reference and Q the model. Precision at lambda is sum min(lambda P, Q); recall is
+precision / lambda. A low lambda asks whether Q covers P, a high lambda whether Q stays within P.
+The command prints a table; --html writes a page with the curves.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 LAMBDAS = (0.1, 0.5, 1.0, 2.0, np.inf)
 CASE = {
     "vocab": (100, "size of the vocabulary"),
-    "support": (20, "acceptable tokens"),
-    "rho": (0.5, "share of the acceptable tokens that are over-represented"),
-    "a": (0.725, "mass on the over-represented tokens"),
-    "epsilon": (0.15, "mass on unacceptable tokens"),
+    "support": (20, "number of right tokens"),
+    "rho": (0.5, "share of the right tokens that are too probable"),
+    "a": (0.725, "probability of the tokens that are too probable, together"),
+    "epsilon": (0.15, "probability of the wrong tokens, together"),
 }
 """The artificial case of the paper's main figure; rho is not printed there."""
 
@@ -45,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     case.add_argument("--temperatures", type=float, nargs="+", default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0], metavar="T")
     two = parser.add_argument_group("two distributions, as JSON lists of probabilities of the same outcomes")
     two.add_argument("--p", type=Path, metavar="FILE", help="probabilities of the reference")
-    two.add_argument("--q", type=Path, metavar="FILE", help="probabilities of the model; the rest to 1 is outside P")
+    two.add_argument(
+        "--q", type=Path, metavar="FILE", help="probabilities of the model; what is missing to 1 lies outside P"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write precision and recall along the curves")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the curves")
 

@@ -1,11 +1,11 @@
-"""Write an interactive page about the paper's artificial case, a model with two known faults, and about the losses.
-
-Drag the size of the vocabulary (V), the number of right tokens (K), the faults (rho, a, epsilon), the temperature t and lambda.
+"""Write an interactive page about the losses and about the paper's artificial case.
 
   widen explore                       writes explore.html here
   widen explore --out pages/x.html
 
-The page computes everything itself, by the formulas of widen.theory. It works offline and needs no run.
+The artificial case is a model with two known faults. Drag the size of the vocabulary (V), the
+number of right tokens (K), the faults (rho, a, epsilon), the temperature t and lambda. The page
+works offline and needs no run. It computes everything itself, by the formulas of widen.theory.
 """
 
 from __future__ import annotations

@@ -1,22 +1,25 @@
-"""Add a model's own right answers to its training data: sample, judge, keep what is right and new, train, repeat.
+"""Add a model's own right answers to its training data, and train on them, in rounds.
 
-  widen grow runs/NLL --prompts train.jsonl --task answers --rounds 2 --num 64 --held-out test.jsonl --out runs/grown
-  widen grow ./my-model --prompts train.jsonl --checker own.py:check --weights uniform --epochs 2 --lr 1e-4
-  widen grow runs/NLL --prompts train.jsonl --task mathqa_python --decoding "min_p=0.05 then t=1.5"
+  widen grow runs/NLL --prompts train.jsonl --task answers --held-out test.jsonl --out runs/grown
+  widen grow ./my-model --prompts train.jsonl --checker own.py:check --weights uniform --epochs 2
+  widen grow runs/NLL --prompts train.jsonl --task mbpp --decoding "min_p=0.05 then t=1.5"
 
-Each round samples the last model on --prompts and judges the answers. It writes the answers that are right and new to
-round-k/grown.jsonl, and trains on the original data and everything found so far. The command stops after --rounds, or when a round finds
-nothing new.
+Each round samples the last model on --prompts and judges the answers. It writes the answers that
+are right and new to round-k/grown.jsonl, and trains on the original data and everything found so
+far. The command stops after --rounds, or when a round finds nothing new.
 
-The task or --checker judges the answers. The task `answers` has a list of right answers; a text of `e2e` is right if every slot of its
-meaning is; mathqa_python, mbpp, humaneval and codecontests run the answer as a program. Programs and checkers run in a sandbox only.
+The task or --checker judges the answers. In the task `answers`, the file lists the right answers.
+mathqa_python, mbpp, humaneval and codecontests run the answer as a program. A text of `e2e` is
+right if it states every part of its meaning. Programs and checkers run in a sandbox only.
 
-If the command is killed, the same command continues: nothing is drawn, judged or trained twice. A larger --rounds adds rounds.
+If the command is killed, the same command continues: nothing is drawn, judged or trained twice. A
+larger --rounds adds rounds.
 
 --weights: how much each right answer to a prompt counts (the mean is 1):
   plain     every distinct answer counts the same
   sampled   as often as the answer was found, plus its copies in the data
-  uniform   1 / (chance that the sampler finds the answer), at most --cap: aims at the uniform distribution over all right answers
+  uniform   1 / (probability that the sampler finds the answer), at most --cap: aims at the uniform
+            distribution over all right answers
 """
 
 from __future__ import annotations
@@ -42,22 +45,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="run folder, model folder, or name on the hub")
     add("--prompts", required=True, metavar="FILE", help="problems to sample; without --data, also training data")
     add("--task", default="jsonl", metavar="NAME", help="format of --prompts and --held-out (default: jsonl)")
-    add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task; see widen score --help")
+    add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task (see widen score --help)")
     add("--checker-file", action="append", default=[], metavar="FILE", help="a text file that the checker may open")
     add("--data", metavar="FILE", help="original training data with prompt and completion (default: --prompts)")
     add("--held-out", metavar="FILE", help="other problems, to measure each round's model")
     add("--limit", type=int, metavar="N", help="only the first N records of --prompts")
-    add("--rounds", type=int, default=2, metavar="N", help="most rounds (default 2)")
+    add("--rounds", type=int, default=2, metavar="N", help="number of rounds, at most (default 2)")
     add("--num", type=int, default=64, metavar="N", help="samples per problem and round (default 64)")
     add("--decoding", default="min_p=0.05 then t=1.5", metavar="D", help="decoding (default: %(default)s)")
-    add("--max-tokens", type=int, default=256, metavar="N", help="longer answers are wrong (default 256)")
+    add("--max-tokens", type=int, default=256, metavar="N", help="longer answers count as wrong (default 256)")
     add("--weights", default="plain", choices=("plain", "sampled", "uniform"), help="see above (default plain)")
     add("--cap", type=float, default=10.0, metavar="X", help="largest weight of --weights uniform (default 10)")
-    add("--from", dest="start", default="base", metavar="M", help="train from base (MODEL; default), last, or a model")
+    add(
+        "--from",
+        dest="start",
+        default="base",
+        metavar="M",
+        help="where training starts: base (MODEL, the default), last, or a path",
+    )
     add("--held-out-num", type=int, metavar="N", help="samples per held-out problem (default: --num)")
     add("--held-out-decoding", default="t=1", metavar="D", help="decoding of the held-out samples (default t=1)")
     add("--fenced", action="store_true", help="the program is the first block between ``` marks")
-    add("--wall-seconds", type=float, default=10.0, metavar="S", help="limit for a program or check (default 10)")
+    add(
+        "--wall-seconds", type=float, default=10.0, metavar="S", help="time limit for a program or a check (default 10)"
+    )
     add("--seed", type=int, default=0, help="seed of the samples and the training (default 0)")
     add = parser.add_argument_group("training, as in widen train").add_argument
     add("--epochs", type=float, metavar="N", help="passes over the data (default 1)")

@@ -1,15 +1,17 @@
-"""Average the weights of several trained models into one: WiSE-FT with two, a soup with more.
+"""Average the weights of several trained models into one.
 
-  widen merge runs/NLL runs/CDIV --weights .5 .5 --out runs/half         two runs; the result is a run folder
-  widen merge ./base runs/NLL --weights .3 .7 --out ./wise               a model and its fine-tuned version; the result is a model folder
-  widen merge runs/A runs/B runs/C --out runs/soup                       equal weights
-  widen merge runs --out soup                                            every trained run in a folder
+  widen merge runs/NLL runs/CDIV --weights .5 .5 --out runs/half  two runs
+  widen merge ./base runs/NLL --weights .3 .7 --out ./wise        before and after training: WiSE-FT
+  widen merge runs/A runs/B runs/C --out runs/soup                equal weights (a soup)
+  widen merge runs --out soup                                     every trained run in a folder
 
-A model is a run folder, or a folder of transformers or PEFT with .safetensors. All models must have the same architecture and size.
-Fine-tuned versions of one model average best. If every model is a run folder, so is the result, with the settings of the first one.
-Otherwise the result is a model folder. Tokenizer and config come from the first model. `widen sample` and `widen score` take the result.
+A model is a run folder, or a folder of transformers or PEFT with .safetensors. All models must have
+the same architecture and size. Fine-tuned versions of one model average best. If every model is a
+run folder, so is the result, with the settings of the first one. Otherwise the result is a model
+folder. Tokenizer and config come from the first model. `widen sample` and `widen score` take both.
 
-The running average of one training (--ema in `widen train`) is in RUN/checkpoint/average, which is a model folder.
+The running average of one training (--ema in `widen train`) is in RUN/checkpoint/average, which is
+a model folder.
 """
 
 from __future__ import annotations

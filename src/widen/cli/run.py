@@ -1,19 +1,20 @@
-"""Run a recipe, which repeats a table or figure of the paper or another experiment: train, sample, score, and print a table.
+"""Run a recipe: an experiment of the paper or another one. Train, sample, score, print a table.
 
   widen run --list                                    every recipe
-  widen run mulmod:tiny:losses --out runs             the tiny version of a recipe: seconds on a CPU; its numbers mean nothing
+  widen run mulmod:tiny:losses --out runs             tiny version: seconds; numbers mean nothing
   widen run mulmod:losses --out runs --device cuda    the recipe itself
-  widen run mulmod:losses --out runs --seeds 2        fewer seeds; run again without --seeds to add the others
+  widen run mulmod:losses --out runs --seeds 2        fewer seeds; without --seeds, adds the others
   widen run my_config.json --out runs                 your own experiment, as JSON
 
-The stages train, sample and score may run on different machines that share one --out folder. For recipes on texts, score needs no
-checkpoints:
+The stages train, sample and score may run on different machines that share one --out folder. For
+recipes on texts, the stage score needs no checkpoints:
 
   widen run mathqa_gain:gain --stages train,sample --device cuda --out runs
   widen run mathqa_gain:gain --stages score --out runs
-  widen run codecontests:codecontests --stages sample --server http://gpu1:8000 --server http://gpu2:8000
+  widen run codecontests:codecontests --stages sample --server http://gpu1:8000 --out runs
 
-Each model has one folder in --out, which other recipes reuse. You can stop at any time; the same command continues.
+Each model has one folder in --out, which other recipes reuse. You can stop at any time; the same
+command continues.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Compare data, losses and decodings on a small model, in two minutes on two CPU cores.
 
-The model multiplies numbers modulo 97. Half of the products were rare in its training data, so it seldom writes them. The demo fine-tunes
-copies of the model: with NLL (the usual loss), with losses that raise recall, and with NLL on data without repeats. It scores each copy
-exactly under the same decodings: temperatures alone, and cut-offs before or after the temperature. It prints a table and a one-sentence
-summary, and writes a page. A second call reuses all results.
+The model multiplies numbers modulo 97. Half of the products were rare in its training data, so it
+seldom writes them. The demo fine-tunes copies of the model: with NLL (the usual loss), with losses
+that raise recall (the share of right answers that the model finds), and with NLL on data without
+repeats. It scores all copies exactly under the same decodings: temperatures alone, and cut-offs of
+unlikely tokens before or after the temperature. It prints a table and a one-sentence summary, and
+writes a page. A second call reuses all results.
 """
 
 from __future__ import annotations

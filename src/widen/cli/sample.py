@@ -1,21 +1,25 @@
-"""Draw samples from models or servers. Each model and decoding gets one file. A stopped command continues where it was.
+"""Draw samples from models or servers. Each model and decoding gets one file.
 
-  widen sample runs/NAME --num 20000 --temperatures 0.5 1 2            a run of the integer task, which needs no prompts
-  widen sample ./my-model --prompts prompts.jsonl --num 100 --temperatures 0.7 1 --methods plain top_p=0.9 kl_sigma=3
-  widen sample runs/NAME --prompts prompts.jsonl --decodings t=1 "min_p=0.1 then t=2"         whole decodings instead of T x M
-  widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl        servers of one model: vLLM or transformers serve
-  widen sample vllm:./my-model --prompts prompts.jsonl                          vLLM in this process
-  widen sample runs/NAME --task mbpp --prompts test.jsonl --num 100             prompts in the format of widen train --task mbpp
-  widen sample ./instruct-model --prompts questions.txt --chat --system "Answer in one word." --stop "\\n\\n"      an Instruct model
+  widen sample runs/NAME --prompts prompts.jsonl --num 100 --temperatures 0.7 1 1.5
+  widen sample runs/NAME --prompts prompts.jsonl --decodings t=1 "min_p=0.1 then t=2"
+  widen sample ./my-model --prompts prompts.jsonl --temperatures 0.7 1 --methods plain top_p=0.9
+  widen sample ./my-model --prompts questions.txt --chat --system "Use one word." --stop "\\n\\n"
+  widen sample runs/NAME --task mbpp --prompts test.jsonl      prompts as in widen train --task mbpp
+  widen sample http://gpu1:8000,http://gpu2:8000 --prompts prompts.jsonl     servers of one model
+  widen sample vllm:./my-model --prompts prompts.jsonl                       vLLM in this process
+  widen sample runs/NAME --num 20000                           a run of the integer task: no prompts
 
-Decodings: t= top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field. Join settings with commas and add
-order=temperature_first|temperature_last|vllm|a>b>c, or join them with " then " in the order to apply. t=0 is greedy. --methods takes the
-same settings without t=, and every method is combined with every temperature.
+Decodings: t= top_k= top_p= min_p= typical= epsilon= eta= top_n_sigma= kl_sigma=,without=bos|field.
+Join settings with " then " in the order to apply: "min_p=0.1 then t=2". Or join them with commas
+and add order=temperature_first|temperature_last|vllm|a>b>c. t=0 is greedy. --methods takes the same
+settings without t=; every method is combined with every temperature.
 
-Prompts: a .jsonl file with "prompt" in each line ("id" and "without" are optional), a text file with one prompt per line, or, with
---task, records of that task. Conversations ("messages", "conversations", a list as "prompt") always use the chat template.
+Prompts: a .jsonl file with "prompt" in each line ("id" and "without" are optional), a text file
+with one prompt per line, or, with --task, records of that task. Conversations ("messages",
+"conversations", a list as "prompt") always use the chat template.
 
-For a folder of runs, widen samples every trained model in it.
+For a folder of runs, widen samples every trained model in it. A stopped command continues where it
+was.
 """
 
 from __future__ import annotations
@@ -46,8 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--num", type=int, default=100, metavar="N", help="samples per prompt (default 100); more can be added later")
     add = parser.add_argument_group("how").add_argument
     add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default 1; 0 is greedy)")
-    add("--methods", nargs="+", metavar="M", help="each at every T: plain (the default), top_p=0.9, top_k=50,min_p=0.1")
-    add("--decodings", nargs="+", metavar="D", help="whole decodings instead of T and M; grid is a set of 77")
+    add(
+        "--methods", nargs="+", metavar="M", help="each at every temperature: plain (the default), top_p=0.9, min_p=0.1"
+    )
+    add("--decodings", nargs="+", metavar="D", help="whole decodings instead of the two above; grid is a set of 77")
     add("--max-tokens", type=int, default=256, metavar="N", help="longest sample in tokens (default 256)")
     add("--seed", type=int, default=0, help="seed of the samples (default 0)")
     add = parser.add_argument_group("conversations").add_argument
@@ -56,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stop", nargs="+", default=[], metavar="STRING", help="end a sample before these; \\n is a line break")
     add = parser.add_argument_group("where").add_argument
     add("--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)")
-    add("--batch", type=int, metavar="N", help="samples drawn at a time, or requests in flight")
+    add("--batch", type=int, metavar="N", help="samples drawn at a time; for a server, requests at a time")
     add("--device", help="cpu or cuda, for a local model (default: cuda if available)")
     add("--dtype", default="auto", help="dtype of a local model (default: as it was saved)")
     add("--served-model", default="", metavar="NAME", help="which model of a server to use (default: the one it lists)")

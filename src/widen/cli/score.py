@@ -1,4 +1,6 @@
-"""Score samples: which answers are right, and how many different ones there are. Prints a table and writes JSON.
+"""Score samples: which answers are right, and how many different ones there are.
+
+It prints a table and writes JSON.
 
 answers that your function checks:
   widen score --checker own.py:check runs/NAME
@@ -14,13 +16,16 @@ texts, compared with texts that people wrote (.txt, .jsonl, .csv, or samples of 
   widen score reference.txt runs/NAME --embedder PATH
 
 small models (integer task, Countdown), scored exactly and without samples:
-  widen score runs                                                 every run in or below a folder
+  widen score runs                                        every run in or below a folder
   widen score runs --temperatures 0.5 1 2 --num-samples 20000
-  widen score runs --decodings grid                                77 decodings
+  widen score runs --decodings grid                       77 decodings
 
-Checked answers and programs get pass@k and, with a checker, coverage. Checkers and programs run in a sandbox, and no answer is checked
-twice. Texts get k-NN precision, recall, density and coverage on embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and
-the score of the reference against itself. Small models get exact precision, and recall: the expected share of right answers in N samples.
+Checked answers and programs get pass@k (the probability that at least one of k samples is right)
+and, with a checker, coverage (the number of different right answers). Checkers and programs run in
+a sandbox, and no answer is checked twice. Texts get k-NN precision, recall, density and coverage on
+embeddings, MAUVE, PRD, n-gram diversity and Vendi, with intervals and the score of the reference
+against itself. Small models get exact precision, and recall: the expected share of right answers in
+N samples.
 """
 
 from __future__ import annotations
@@ -46,11 +51,16 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
-    add("paths", nargs="+", type=Path, help="runs or samples files, after the reference texts or the problems")
+    add(
+        "paths",
+        nargs="+",
+        type=Path,
+        help="runs or samples files; first the reference texts or the problems, if needed",
+    )
     add = parser.add_argument_group("small models").add_argument
     add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default: those of the run's config)")
     add("--decodings", nargs="+", metavar="D", help="decodings as in widen sample; grid is a set of 77")
-    add("--num-samples", type=int, metavar="N", help="samples of the expected recall (default: the config's)")
+    add("--num-samples", type=int, metavar="N", help="recall is expected in N samples (default: N of the run's config)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     score_texts.add_arguments(parser)
     score_answers.add_arguments(parser)

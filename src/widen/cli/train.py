@@ -1,48 +1,64 @@
-"""Fine-tune a model on your data (--model), or train a small model on the paper's integer task. The result is a run folder.
+"""Fine-tune a model on your data (--model), or train a small model on the paper's integer task.
 
-Settings come from a config file, from flags, or from both. Flags override the file.
+The result is a run folder. Settings come from a config file, from flags, or from both. Flags
+override the file.
 
 a real model (--model takes a folder, or a name on the hub):
-  widen train --model allenai/OLMo-1B-hf --task mathqa_python --data train.jsonl --loss cdiv:alpha=1.4 --after-nll-epochs 1 --epochs 3
-  widen train --model ./my-model --data mine.jsonl --loss truncr:drop=0.1 --lora 16 --batch-size 32 --micro-batch 8
-  torchrun --nproc-per-node 4 -m widen.cli train --model meta-llama/Llama-3.1-8B --task alpaca --packing --gradient-checkpointing
-  torchrun --nproc-per-node 8 -m widen.cli train finetune.json --fsdp     a model that is too large for one GPU
-  accelerate launch -m widen.cli train finetune.json            DDP or FSDP, as `accelerate config` says
+  widen train --model ./my-model --data mine.jsonl --loss nll
+  widen train --model ./my-model --data mine.jsonl --loss truncr:drop=0.1 --lora 16
+  widen train --model allenai/OLMo-1B-hf --task mathqa_python --data train.jsonl \\
+      --loss cdiv:alpha=1.4 --after-nll-epochs 1 --epochs 3
+
+many GPUs:
+  torchrun --nproc-per-node 4 -m widen.cli train config.json            a copy on each GPU (DDP)
+  torchrun --nproc-per-node 8 -m widen.cli train config.json --fsdp     one model over all GPUs
+  accelerate launch -m widen.cli train config.json                      as `accelerate config` says
 
 the integer task (the paper's a x b mod 97):
   widen train --loss cdiv:alpha=1.25 --steps 2000 --out runs
   widen train config.json --set model.train.optimizer.lr=0.0005 --set model.seed=3
 
-  widen train --print > config.json                  writes every key with its default; for a real model, add --model NAME
+a config file with every key and its default, to edit (for a real model, add --model NAME):
+  widen train --print > config.json
 
 If the command is killed, the same command continues the run.
 
 losses (--loss):
-  of the paper    nll, gold, cdiv:alpha=1.4, tailr:gamma=1e-5, lambda_pr:lam=0.9,gamma=0.1, trunc:drop=0.1, truncr:drop=0.1
+  of the paper    nll, gold, cdiv:alpha=1.4, tailr:gamma=1e-5, lambda_pr:lam=0.9,gamma=0.1,
+                  trunc:drop=0.1, truncr:drop=0.1
   of others       dft, gem:beta=0.7, tofu, focal, smooth, entropy, eaft, dco:n=16
   near a model    with --reference MODEL: asft:kl=0.1, anchor:kl=0.1
   your own        module:Class(...)
-  combined        A * B multiplies two weights; `nll:steps=1000 then cdiv:alpha=1.4` trains with NLL first
+  combined        A * B multiplies two weights; `nll:steps=1000 then A` trains with NLL first
 
 data (--task, --data):
-  jsonl           the default: records with "prompt" and "completion" (--prompt-field and --completion-field rename them), with "text", or
-                  conversations ("messages", "conversations", or lists as "prompt" and "completion"), which use the chat template
-  other tasks     writing_prompts, mathqa_python, codecontests, alpaca, mbpp, humaneval, e2e; each has its own prompt format
-  loss_weights    an optional field of every record: one number, or one per target token. It multiplies the weights of any loss. The sum
-                  is divided by the number of target tokens, not by these weights.
+  jsonl           the default: records with "prompt" and "completion", with "text", or conversations
+                  ("messages", "conversations", or lists as "prompt" and "completion").
+                  Conversations use the chat template.
+  other tasks     writing_prompts, mathqa_python, codecontests, alpaca, mbpp, humaneval, e2e; each
+                  has its own prompt format
+  loss_weights    an optional field of every record: one number, or one per target token (the tokens
+                  of the completion). It multiplies the weights of any loss. The sum is divided by
+                  the number of target tokens, not by these weights.
 
 defaults for a real model:
-  learning rate   1e-4 x sqrt(135M / parameters), at most 1e-3: 1.3e-5 for 8B, 4.4e-6 for 70B. With --lora, ten times that.
+  learning rate   1e-4 x sqrt(135M / parameters), at most 1e-3: 1.3e-5 for 8B, 4.4e-6 for 70B. With
+                  --lora, ten times that.
   warm-up         3% of the steps. A warm-up longer than the run is refused.
-  gradient norm   clipped to 1 (--set max_grad_norm=0 turns it off). Without it, c-Div above alpha = 1 is unstable on the integer task.
+  gradient norm   clipped to 1 (--set max_grad_norm=0 turns it off). Without it, c-Div above
+                  alpha = 1 is unstable on the integer task.
   cap of c-Div    for alpha > 1, no weight exceeds 10; cap=inf is the paper's loss.
-  window          Trunc and TruncR compare each sequence with earlier ones: a quarter of the run's sequences, at most 10,000 (window=N sets
-                  it). They start to drop after an eighth of the run at the latest.
-  --paper         the paper's settings: learning rate 1e-6, 1,000 steps of warm-up, 3 epochs, batches of 8. They train nothing on a few
-                  hundred examples.
-At the end the command prints how far the weights moved, relative to their norm (it warns below 1e-4), and the first and last NLL.
+  window          Trunc and TruncR compare each sequence with earlier ones: a quarter of the run's
+                  sequences, at most 10,000 (window=N sets it). They start to drop after an eighth
+                  of the run at the latest.
+  --paper         the paper's settings: learning rate 1e-6, 1,000 steps of warm-up, 3 epochs,
+                  batches of 8. They train nothing on a few hundred examples.
 
-On real models no loss has beaten NLL yet: compare with --loss nll at several temperatures before you keep another loss.
+At the end the command prints how far the weights moved, relative to their norm, and the first and
+last NLL. It warns if the weights moved by less than 1e-4.
+
+On real models no loss has beaten NLL yet: compare with --loss nll at several temperatures before
+you keep another loss.
 """
 
 from __future__ import annotations
@@ -75,7 +91,13 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
         ".jsonl, .json, .csv, .tsv, .txt, .parquet, or a data set (folder or name on the hub)",
     ),
     ("prompt-field", "train.prompt_field", str, "NAME", "field or column of the prompt (default: prompt)"),
-    ("completion-field", "train.completion_field", str, "NAME", "that of the completion (default: completion)"),
+    (
+        "completion-field",
+        "train.completion_field",
+        str,
+        "NAME",
+        "field or column of the completion (default: completion)",
+    ),
     ("split", "train.split", str, "NAME", "split of a data set (default: train)"),
     ("limit", "train.limit", int, "N", "only the first N records"),
     ("distinct", "train.distinct", bool, "", "learn each distinct example once; leave out its repeats"),
@@ -83,7 +105,13 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
     ("eval-steps", "eval_steps", int, "N", "evaluate every N steps instead of every epoch"),
     ("patience", "patience", int, "N", "stop after N evaluations without a lower NLL, and keep the best model"),
     ("report-to", "report_to", str, "WHERE", "send the log to wandb, trackio or tensorboard (default: none)"),
-    ("save-dtype", "save_dtype", str, "D", "dtype to save: auto (as it was), trained, bfloat16, float16, float32"),
+    (
+        "save-dtype",
+        "save_dtype",
+        str,
+        "D",
+        "dtype to save: auto (the original one), trained, bfloat16, float16, float32",
+    ),
     ("lora", "lora.rank", int, "R", "train an adapter of this rank (default: all weights)"),
     ("load-in-4bit", "load_in_4bit", bool, "", "with --lora: hold the frozen weights in 4 bits (QLoRA)"),
     ("precision", "precision", str, "P", "bf16, fp16, fp32 or pure_bf16 (default: bf16 on a GPU, fp32 on a CPU)"),
@@ -96,7 +124,7 @@ FLAGS: tuple[tuple[str, str, type, str, str], ...] = (
     ("max-length", "max_length", int, "N", "longest example in tokens; longer ones are cut (default: 1024)"),
     ("packing", "packing", bool, "", "join sequences without padding"),
     ("group-by-length", "group_by_length", bool, "", "batch examples of similar length: less padding, another order"),
-    ("gradient-checkpointing", "gradient_checkpointing", bool, "", "use less memory and a third more time"),
+    ("gradient-checkpointing", "gradient_checkpointing", bool, "", "less memory, a third more time"),
     ("reference", "reference", str, "NAME", "the reference model of the losses asft and anchor"),
     ("fsdp", "fsdp", bool, "", "under torchrun: shard the model over all GPUs"),
 )
@@ -132,7 +160,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save-every", type=int, metavar="N", help="steps between checkpoints (default: 500)")
     add("--print", action="store_true", help="print the whole experiment as JSON and stop")
     integers = parser.add_argument_group("the integer task")
-    integers.add_argument("--b", type=float, help="share of training data whose factor a begins with 0-4")
+    integers.add_argument("--b", type=float, help="share of the training lines whose a begins with 0-4")
     integers.add_argument("--start", help="checkpoint folder to start from")
     real = parser.add_argument_group("a real model")
     for name, _, kind, metavar, text in FLAGS:

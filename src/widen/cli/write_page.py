@@ -1,10 +1,11 @@
-"""Write one page that compares runs: trade-offs of precision and recall, the best setting for a target, training, scores and samples.
+"""Write one page that compares runs: precision and recall, best settings, training, scores, samples.
 
-  widen report runs/nll runs/cdiv                 two runs, side by side
-  widen report runs                               every run in or below a folder; runs that differ only in the seed form one line
-  widen report runs --out pages/report.html       another file name; static figures go into figures/ beside it
+  widen report runs/nll runs/cdiv               two runs, side by side
+  widen report runs                             every run in or below a folder
+  widen report runs --out pages/report.html     another file name
 
-The page is one file that works offline. The static figures are PDF, SVG and PNG.
+Runs that differ only in the seed form one line. The page is one file that works offline. Static
+figures (PDF, SVG and PNG) go into figures/ beside it.
 """
 
 from __future__ import annotations
