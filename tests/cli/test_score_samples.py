@@ -140,5 +140,5 @@ def test_an_embedder_that_is_not_there_is_named_with_the_way_out(capsys, place):
     _, _, err = call(
         capsys, "score", place / "human.txt", place / "human.txt", "--embedder", place / "nowhere", "--metrics", "knn"
     )
-    assert "could not be embedded with" in err
+    assert f"the embedder '{place / 'nowhere'}' cannot be loaded (there is no folder of that name here)" in err
     assert "--metrics distinct self_bleu" in err

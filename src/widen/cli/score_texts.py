@@ -63,8 +63,7 @@ def main(options: argparse.Namespace, console: Console) -> int:
                     )
                 except OSError as error:
                     raise ValueError(
-                        f"the texts could not be embedded with {settings.model}: {str(error).splitlines()[0]} "
-                        "Give --embedder a local folder, or ask for --metrics distinct self_bleu, which need none"
+                        f"{error}. Give --embedder a local folder, or ask for --metrics distinct self_bleu, which need none"
                     ) from None
             if options.json is None and one.run is not None:
                 path = keep_texts(one.run, one, reference, settings, scores)

@@ -102,7 +102,7 @@ class Embedder:
         except (OSError, ValueError) as error:
             place = "" if Path(source).exists() else " (there is no folder of that name here)"
             reason = (str(error).strip().splitlines() or [""])[0]
-            raise ValueError(f"the embedder {source!r} cannot be loaded{place}: {reason}") from None
+            raise FileNotFoundError(f"the embedder {source!r} cannot be loaded{place}: {reason}") from None
         limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
         limits.append(self._tokenizer.model_max_length)
         limit = min((n for n in limits if isinstance(n, int) and 0 < n < 10**7), default=512)
