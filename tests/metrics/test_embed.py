@@ -160,6 +160,6 @@ def test_a_folder_without_modules_has_the_default_recipe(gpt2):
 
 def test_an_embedder_that_cannot_be_loaded_is_named():
     with pytest.raises(
-        ValueError, match=r"the embedder 'no/such' cannot be loaded \(there is no folder of that name here\)"
+        FileNotFoundError, match=r"the embedder 'no/such' cannot be loaded \(there is no folder of that name here\)"
     ):
         Embedder("no/such")

@@ -166,7 +166,7 @@ def _print(found: list[tuple[str, list[Record]]], console: Console) -> None:
     names = {"recall": f"recall\nN = {points[0][2]['recall'].n:,}", "auc": "area"}
     headers = ["model", "decoding", *(names.get(one, one.replace("@lam=", "\nλ = ")) for one in metrics)]
     rows = [
-        [name, decoding.spec, *(f"{point[one].value:.3f}" if one in point else "" for one in metrics)]
+        [name, decoding.in_words, *(f"{point[one].value:.3f}" if one in point else "" for one in metrics)]
         for name, decoding, point in points
     ]
     console.print(table_of("exact scores", headers, rows, left=(0, 1)))

@@ -68,10 +68,10 @@ def main(options: argparse.Namespace, console: Console) -> int:
     with bars() as progress, ScoreTools(".", progress=progress) as tools:
         found = [judge_file(file, by, ks, limits, tools) for file in files]
     metrics = [name for name in found[0].measured if name.startswith("pass@") or name == "coverage"]
-    rows, specs = [], [read_samples(file).settings.decoding.spec for file in files]
-    for one, spec, (name, asked) in zip(found, specs, names_of_files(files), strict=True):
+    rows, decodings = [], [read_samples(file).settings.decoding for file in files]
+    for one, decoding, (name, asked) in zip(found, decodings, names_of_files(files), strict=True):
         low, high = one.passes.samples
-        samples, how = f"{low}" if low == high else f"{low}–{high}", "\n".join(filter(None, (spec, asked)))
+        samples, how = f"{low}" if low == high else f"{low}–{high}", "\n".join(filter(None, (decoding.in_words, asked)))
         values = (f"{v.value:.3f}\n{v.low:.3f}–{v.high:.3f}" for v in (one.measured[metric] for metric in metrics))
         statuses = "\n".join(f"{number:,} {status}" for status, number in one.statuses.items())
         rows.append([name, how, f"{one.passes.problems:,}", samples, f"{one.cut:,}", *values, statuses])
@@ -79,7 +79,7 @@ def main(options: argparse.Namespace, console: Console) -> int:
     title = f"{options.task or options.checker or options.lm_eval}: {len(files)} samples file{'s' * (len(files) > 1)}"
     caption = "interval: 95% over problems; cut: answers that max-tokens ended"
     console.print(table_of(title, headers, rows, left=(0, 1, len(headers) - 1), caption=caption))
-    for file, one, spec in zip(files, found, specs, strict=True):
+    for file, one, decoding in zip(files, found, decodings, strict=True):
         if one.failures:
             why = f"{file.name}: {len(one.failures)} answers could not be checked and count as wrong; the first:"
             console.print(f"{why} {one.failures[0]}", soft_wrap=True, markup=False)
@@ -90,7 +90,7 @@ def main(options: argparse.Namespace, console: Console) -> int:
         if kept is None:
             kept = options.json or file.with_name(f"{file.name}.scores.json")
             coverage = {"coverage": one.coverage._asdict()} if one.coverage else {}
-            write_json(kept, one.passes.to_json() | {"decoding": spec, **coverage, **one.detail["precision"]})
+            write_json(kept, one.passes.to_json() | {"decoding": decoding.spec, **coverage, **one.detail["precision"]})
         console.print(f"scores: {kept}", soft_wrap=True)
     return 0
 

@@ -78,15 +78,19 @@ def share_interval(
     return Interval(float(min(low, share)), float(max(high, share)))
 
 
-def count_interval(counts: Any, most: int, *, level: float = 0.95, seed: int = 0) -> Interval:
-    """Interval of the mean of counts between 0 and ``most``, by `share_interval`: it keeps its width if all are 0 or all are ``most``.
+def count_interval(counts: Any, *, level: float = 0.95, seed: int = 0) -> Interval:
+    """Interval of the mean of counts, by `share_interval` of the largest one: it keeps its width if all are 0 or all are alike.
 
     Examples:
-      >>> low, high = count_interval([0] * 64, 4)
+      >>> low, high = count_interval([0] * 64)
       >>> low, round(high, 3)
-      (0.0, 0.162)
+      (0.0, 0.04)
+      >>> [round(end, 1) for end in count_interval([4, 5, 6, 5] * 5)]
+      [4.3, 5.3]
     """
-    low, high = share_interval(np.asarray(counts, dtype=np.float64) / most, level=level, seed=seed)
+    array = np.asarray(counts, dtype=np.float64)
+    most = max(1.0, float(array.max()))
+    low, high = share_interval(array / most, level=level, seed=seed)
     return Interval(low * most, high * most)
 
 

@@ -26,7 +26,7 @@ from .record import write_records
 from .score_settings import ProgramScore
 from .scoring import neighbours
 from .scoring.answers import AnswerScores, score_answers
-from .scoring.checked import Checker, answer_coverage
+from .scoring.checked import Checker
 from .scoring.harness import HarnessTask
 from .scoring.job import ScoreTools
 from .scoring.programs import program_scores, run_programs
@@ -154,7 +154,7 @@ def judge_file(
             progress=partial(tools.progress, f"judging {path.name}"),
         )
         return program_scores(path, samples.samples, ran, by.score)
-    return score_answers(path, samples.samples, judged, ks, answer_coverage)
+    return score_answers(path, samples.samples, judged, ks)
 
 
 def _asked(path: Path, samples: Samples, questions: Sequence[Question], hint: str) -> list[tuple[Question, str]]:

@@ -25,8 +25,8 @@ from widen.metrics.passes import pass_scores
 from widen.sample import Sample, read_samples
 
 from ..questions import Question
-from ..scoring.answers import JudgedAnswer, pass_measures
-from ..scoring.checked import Checker, answer_coverage
+from ..scoring.answers import JudgedAnswer, coverage_of, pass_measures
+from ..scoring.checked import Checker
 from ..scoring.job import ScoreTools
 from ..scoring.programs import judge_of, program_in, run_programs
 from ..scoring.same_program import tidy
@@ -181,9 +181,7 @@ def scores(found: Sequence[FoundAnswers]) -> dict[str, Measured]:
     ks = sorted({1, *(k for k in (10, 100) if k < least), least})
     passes = pass_measures(pass_scores([one.drawn for one in found], [one.right for one in found], ks))
     values = {name: one for name, one in passes.items() if not name.startswith("recall")}
-    _, values["coverage"] = answer_coverage(
-        {one.id: len(one.answers) for one in found}, max(one.drawn for one in found)
-    )
+    _, values["coverage"] = coverage_of({one.id: len(one.answers) for one in found})
     return values
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from widen.metrics.interval import count_interval
 from widen.metrics.passes import PassScores, pass_scores
 from widen.sample import Sample
 
@@ -63,8 +64,10 @@ class AnswerScores(NamedTuple):
         return found | ({"coverage": {"by_problem": self.distinct}} if self.coverage else {})
 
 
-Coverage = Callable[[dict[str, int], int], tuple[list[int], Measured]]
-"""From the distinct right answers of each problem and the most answers of one: these numbers in order, and their mean."""
+def coverage_of(distinct: Mapping[str, int]) -> tuple[list[int], Measured]:
+    """The distinct right answers of each problem, in the order of `against_nll.values_by_problem`, and their mean."""
+    values = [distinct[problem] for problem in sorted(distinct)]
+    return values, Measured(sum(values) / len(values), *count_interval(values), len(values))
 
 
 def score_answers(
@@ -72,13 +75,14 @@ def score_answers(
     samples: Sequence[Sample],
     judged: Sequence[JudgedAnswer],
     ks: Sequence[int],
-    coverage: Coverage | None,
     *,
+    coverage: bool = True,
     problems: Sequence[str] | None = None,
 ) -> AnswerScores:
     """The scores of the samples at ``path``; right and wrong ones are marked beside the file.
 
     Args:
+      coverage: count the distinct right answers of each problem.
       problems: of each sample; by default the id of its prompt.
     """
     write_marks(path, ((sample, one.right) for sample, one in zip(samples, judged, strict=True)))
@@ -88,7 +92,7 @@ def score_answers(
     counts = {problem: (len(own), sum(one.right for one in own)) for problem, own in of_problem.items()}
     n, c = zip(*counts.values(), strict=True)
     distinct = {problem: len({one.key for one in own if one.right}) for problem, own in of_problem.items()}
-    by_problem, mean = coverage(distinct, max(n)) if coverage else ([], None)
+    by_problem, mean = coverage_of(distinct) if coverage else ([], None)
     return AnswerScores(
         passes=pass_scores(n, c, ks),
         counts=counts,

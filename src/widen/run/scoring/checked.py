@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from widen.disk.digest import file_digest
 from widen.judge import Checked, Sandbox, run_checker
-from widen.metrics.interval import count_interval
 from widen.sample import Sample
 from widen.sample.decoding import Settings
 
@@ -16,7 +15,7 @@ from ..record import Record
 from ..score_settings import CheckerScore
 from .answers import JudgedAnswer, score_answers
 from .job import ScoreJob, limits_of
-from .score_files import Detail, Measured, Values, score_samples
+from .score_files import Detail, Values, score_samples
 
 RIGHT = 0.5
 """An answer with at least this score is right."""
@@ -89,12 +88,6 @@ def judged_by(one: Checked, key: str = "") -> JudgedAnswer:
     return JudgedAnswer(right, key, "right" if right else "wrong")
 
 
-def answer_coverage(distinct: dict[str, int], most: int) -> tuple[list[int], Measured]:
-    """The mean number of distinct right answers of a problem."""
-    values = list(distinct.values())
-    return values, Measured(sum(values) / len(values), *count_interval(values, most), len(values))
-
-
 def score_checked(job: ScoreJob) -> list[Record]:
     """Records at every decoding of one experiment."""
     score, tools = job.experiment.score, job.tools
@@ -107,7 +100,7 @@ def score_checked(job: ScoreJob) -> list[Record]:
         pairs = [(prompts[one.prompt], one.text) for one in drawn]
         sandbox = tools.sandbox(limits_of(score))
         judged = checker.check(pairs, sandbox=sandbox, verdicts=tools.verdicts(checker.file.stem))
-        found = score_answers(job.folder.samples(setting.name), drawn, judged, score.ks, answer_coverage)
+        found = score_answers(job.folder.samples(setting.name), drawn, judged, score.ks)
         return found.measured, found.detail
 
     return score_samples(job, measure)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from widen.judge import Assertions, Judge, MathQAPython, Program, Sandbox, StdinStdout, Verdict, judge_programs
 from widen.judge.records import contest, humaneval, mbpp
-from widen.metrics.interval import mean_interval
 from widen.sample import Sample
 from widen.sample.decoding import Settings
 
@@ -24,7 +23,7 @@ from ..score_settings import ProgramScore
 from .answers import AnswerScores, JudgedAnswer, score_answers
 from .job import ScoreJob, limits_of
 from .same_program import program_form
-from .score_files import Detail, Measured, Values, score_samples
+from .score_files import Detail, Values, score_samples
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
@@ -107,12 +106,8 @@ def program_scores(
         for one, verdict in found
     ]
 
-    def coverage(distinct: dict[str, int], most: int) -> tuple[list[int], Measured]:
-        values = [distinct[problem] for problem in sorted(distinct)]  # the order of `values_by_problem`
-        return values, Measured(sum(values) / len(values), *mean_interval(values), len(values))
-
     problems = [one.problem for one, _ in found]
-    return score_answers(path, samples, judged, score.ks, coverage if score.distinct else None, problems=problems)
+    return score_answers(path, samples, judged, score.ks, coverage=score.distinct, problems=problems)
 
 
 def score_programs(job: ScoreJob) -> list[Record]:
