@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from picture_style import BLUE, DASHES, GREEN, GREY, INK, ORANGE, PAPER, PINK, result_rows
 
+from widen.sample import Decoding
 from widen.theory import ArtificialCase, TruncatedCase, expected_unique_recall, optima, tempered
 
 BIG = 15
@@ -212,6 +213,28 @@ def levers(ax: Axes) -> None:
     ax.figure.legend(loc="outside upper left", ncols=3, fontsize=12, columnspacing=1.2)
 
 
+def coverageqa(ax: Axes) -> None:
+    """A real model as it is, on CoverageQA: temperature alone, and three ways to cut off tokens. The means of both folds."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for row in result_rows("study_coverageqa_qwen_zero_shot.csv"):
+        if row["name"] == "all decodings":
+            points.setdefault(row["decoding"], []).append((float(row["recall"]), float(row["precision"])))
+    means = {Decoding.parse(spec): tuple(np.mean(folds, axis=0)) for spec, folds in points.items()}
+    families = {
+        "temperature alone": (lambda one: one.temperature_alone, ORANGE, "-"),
+        "min-p, then heat": (lambda one: one.min_p and one.order == "temperature_last", GREEN, "-"),
+        "heat, then min-p": (lambda one: one.min_p and one.order != "temperature_last", BLUE, "--"),
+        "top-p, then heat": (lambda one: one.top_p, PINK, "-."),
+    }
+    for name, (belongs, colour, dash) in families.items():
+        mine = sorted((at for one, at in means.items() if belongs(one)), key=lambda at: -at[1])
+        if name != "temperature alone":
+            mine = best_decodings(mine)
+        ax.plot(*zip(*mine, strict=True), color=colour, linestyle=dash, marker="o", markersize=5, label=name)
+    ax.set(ylim=(0, None))
+    ax.figure.legend(loc="outside upper left", ncols=2, fontsize=12, columnspacing=1.2)
+
+
 def frontier(ax: Axes) -> None:
     """NLL on the integer task: temperature alone, and truncate-then-heat, with the gain at 90 % precision."""
     name, level = "NLL, norm 1", 0.9
@@ -242,6 +265,7 @@ AXES_PICTURES: dict[str, Callable[[Axes], None]] = {
     "matched": matched,
     "temperature": temperature,
     "levers": levers,
+    "coverageqa": coverageqa,
     "frontier": frontier,
 }
 FIGURE_PICTURES: dict[str, Callable[[Figure], None]] = {

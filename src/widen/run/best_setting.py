@@ -213,8 +213,5 @@ def what_helped(rows: Sequence[MethodBest], *, level: float = 0.9) -> str:
             number = f", best of {len(others)} {kind} x {top.tried}" if len(others) > 1 else ""
             which = f"{top.name}, {top.any_decoding.decoding.in_words}{number}"
             text += f"; {top.recall - warm.recall:+.3f} from the {lever} ({which})"
-    return (
-        text
-        + ("" if losses and max(row.recall for row in losses) >= 0 else "; no other loss reaches that precision")
-        + "."
-    )
+    reached = any(row.any_decoding for row in losses)
+    return text + ("." if reached else "; no other loss reaches that precision.")

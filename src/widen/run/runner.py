@@ -288,7 +288,8 @@ def _best(scored: Scored) -> list[MethodBest]:
         number = known.index(one.setting)
         name = one.name + (f" ({number + 1})" if number else "")
         methods.setdefault(name, []).extend(records)
-        if one.data != scored[0][0].data:
+        first = scored[0][0]
+        if one.data != first.data and one.prompts == first.prompts:  # the folds of a cross-validation differ in both
             other_data.append(name)
     return best_setting.best_of_methods(methods, other_data=other_data)
 
