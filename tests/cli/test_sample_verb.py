@@ -151,6 +151,9 @@ def test_each_mistake_is_one_sentence(call, run_folder, hugging_face, tmp_path):
         ([hugging_face, "--prompts", tmp_path / "none.jsonl"], "none.jsonl"),
         ([hugging_face, "--prompts", good, "--max-tokens", "63", "--device", "cpu"], "and the model takes 64"),
         ([tmp_path / "nowhere", "--prompts", good], "as a run folder or a Hugging Face model"),
+        ([hugging_face, "--prompts", good, "--device", "tpu"], "device='tpu': must be cuda or cpu"),
+        ([run_folder.path, "--device", "tpu"], "device='tpu': must be cuda or cpu"),
+        ([hugging_face, "--prompts", good, "--dtype", "float99"], "dtype='float99': must be one of auto, float32"),
     ]
     if find_spec("vllm") is None:
         cases.append((["vllm:somewhere", "--prompts", good], "vLLM is not installed here"))

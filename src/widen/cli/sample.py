@@ -174,6 +174,7 @@ def open_model(
     from widen.models.convert import load_pretrained
     from widen.run.experiment import load
     from widen.run.finetune.config import is_finetune
+    from widen.run.finetune.defaults import device_for
     from widen.run.finetune.model_files import is_run
     from widen.run.folder import RunFolder
 
@@ -197,13 +198,14 @@ def open_model(
         raise ValueError(
             f"{model}: only the integer task can be sampled; `widen score {model}` is exact without samples"
         )
-    small = load_pretrained(folder.checkpoint).to(options.device or "cpu")
+    small = load_pretrained(folder.checkpoint).to(device_for(options.device or "cpu"))
     engine = sample.MulModEngine(small, task, name=folder.path.name, **rows)
     return engine, folder.samples("").parent, [sample.UNPROMPTED]
 
 
 def _open_local(model: str, options: argparse.Namespace) -> Engine:
     from widen import sample
+    from widen.run.finetune.defaults import device_for
 
     try:
         from transformers.utils import logging
@@ -211,7 +213,8 @@ def _open_local(model: str, options: argparse.Namespace) -> Engine:
         raise ImportError("Hugging Face models need transformers: pip install 'widen[hf]'") from None
     logging.disable_progress_bar()
     try:
-        return sample.LocalEngine.load(model, device=options.device, dtype=options.dtype, batch=options.batch)
+        device = device_for(options.device)
+        return sample.LocalEngine.load(model, device=device, dtype=options.dtype, batch=options.batch)
     except (OSError, ValueError) as error:
         here = "" if Path(model).is_dir() else "there is no folder of that name here, and as a name on the hub: "
         raise ValueError(

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from widen.sample.decoding import Decoding, Settings
+from widen.sample.engines.local import DTYPES
 
 from ..finetune.config import FineTune, Source
 from ..value import from_json
 from .weights import WEIGHTS
-
-DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from .cached_model import CachedModel
 
 
+DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
+"""Of the weights; ``auto`` takes them as they were saved."""
+
+
 class PromptTokens(NamedTuple):
     """A prompt as tokens."""
 
@@ -74,6 +78,8 @@ class LocalEngine:
         """Load a folder or a name that transformers resolves. Defaults: a GPU if there is one; a batch of 2048 there, 256 elsewhere."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype={dtype!r}: must be one of {', '.join(DTYPES)}")
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         check_files(path)
         try:
