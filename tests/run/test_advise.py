@@ -108,10 +108,17 @@ def test_a_number_that_is_not_legal_is_refused_before_the_data_is_read(more, sen
         )
 
 
+FAULTY = {  # what a checker returns -> how the refusal ends
+    "open('/etc/passwd').read() == answer": r"it fails on every answer .* check\('.*a'\): error: .*/etc/passwd",
+    "answer == 'b'": r"it calls wrong every answer of the data that was tried, such as check\('.*a'\)$",
+}
+
+
 @pytest.mark.sandbox
-def test_a_checker_that_fails_on_the_data_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+@pytest.mark.parametrize("returned", FAULTY)
+def test_a_checker_that_cannot_judge_the_data_is_refused_before_anything_is_measured(tmp_path, monkeypatch, returned):
     monkeypatch.setattr(selftest, "ATTACKS", {})
-    (tmp_path / "own.py").write_text("def check(prompt, answer):\n    return open('/etc/passwd').read() == answer\n")
+    (tmp_path / "own.py").write_text(f"def check(prompt, answer):\n    return {returned}\n")
     rows = [{"prompt": f"{n}:", "completion": f"{n}a"} for n in range(12)]
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     request = AdviceRequest(
@@ -121,7 +128,7 @@ def test_a_checker_that_fails_on_the_data_is_refused_before_anything_is_measured
         wish="recall at precision >= 0.5",
         budget=60.0,
     )
-    with pytest.raises(ValueError, match=r"it fails on every answer .* check\('.*a'\): error: .*/etc/passwd"):
+    with pytest.raises(ValueError, match=FAULTY[returned]):
         Search(request, tmp_path / "out")
 
 

@@ -125,7 +125,7 @@ def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: 
 def measure(request: AdviceRequest, splits: Splits) -> Timing:
     """Load the model, train three steps, and score the model as it is on a few validation prompts.
 
-    A checker that fails on the data's own answers is refused first.
+    A checker that fails on the data's own answers, or calls them wrong, is refused first.
     """
     if request.checker is not None:
         _try_checker(request, splits)
@@ -173,7 +173,7 @@ def _try_checker(request: AdviceRequest, splits: Splits) -> None:
     pairs = [(one.prompt, one.completion) for one in read(splits.train.task, splits.train.path, limit=TRIED).examples]
     with TemporaryDirectory() as folder, ScoreTools(folder) as tools:
         sandbox, verdicts = tools.sandbox(limits_of(score)), tools.verdicts("tried")
-        Checker.parse(score.checker).try_out(pairs, sandbox=sandbox, verdicts=verdicts)
+        Checker.parse(score.checker).try_out(pairs, sandbox=sandbox, verdicts=verdicts, right=True)
 
 
 def _step_seconds(model: torch.nn.Module, trained: list[torch.nn.Parameter], batch: dict[str, torch.Tensor]) -> float:

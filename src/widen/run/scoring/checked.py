@@ -67,16 +67,18 @@ class Checker(NamedTuple):
         )
         return [judged_by(one, key(text)) for one, (_, text) in zip(found, pairs, strict=True)]
 
-    def try_out(self, pairs: Sequence[tuple[str, str]], *, sandbox: Sandbox, verdicts: Path) -> None:
-        """Check the first `TRIED` of these pairs, which should be right; refuse a checker that fails on all of them."""
+    def try_out(
+        self, pairs: Sequence[tuple[str, str]], *, sandbox: Sandbox, verdicts: Path, right: bool = False
+    ) -> None:
+        """Check the first `TRIED` of these pairs; refuse a checker that fails on all, or, with ``right``, calls all of them wrong."""
         tried = pairs[:TRIED]
         found = self.check(tried, sandbox=sandbox, verdicts=verdicts)
-        if found and all(one.failure for one in found):
-            (prompt, answer), reason = tried[0], found[0].failure
-            call = f"{self.function}({prompt[:60]!r}, {answer[:60]!r})"
-            raise ValueError(
-                f"checker {self.file}: it fails on every answer of the data that was tried, such as {call}: {reason}"
-            )
+        if not found or not all(one.failure or right for one in found) or any(one.right for one in found):
+            return
+        (prompt, answer), reason = tried[0], found[0].failure
+        call = f"{self.function}({prompt[:60]!r}, {answer[:60]!r})"
+        what, why = ("fails on", f": {reason}") if reason else ("calls wrong", "")
+        raise ValueError(f"checker {self.file}: it {what} every answer of the data that was tried, such as {call}{why}")
 
 
 def judged_by(one: Checked, key: str = "") -> JudgedAnswer:
