@@ -231,7 +231,8 @@ def coverageqa(ax: Axes) -> None:
         if name != "temperature alone":
             mine = best_decodings(mine)
         ax.plot(*zip(*mine, strict=True), color=colour, linestyle=dash, marker="o", markersize=5, label=name)
-    ax.set(ylim=(0, None))
+    ax.set(xlim=(0, 0.42), ylim=(0, 0.7))
+    in_percent(ax, recall=[0.1, 0.2, 0.3, 0.4], precision=[0, 0.2, 0.4, 0.6])
     ax.figure.legend(loc="outside upper left", ncols=2, fontsize=12, columnspacing=1.2)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import widen_recipes
 from widen.run.table import read_csv
+from widen.sample import Decoding
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(widen_recipes.__file__).parent / "results"
@@ -64,6 +65,78 @@ def test_the_log_compares_precisions_of_rivals_as_the_kept_table_does():
         f'the precision of "each once" is {precision("NLL, each once", "t=0.1")}, and that of NLL is {precision("NLL", "t=0.1")}',
     ):
         assert text in log
+
+
+def zero_shot(model, kind=""):
+    """Rows of a model as it is on CoverageQA."""
+    lines = (RESULTS / f"study_coverageqa_{model}zero_shot{kind}.csv").read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def cells_of(row, *names):
+    return [three_digits(float(row[name])) for name in names]
+
+
+def gain_of(row):
+    return "{} (+{} to +{})".format(*cells_of(row, "gain", "gain_low", "gain_high")).replace("0.", ".")
+
+
+def test_the_table_of_coverageqa_is_the_kept_one():
+    page = (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
+    rows = {(row["name"], float(row["share"])): row for row in zero_shot("qwen_", "_halves")}
+    assert {row["problems"] for row in rows.values()} == {"60"}
+    for share in (0, 0.5, 0.65, 0.8, 0.95):
+        shown = []
+        for name in ("temperature alone", "all decodings"):
+            row = rows[name, share]
+            chosen = dict.fromkeys(Decoding.parse(row[f"decoding_{half}"]).in_words for half in (1, 2))
+            shown.append(", ".join([" and ".join(f"`{one}`" for one in chosen), *cells_of(row, "precision", "value")]))
+        gained = float(row["gain"]) > 0
+        last = [shown[1], f"+{gain_of(row)}"] if gained else ["the same", "none"]
+        required = f"≥ {share:.0%}".replace("%", " %") if share else "none"
+        assert f"| {required} | {' | '.join([shown[0], *last])} |" in page
+
+
+def test_the_sentences_on_coverageqa_are_those_of_the_kept_tables():
+    halves = {(row["name"], float(row["share"])): row for row in zero_shot("qwen_", "_halves")}
+    small = {row["name"]: row for row in zero_shot("", "_halves") if float(row["share"]) == 0}
+    folds = {}
+    for row in zero_shot("qwen_"):
+        folds.setdefault(row["decoding"], []).append((float(row["precision"]), float(row["recall"])))
+
+    def point(decoding):
+        return [
+            three_digits(sum(values) / len(values))
+            for values in zip(*folds[Decoding.parse(decoding).spec], strict=True)
+        ]
+
+    def value(name, share):
+        return three_digits(float(halves[name, share]["value"]))
+
+    first, cut, last = (point(one) for one in ("min_p=0.01 then t=1.5", "t=1.5 then min_p=0.05", "t=2"))
+    low, high = (three_digits(float(small["all decodings"][f"gain_{end}"])) for end in ("low", "high"))
+    raised = f"{three_digits(float(small['temperature alone']['value']))} to {three_digits(float(small['all decodings']['value']))}"
+    pages = {
+        "docs/which_method.md": [
+            f"({point('t=0.3')[0]} at t = .3)",
+            f"`min_p=0.01 then t=1.5` has precision {first[0]} and coverage {first[1]}. `t=1.5 then min_p=0.05` has {cut[0]} and {cut[1]}.",
+            f"At t = 2 it is {last[1]}, because only {100 * float(last[0]):.0f} % of the answers are right",
+            f"raises its coverage from {raised} (+{low} to +{high})",
+        ],
+        "docs/log.md": [
+            f"at most coverage {value('temperature alone', 0)} (t = 1.1). `top_p=0.95 then t=2` has {value('all decodings', 0)}",
+            f"{raised} (+{low} to +{high})",
+        ],
+        "docs/index.md": [f"coverage rises from {value('temperature alone', 0.65)} to {value('all decodings', 0.65)}"],
+        "README.md": [
+            f"coverage {value('temperature alone', 0.65)} → {value('all decodings', 0.65)} at about the same precision",
+            f"{value('temperature alone', 0)} → {value('all decodings', 0)} if you accept less",
+        ],
+    }
+    for page, sentences in pages.items():
+        text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        for sentence in sentences:
+            assert sentence in text, (page, sentence)
 
 
 def test_the_matched_temperatures_of_the_log_are_the_kept_ones():

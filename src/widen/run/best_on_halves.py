@@ -19,7 +19,7 @@ from .against_nll import Array, Mean, Point, values_by_problem, welch
 from .record import Record
 from .table import mean_cells
 
-SHARES = (0.0, 0.8, 0.95)
+SHARES = (0.0, 0.5, 0.65, 0.8, 0.95)
 """Required precisions, as shares of the best precision of the baseline; 0 requires none."""
 NOTES = (
     "# share: required precision, as a share of the best precision of the first method; tried: decodings to choose from;\n"
