@@ -73,6 +73,8 @@ def vllm_serve(folder, *options):
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     model = save_model(folder, special=[SPECIAL], **SIZES)
+    own = folder / "generation_config.json"  # vLLM takes from it what a request leaves out
+    own.write_text(json.dumps(json.loads(own.read_text()) | {"top_k": 2, "top_p": 0.5, "repetition_penalty": 1.5}))
     with vllm_serve(folder, "--logits-processors", *PROCESSORS) as url:
         yield url, model, folder
 
