@@ -14,6 +14,7 @@ Models, samples and scores that are on disk are not made again. A table holds wh
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -101,8 +102,12 @@ def run_all(
     try:
         while waiting or running:
             for name in [one for one in waiting if one not in running]:
-                with (root / f"{name}.log").open("ab") as log:
-                    running[name] = subprocess.Popen(waiting[name].pop(0), stdout=log, stderr=log, env=dict(environ))
+                with (root / f"{name}.log").open(
+                    "ab"
+                ) as log:  # a session of its own, so that its children can be stopped too
+                    running[name] = subprocess.Popen(
+                        waiting[name].pop(0), stdout=log, stderr=log, env=dict(environ), start_new_session=True
+                    )
             for name, process in list(running.items()):
                 if process.poll() is None:
                     continue
@@ -121,7 +126,7 @@ def run_all(
             time.sleep(0.2)
     finally:
         for process in running.values():
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
         for process in running.values():
             process.wait()
     return {**ended, **dict.fromkeys(waiting, None)}
