@@ -163,8 +163,8 @@ class Search:
     def _halve(self, train: Callable[[str, int], Finalist], say: Say) -> list[Finalist]:
         """Successive halving within the budget: every rung doubles the steps and keeps the better half of the losses. NLL is never dropped.
 
-        A job starts only if it is expected to end in time and leaves time for the test. Expectations are those of the plan, scaled by how
-        long earlier jobs really took.
+        A job starts only if it is expected to end in time and leaves time for the test. The time of a job is that of the plan, scaled by
+        how long all earlier jobs really took.
 
         Args:
           train: trains a model with a loss for some steps, or finds it on disk, and scores it on the validation prompts.
@@ -173,13 +173,13 @@ class Search:
           NLL, and then the losses of the last rung that trained any, best first.
         """
         plan, alive, best = self.plan, list(self.plan.losses[1:]), dict[str, Finalist]()
-        slow, ahead = 1.0, plan.seconds - plan.score
+        slow, took, planned, ahead = 1.0, 0.0, 0.0, plan.seconds - plan.score
         for rung, (count, steps) in enumerate(zip(plan.rivals, plan.steps, strict=True), start=1):
             rivals = []
             for loss in ("nll", *alive[:count]):
                 job = f"rung {rung} of {len(plan.steps)}: {loss}, {steps} steps"
                 known = self.jobs.get(job)
-                late = self.spent + slow * (plan.job(steps) + plan.test) > self.request.budget
+                late = self.spent + slow * plan.job(steps) + plan.test > self.request.budget
                 if known == "no time" or (known is None and late and best):  # the first job, the baseline, always runs
                     self.jobs[job] = "no time"
                     self.save()
@@ -192,7 +192,8 @@ class Search:
                 began = self.spent
                 best[loss] = train(loss, steps)
                 if known is None:
-                    slow = max(1.0, (self.spent - began) / plan.job(steps))
+                    took, planned = took + self.spent - began, planned + plan.job(steps)
+                    slow = max(1.0, took / planned)
                     self.jobs[job] = "trained"
                     self.save()
                 rivals += [loss] if loss != "nll" else []
