@@ -179,7 +179,8 @@ class Search:
             for loss in ("nll", *alive[:count]):
                 job = f"rung {rung} of {len(plan.steps)}: {loss}, {steps} steps"
                 known = self.jobs.get(job)
-                late = self.spent + slow * plan.job(steps) + plan.test > self.request.budget
+                jobs = 2 if loss == "nll" and alive else 1  # longer NLL alone would be compared with shorter losses
+                late = self.spent + jobs * slow * plan.job(steps) + plan.test > self.request.budget
                 if known == "no time" or (known is None and late and best):  # the first job, the baseline, always runs
                     self.jobs[job] = "no time"
                     self.save()
