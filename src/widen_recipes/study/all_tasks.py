@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROWS = "4096"
 """Samples that a model draws at a time: several models share the memory."""
@@ -102,12 +103,11 @@ def run_all(
     try:
         while waiting or running:
             for name in [one for one in waiting if one not in running]:
-                with (root / f"{name}.log").open(
-                    "ab"
-                ) as log:  # a session of its own, so that its children can be stopped too
-                    running[name] = subprocess.Popen(
-                        waiting[name].pop(0), stdout=log, stderr=log, env=dict(environ), start_new_session=True
-                    )
+                command = waiting[name].pop(0)
+                with (root / f"{name}.log").open("ab") as log:
+                    # In a session of its own, so that its children can be stopped too.
+                    about: dict[str, Any] = {"env": dict(environ), "start_new_session": True}
+                    running[name] = subprocess.Popen(command, stdout=log, stderr=log, **about)
             for name, process in list(running.items()):
                 if process.poll() is None:
                     continue
@@ -138,7 +138,7 @@ def last_line(path: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def all_tasks(root: str, minutes: str = "1000000") -> None:
+def all_tasks(root: str, minutes: str = "inf") -> None:
     """Run all tasks for so many minutes."""
     for name, status in run_all(root, float(minutes)).items():
         print(f"{name}: {'no time left' if status is None else 'failed' if status else 'done'}")

@@ -73,7 +73,7 @@ class Checker(NamedTuple):
         """Check the first `TRIED` of these pairs; refuse a checker that fails on all, or, with ``right``, calls all of them wrong."""
         tried = pairs[:TRIED]
         found = self.check(tried, sandbox=sandbox, verdicts=verdicts)
-        if not found or not all(one.failure or right for one in found) or any(one.right for one in found):
+        if not found or not all(one.failure or (right and not one.right) for one in found):
             return
         (prompt, answer), reason = tried[0], found[0].failure
         call = f"{self.function}({prompt[:60]!r}, {answer[:60]!r})"
