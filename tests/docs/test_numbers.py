@@ -67,6 +67,16 @@ def test_the_log_compares_precisions_of_rivals_as_the_kept_table_does():
         assert text in log
 
 
+def test_the_page_on_decodings_shows_the_kept_recalls_of_nll():
+    lines = (RESULTS / "mulmod_rivals_best.csv").read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    alone, joint = (row for row in rows if (row["name"], float(row["level"])) == ("NLL, norm 1", 0.9))
+    page = " ".join((ROOT / "docs/how_to/decoding.md").read_text(encoding="utf-8").split())
+    first, second = (Decoding.parse(row["decoding"]).in_words for row in (alone, joint))
+    recalls = [three_digits(float(row["recall"])) for row in (alone, joint)]
+    assert f"The best temperature alone (`{first}`) has recall {recalls[0]}. `{second}` has recall {recalls[1]}" in page
+
+
 def zero_shot(model, kind=""):
     """Rows of a model as it is on CoverageQA."""
     lines = (RESULTS / f"study_coverageqa_{model}zero_shot{kind}.csv").read_text(encoding="utf-8").splitlines()
