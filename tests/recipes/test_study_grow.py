@@ -16,7 +16,7 @@ from widen.run.grow import WEIGHTS, Growth
 from widen.run.score_settings import SlotScore
 from widen_recipes import tiny_texts
 from widen_recipes.study.e2e import e2e, experiment_of
-from widen_recipes.study.grow import SOUPS, STUDIES, GrowthStudy
+from widen_recipes.study.grow import ALL_ANSWERS, KNOWN, LOSS, LOWEST, SOUPS, STUDIES, GrowthStudy
 from widen_recipes.study.make_grown import make_grown
 
 TEXTS = ("ab", "aab", "abb", "bab")
@@ -33,11 +33,13 @@ def test_every_method_goes_on_from_one_start_for_as_many_steps(name):
     models = [one.model for one in experiments if isinstance(one.model, FineTune) and one.name != "NLL start"]
     assert {model.after.key for model in models} == {study.start.key}
     assert {model.max_steps for model in models} == {study.steps}
-    assert (study.start.patience, study.start.epochs) == ((None, 6) if name == "mathqa" else (2, 8))
+    special = {"mathqa": (None, 6), "countdown_small": (1, 3)}
+    assert (study.start.patience, study.start.epochs) == special.get(name, (2, 8))
     counts = Counter(one.name for one in experiments)
     assert counts.pop("NLL start") == 1
     assert set(counts.values()) == {3}
-    assert len(counts) == 3 + (study.all_answers is not None) + study.new_prompts + len(WEIGHTS) + len(SOUPS)
+    assert len(counts) == 1 + len(study.others) + len(WEIGHTS) + len(SOUPS)
+    assert (ALL_ANSWERS in study.others) == (study.all_answers is not None)
     assert experiments[0].name == "NLL"
     assert len({one.decoding for one in experiments}) == 1
 
@@ -47,7 +49,7 @@ def test_growth_on_e2e_has_the_decodings_and_test_meanings_of_the_other_methods(
     assert (ours.decoding, ours.prompts, ours.num_samples) == (theirs.decoding, theirs.prompts, theirs.num_samples)
 
 
-@pytest.mark.parametrize("name", ["grow", "e2e_grow", "mathqa_grow"])
+@pytest.mark.parametrize("name", ["grow", "grow_small", "e2e_grow", "mathqa_grow"])
 def test_the_tiny_form_has_a_grown_model_and_a_soup(name):
     experiments = recipe.find("widen_recipes", f"study:tiny:{name}")
     assert [one.name for one in experiments] == ["NLL", "grown, uniform", "soup of NLL and 0.5 plain"]
@@ -100,7 +102,7 @@ def tiny_study(place):
         ),
         experiment=experiment,
         folder=str(place / "grown"),
-        new_prompts=True,
+        others=(LOSS, KNOWN, LOWEST, ALL_ANSWERS),
         seeds=range(1),
     )
 

@@ -9,7 +9,7 @@ Shapes: S sequences, L target tokens, V vocabulary, T decodings, B sequences of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -115,9 +115,6 @@ def log_likelihood_from_logits(
     of_N = torch.from_numpy(on_SL.nonzero()[0]).to(device)
     target_N = torch.from_numpy(scored_N).to(device)
     sums_TS = torch.zeros(len(all_steps), len(tokens), dtype=torch.float64, device=device)
-    by_first: dict[Steps, list[int]] = {}  # decodings that begin with the same step share its result
-    for number, steps in enumerate(all_steps):
-        by_first.setdefault(steps[:1], []).append(number)
     step = max(1, SLICE // vocab)
     for start in range(0, len(of_U), step):
         here_N = (prefix_N >= start) & (prefix_N < start + step)
@@ -128,10 +125,14 @@ def log_likelihood_from_logits(
         if not top_U1.isfinite().all():
             raise ValueError("logits: each scored row must be free of nan and inf and have a finite entry")
         lead_UV = lead_UV - top_U1
-        for first, numbers in by_first.items():
-            start_UK, place_N, dropped_N = _compact(_decoded(lead_UV, first), u_N, x_N)
-            for number in numbers:
-                decoded_UK = _decoded(start_UK, all_steps[number][len(first) :])
+        for number, steps in enumerate(all_steps):
+            if (t := _heat(steps)) is not None:
+                total_U = (lead_UV / t).exp_().sum(-1)  # at least 1: the largest lead is 0
+                sums_TS[number].index_add_(0, s_N, lead_UV[u_N, x_N] / t - total_U.log()[u_N])
+        for start_UV, steps_left in _starts(lead_UV, all_steps):
+            start_UK, place_N, dropped_N = _compact(start_UV, u_N, x_N)
+            for number, left in steps_left.items():
+                decoded_UK = _decoded(start_UK, left)
                 hit_N = decoded_UK[u_N, place_N].masked_fill(dropped_N, -torch.inf)
                 sums_TS[number].index_add_(0, s_N, hit_N - decoded_UK.logsumexp(-1)[u_N])
     return sums_TS.cpu().numpy().reshape(*shape, len(tokens))
@@ -147,6 +148,47 @@ def _prefixes(
         numbers_SL[:, place] = same_S + place * len(tokens)
     _, first_U, prefix_N = np.unique(numbers_SL[on_SL], return_index=True, return_inverse=True)
     return prefix_N.reshape(-1), tuple(index[first_U] for index in on_SL.nonzero())
+
+
+def _heat(steps: Steps) -> float | None:
+    """The temperature of a decoding that does nothing else; None for other decodings.
+
+    >>> _heat((("temperature", 2.0),)), _heat(()), _heat((("min_p", 0.1),)), _heat((("temperature", 0.0),))
+    (2.0, 1.0, None, None)
+    """
+    t = math.prod((value if name == "temperature" else 0.0 for name, value in steps), start=1.0)
+    return t if 0 < t < math.inf else None
+
+
+def _lowest(steps: Steps) -> float:
+    """The lowest logit below the largest that a token can have and still count: a min-p that comes before any other filter drops the rest.
+
+    >>> round(_lowest((("temperature", 2.0), ("min_p", 0.1))), 3), _lowest((("top_p", 0.9), ("min_p", 0.1)))
+    (-4.605, -inf)
+    """
+    t = 1.0
+    for name, value in steps:
+        if name == "min_p":
+            return t * math.log(value) * (1 + 1e-9) - 1e-9  # by more than rounding
+        if name != "temperature" or not 0 < value < math.inf:
+            break
+        t *= value
+    return -math.inf
+
+
+def _starts(lead_UV: Tensor, all_steps: Sequence[Steps]) -> Iterator[tuple[Tensor, dict[int, Steps]]]:
+    """Logits that several decodings begin with, and the steps that are left of each. Decodings by `_heat` are left out."""
+    others = {number: steps for number, steps in enumerate(all_steps) if _heat(steps) is None}
+    bounded = {number: steps for number, steps in others.items() if _lowest(steps) > -math.inf}
+    if bounded:
+        lowest = min(map(_lowest, bounded.values()))
+        yield lead_UV.masked_fill(lead_UV < lowest, -torch.inf), bounded
+    by_first: dict[Steps, dict[int, Steps]] = {}
+    for number, steps in others.items():
+        if number not in bounded:
+            by_first.setdefault(steps[:1], {})[number] = steps[1:]
+    for first, left in by_first.items():
+        yield _decoded(lead_UV, first), left
 
 
 def _compact(decoded_UV: Tensor, u_N: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,7 +7,7 @@ from .code import code
 from .countdown import countdown
 from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, coverageqa_zero_shot
 from .e2e import e2e
-from .grow import e2e_grow, grow, mathqa_grow
+from .grow import e2e_grow, grow, grow_small, mathqa_grow
 from .mathqa import mathqa
 from .methods import tiny
 
@@ -21,6 +21,7 @@ __all__ = [
     "e2e",
     "e2e_grow",
     "grow",
+    "grow_small",
     "mathqa",
     "mathqa_grow",
     "tiny",

@@ -2,15 +2,17 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from .all_tasks import all_tasks, tables
-from .countdown import write_countdown
+from .countdown import SMALL, SMALL_VALID, write_countdown
 from .coverageqa import write_coverageqa
 from .e2e import write_e2e
 from .make_grown import grow_task
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "countdown": (write_countdown, "FOLDER"),
+    "countdown_small": (partial(write_countdown, task=SMALL, num_valid=SMALL_VALID), "FOLDER"),
     "coverageqa": (write_coverageqa, "FILE FOLDER"),
     "e2e": (write_e2e, "SOURCE FOLDER"),
     "grow": (grow_task, "TASK RUNS [JOBS]"),

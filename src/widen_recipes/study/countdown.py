@@ -20,7 +20,9 @@ from widen.run.score_settings import ExactScore
 from .methods import decodings, every_method, nll_model, path_of, write_files
 
 DATA = Countdown(numbers=4, high=13, max_target=60, fewest=5, num_test=256, num_samples=48_000)
-NUM_VALID = 64
+SMALL = Countdown(numbers=4, high=9, max_target=30, fewest=8, num_test=48, num_samples=3000)
+"""For two CPU cores."""
+NUM_VALID, SMALL_VALID = 64, 16
 """Validation problems, each with numbers of its own."""
 NOT_IN_PAPER = {
     "task": "Countdown with four numbers from 1 to 13 and a target up to 60; five answers or more per problem",
@@ -45,14 +47,20 @@ def nll_start() -> FineTune:
 
 
 def experiment_of(
-    name: str, model: FineTune | str, seed: int, *, not_in_paper: dict[str, str] = NOT_IN_PAPER
+    name: str,
+    model: FineTune | str,
+    seed: int,
+    *,
+    variable: str = "WIDEN_COUNTDOWN",
+    decoding: tuple[str, ...] | None = None,
+    not_in_paper: dict[str, str] = NOT_IN_PAPER,
 ) -> Experiment:
-    """The exact scores of one model on the test problems, under all decodings."""
+    """The exact scores of one model on the test problems, under all decodings unless some are given."""
     return Experiment(
         name=name,
         model=model,
-        prompts=Source(task="answers", path=f"{path_of('WIDEN_COUNTDOWN')}/test.jsonl"),
-        decoding=decodings(),
+        prompts=Source(task="answers", path=f"{path_of(variable)}/test.jsonl"),
+        decoding=decoding or decodings(),
         dtype="float32",
         seed=seed,
         score=ExactScore(num_samples=100),

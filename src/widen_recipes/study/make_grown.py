@@ -72,7 +72,7 @@ def make_grown(
         for kind in WEIGHTS:
             if not (path := folder / f"{kind}.jsonl").exists():
                 write_lines(path, reweighed(folder / "growth", kind))
-        if study.new_prompts and not (path := folder / f"{KNOWN}.jsonl").exists():
+        if KNOWN in study.others and not (path := folder / f"{KNOWN}.jsonl").exists():
             found = reweighed(folder / "growth", "plain")
             known = {row["prompt"] for row in found if row["origin"]["round"] == 0}
             write_lines(path, (row for row in found if row["prompt"] in known))
