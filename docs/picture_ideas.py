@@ -213,10 +213,10 @@ def levers(ax: Axes) -> None:
     ax.figure.legend(loc="outside upper left", ncols=3, fontsize=12, columnspacing=1.2)
 
 
-def coverageqa(ax: Axes) -> None:
-    """A real model as it is, on CoverageQA: temperature alone, and three ways to cut off tokens. The means of both folds."""
+def real_model(ax: Axes, file: str) -> None:
+    """A real model: temperature alone, and three ways to cut off tokens. Means over the sets of problems in the table."""
     points: dict[str, list[tuple[float, float]]] = {}
-    for row in result_rows("study_coverageqa_qwen_zero_shot.csv"):
+    for row in result_rows(file):
         if row["name"] == "all decodings":
             points.setdefault(row["decoding"], []).append((float(row["recall"]), float(row["precision"])))
     means = {Decoding.parse(spec): tuple(np.mean(folds, axis=0)) for spec, folds in points.items()}
@@ -231,9 +231,21 @@ def coverageqa(ax: Axes) -> None:
         if name != "temperature alone":
             mine = best_decodings(mine)
         ax.plot(*zip(*mine, strict=True), color=colour, linestyle=dash, marker="o", markersize=5, label=name)
+    ax.figure.legend(loc="outside upper left", ncols=2, fontsize=12, columnspacing=1.2)
+
+
+def coverageqa(ax: Axes) -> None:
+    """A real model as it is, on CoverageQA; the means of both folds."""
+    real_model(ax, "study_coverageqa_qwen_zero_shot.csv")
     ax.set(xlim=(0, 0.42), ylim=(0, 0.7))
     in_percent(ax, recall=[0.1, 0.2, 0.3, 0.4], precision=[0, 0.2, 0.4, 0.6])
-    ax.figure.legend(loc="outside upper left", ncols=2, fontsize=12, columnspacing=1.2)
+
+
+def countdown(ax: Axes) -> None:
+    """A real model, trained with NLL on Countdown."""
+    real_model(ax, "study_countdown_small.csv")
+    ax.set(xlim=(0.25, 0.61), ylim=(0.1, 0.37))
+    in_percent(ax, recall=[0.3, 0.4, 0.5, 0.6], precision=[0.1, 0.2, 0.3])
 
 
 def frontier(ax: Axes) -> None:
@@ -267,6 +279,7 @@ AXES_PICTURES: dict[str, Callable[[Axes], None]] = {
     "temperature": temperature,
     "levers": levers,
     "coverageqa": coverageqa,
+    "countdown": countdown,
     "frontier": frontier,
 }
 FIGURE_PICTURES: dict[str, Callable[[Figure], None]] = {

@@ -77,10 +77,15 @@ def test_the_page_on_decodings_shows_the_kept_recalls_of_nll():
     assert f"The best temperature alone (`{first}`) has recall {recalls[0]}. `{second}` has recall {recalls[1]}" in page
 
 
+def rows_of(name):
+    """Rows of a kept table of the study."""
+    lines = (RESULTS / f"study_{name}.csv").read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
 def zero_shot(model, kind=""):
     """Rows of a model as it is on CoverageQA."""
-    lines = (RESULTS / f"study_coverageqa_{model}zero_shot{kind}.csv").read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    return rows_of(f"coverageqa_{model}zero_shot{kind}")
 
 
 def cells_of(row, *names):
@@ -91,10 +96,15 @@ def gain_of(row):
     return "{} (+{} to +{})".format(*cells_of(row, "gain", "gain_low", "gain_high")).replace("0.", ".")
 
 
-def test_the_table_of_coverageqa_is_the_kept_one():
-    page = (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
-    rows = {(row["name"], float(row["share"])): row for row in zero_shot("qwen_", "_halves")}
-    assert {row["problems"] for row in rows.values()} == {"60"}
+@pytest.mark.parametrize(
+    ("section", "name", "problems"),
+    [("CoverageQA", "coverageqa_qwen_zero_shot_halves", "60"), ("Countdown", "countdown_small_halves", "48")],
+)
+def test_the_table_of_a_real_model_is_the_kept_one(section, name, problems):
+    text = (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
+    page = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    rows = {(row["name"], float(row["share"])): row for row in rows_of(name)}
+    assert {row["problems"] for row in rows.values()} == {problems}
     for share in (0, 0.5, 0.65, 0.8, 0.95):
         shown = []
         for name in ("temperature alone", "all decodings"):
@@ -105,6 +115,34 @@ def test_the_table_of_coverageqa_is_the_kept_one():
         last = [shown[1], f"+{gain_of(row)}"] if gained else ["the same", "none"]
         required = f"≥ {share:.0%}".replace("%", " %") if share else "none"
         assert f"| {required} | {' | '.join([shown[0], *last])} |" in page
+
+
+def test_the_sentences_on_countdown_are_those_of_the_kept_tables():
+    halves = {(row["name"], float(row["share"])): row for row in rows_of("countdown_small_halves")}
+    points = {row["decoding"]: row for row in rows_of("countdown_small") if row["name"] == "all decodings"}
+    (alone, most), (cold, even) = (
+        [cells_of(halves[name, share], "value")[0] for name in ("temperature alone", "all decodings")]
+        for share in (0, 0.65)
+    )
+    gains = [gain_of(halves["all decodings", share]) for share in (0, 0.65)]
+    precision = cells_of(points["t=1"], "precision")[0]
+    first = three_digits(max(float(row["precision"]) for row in points.values()))
+    pages = {
+        "README.md": [f"{cold} → {even}, and {alone} → {most}. No gain where precision must be high"],
+        "docs/which_method.md": [
+            f"({first} at t = .3)",
+            f"[Countdown](#countdown): +{gains[1].split()[0]} and +{gains[0].split()[0]} |",
+        ],
+        "docs/log.md": [
+            f"at most coverage {alone} (t = 1.1). With a cut-off, coverage is {most}: +{gains[0].split()[0]} (95 %",
+            f"At about the precision of t = 1 ({precision}), the gain is +{gains[1]}.",
+        ],
+    }
+    for name, sentences in pages.items():
+        page = " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        for sentence in sentences:
+            assert sentence in page, name
+    assert [cells_of(halves["all decodings", share], "gain")[0] for share in (0.8, 0.95)] == [".000"] * 2
 
 
 def test_the_sentences_on_coverageqa_are_those_of_the_kept_tables():

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 IMG = ROOT / "docs" / "img"
-DRAWN_HERE = ("coverageqa", "frontier", "levers", "separation", "weight_cdiv")
+DRAWN_HERE = ("countdown", "coverageqa", "frontier", "levers", "separation", "weight_cdiv")
 """Both kinds of figure, and those with measured numbers; the slow test draws the others too."""
 
 

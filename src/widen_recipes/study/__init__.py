@@ -3,17 +3,19 @@
 One file per task; `methods.py` holds what they share. The page "Run the recipes" of the documentation has the commands.
 """
 
-from .code import code
-from .countdown import countdown
+from .code import code, code_small
+from .countdown import countdown, countdown_small
 from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, coverageqa_zero_shot
 from .e2e import e2e
-from .grow import e2e_grow, grow, grow_small, mathqa_grow
+from .grow import e2e_grow, grow, mathqa_grow
 from .mathqa import mathqa
 from .methods import tiny
 
 __all__ = [
     "code",
+    "code_small",
     "countdown",
+    "countdown_small",
     "coverageqa",
     "coverageqa_qwen",
     "coverageqa_qwen_zero_shot",
@@ -21,7 +23,6 @@ __all__ = [
     "e2e",
     "e2e_grow",
     "grow",
-    "grow_small",
     "mathqa",
     "mathqa_grow",
     "tiny",

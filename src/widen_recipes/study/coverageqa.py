@@ -18,7 +18,7 @@ from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
 from widen.run.score_settings import ExactScore
 
-from .methods import decodings, every_method, nll_model, path_of, write_files
+from .methods import decodings, every_method, nll_model, path_of, two_families, write_files
 
 FOLDS = (1, 2)
 ASK = "{prompt} Answer with one name and nothing else."
@@ -55,13 +55,9 @@ def coverageqa_qwen_zero_shot() -> list[Experiment]:
 
 
 def _as_it_is(variable: str) -> list[Experiment]:
-    families = {
-        "temperature alone": tuple(spec for spec in decodings() if "," not in spec),
-        "all decodings": decodings(),
-    }
     return [
         replace(_experiment(name, path_of(variable), 0, fold=fold), decoding=specs, template=ASK)
-        for name, specs in families.items()
+        for name, specs in two_families().items()
         for fold in FOLDS
     ]
 

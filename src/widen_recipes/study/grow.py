@@ -29,7 +29,7 @@ from .mathqa import NOT_IN_PAPER as MATHQA
 from .mathqa import experiment_of as mathqa_experiment
 from .mathqa import nll_start as mathqa_start
 from .mathqa import source_of as mathqa_source
-from .methods import METHODS, SEEDS, nll_model, path_of, sampled_decodings
+from .methods import METHODS, SEEDS, nll_model, path_of
 
 LOWEST, ALL_ANSWERS = "NLL, lowest held-out NLL", "NLL on all answers"
 LOSS, KNOWN = "TruncR 0.1", "known prompts"
@@ -43,17 +43,6 @@ NOT_IN_PAPER = {
     "steps": "after the start: 300 batches, of 256 for Countdown, of 32 for E2E, of 64 for MathQA",
     "NLL, lowest held-out NLL": "of four evaluations of NLL on the way, the model with the lowest held-out NLL",
     "soups": "the average of a grown model's weights and those of NLL with the same seed",
-}
-SMALL_NOT_IN_PAPER = {
-    "task": "Countdown with four numbers from 1 to 9 and a target up to 30; eight answers or more per problem; 3,000 training rows, "
-    "48 test problems",
-    "num_samples": COUNTDOWN["num_samples"],
-    "epochs": "NLL for 3 at most, until the held-out NLL of 16 other sets of numbers has not fallen for 1",
-    "lr": "3e-4, then 2e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 32",
-    "growth": "two rounds; 12 samples of 600 training problems; min-p 0.05, then t = 1.5",
-    "steps": "after the start: 40 batches of 32",
-    "soups": NOT_IN_PAPER["soups"],
-    "seeds": COUNTDOWN["seeds"],
 }
 E2E_NOT_IN_PAPER = {
     **E2E,
@@ -70,7 +59,7 @@ class GrowthStudy:
 
     Args:
       start: the NLL model that is sampled and that every method goes on from.
-      steps, lr: of every training after the start.
+      steps: of every training after the start.
       all_answers: every right answer that is known; None if the data has one for each problem.
       growth: of the start; `make_grown` fills in its model and training.
       experiment: scores a model, given a name and a seed.
@@ -86,14 +75,13 @@ class GrowthStudy:
     folder: str
     others: tuple[str, ...] = (LOSS, LOWEST, ALL_ANSWERS)
     steps: int = 300
-    lr: float = 1e-4
     seeds: Sequence[int] = SEEDS
 
     @property
     def last(self) -> FineTune:
         """The training after the start."""
         last = replace(self.start, after=self.start, evaluate=None, patience=None, save_dtype="bfloat16")
-        return replace(last, max_steps=self.steps, lr=self.lr)
+        return replace(last, max_steps=self.steps, lr=1e-4)
 
     def model(self, name: str, seed: int) -> FineTune:
         """NLL, one of the two controls, or a kind of weights."""
@@ -156,40 +144,6 @@ def countdown_growth() -> GrowthStudy:
     )
 
 
-def countdown_small_growth() -> GrowthStudy:
-    """Growth on a smaller Countdown, for two CPU cores."""
-    data = path_of("WIDEN_COUNTDOWN_SMALL")
-    train, valid, every = (Source(path=f"{data}/{name}.jsonl") for name in ("train", "valid", "all"))
-    problems, test = (Source(task="answers", path=f"{data}/{name}.jsonl") for name in ("problems", "test"))
-    start = nll_model(
-        path_of("WIDEN_SMOLLM2"), train, valid, batch_size=32, max_length=64, lr=3e-4, epochs=3, patience=1
-    )
-    return GrowthStudy(
-        start=start,
-        all_answers=replace(every, limit=40 * start.batch_size),  # each row once; there are more
-        growth=Growth(
-            model=start.model,
-            prompts=replace(problems, limit=600),
-            data=train,
-            held_out=test,
-            num=12,
-            held_out_num=16,
-            max_tokens=48,
-            dtype="bfloat16",
-        ),
-        experiment=partial(
-            countdown_experiment,
-            variable="WIDEN_COUNTDOWN_SMALL",
-            decoding=sampled_decodings(),
-            not_in_paper=SMALL_NOT_IN_PAPER,
-        ),
-        folder=f"{path_of('WIDEN_GROWN')}/countdown_small",
-        others=(ALL_ANSWERS,),
-        steps=40,
-        lr=2e-4,
-    )
-
-
 def e2e_growth() -> GrowthStudy:
     """Growth on E2E NLG."""
     one, valid = source_of("one"), source_of("valid")
@@ -236,22 +190,12 @@ def mathqa_growth() -> GrowthStudy:
     )
 
 
-STUDIES = {
-    "countdown": countdown_growth,
-    "countdown_small": countdown_small_growth,
-    "e2e": e2e_growth,
-    "mathqa": mathqa_growth,
-}
+STUDIES = {"countdown": countdown_growth, "e2e": e2e_growth, "mathqa": mathqa_growth}
 
 
 def grow() -> list[Experiment]:
     """Training on verified answers, weighted in three ways, against NLL for as many steps, soups, and NLL on all right answers."""
     return countdown_growth().experiments()
-
-
-def grow_small() -> list[Experiment]:
-    """The same on a smaller Countdown, for two CPU cores."""
-    return countdown_small_growth().experiments()
 
 
 def e2e_grow() -> list[Experiment]:

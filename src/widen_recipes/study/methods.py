@@ -74,6 +74,11 @@ def decodings() -> tuple[str, ...]:
     return tuple(one.spec for one in grid)
 
 
+def two_families() -> dict[str, tuple[str, ...]]:
+    """What shows the gain of decodings on one model: temperatures alone, and all decodings."""
+    return {"temperature alone": tuple(one for one in decodings() if "," not in one), "all decodings": decodings()}
+
+
 def sampled_decodings() -> tuple[str, ...]:
     """Fewer of each kind, for tasks whose answers must be drawn."""
     grid = decoding_grid(
