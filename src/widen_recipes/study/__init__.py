@@ -3,7 +3,7 @@
 One file per task; `methods.py` holds what they share. The page "Run the recipes" of the documentation has the commands.
 """
 
-from .code import code, code_small
+from .code import code
 from .countdown import countdown, countdown_small
 from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, coverageqa_zero_shot
 from .e2e import e2e
@@ -13,7 +13,6 @@ from .methods import tiny
 
 __all__ = [
     "code",
-    "code_small",
     "countdown",
     "countdown_small",
     "coverageqa",

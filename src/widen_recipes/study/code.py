@@ -6,8 +6,6 @@ decoding is one experiment, so that a run that was stopped has whole results.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from widen.run.experiment import Experiment
 from widen.run.finetune import Source
 from widen.run.score_settings import ProgramScore
@@ -26,7 +24,6 @@ ASK = {
     "mbpp": "Write the Python function that this docstring asks for. It must pass the tests in it. Answer with the code in one ```python "
     "block, without explanations.\n\n{prompt}",
 }
-TITLES = {"humaneval": "HumanEval", "mbpp": "MBPP"}
 NOT_IN_PAPER = {
     "task": "HumanEval (164 problems) and the first 128 of MBPP; the paper has neither",
     "prompt": "one message of the user by the model's chat template; MBPP shows its tests",
@@ -38,33 +35,21 @@ NOT_IN_PAPER = {
 
 def code() -> list[Experiment]:
     """Decodings of a code model as it is, in chat form, on HumanEval and MBPP; pass@1 to pass@100."""
-    score = ProgramScore(ks=(1, 10, 100), fenced=True)
-    return [*_decoded("humaneval", 164, 100, score), *_decoded("mbpp", 128, 100, score)]
-
-
-def code_small() -> list[Experiment]:
-    """The same on a part of HumanEval, for two CPU cores; pass@1, pass@10 and different right programs."""
-    found = _decoded("humaneval", 48, 10, ProgramScore(ks=(1, 10), fenced=True, distinct=True))
-    task = {"task": "the first 48 problems of HumanEval; 10 samples each"}
-    return [replace(one, dtype="bfloat16", not_in_paper={**NOT_IN_PAPER, **task}) for one in found]
-
-
-def _decoded(task: str, num_prompts: int, num_samples: int, score: ProgramScore) -> list[Experiment]:
-    """One experiment per decoding, the families in turn."""
     return [
         Experiment(
-            name=f"{TITLES[task]}, {family}",
+            name=f"{title}, {family}",
             model=path_of("WIDEN_QWEN"),
             prompts=Source(task=task, path=path_of(f"WIDEN_{task.upper()}"), split="test"),
-            num_prompts=num_prompts,
-            num_samples=num_samples,
-            decoding=(settings[number],),
+            num_prompts={"humaneval": 164, "mbpp": 128}[task],
+            num_samples=100,
+            decoding=(family_settings[number],),
             max_tokens=256,
             template=ASK[task],
             chat=True,
-            score=score,
+            score=ProgramScore(ks=(1, 10, 100), fenced=True),
             not_in_paper=NOT_IN_PAPER,
         )
+        for title, task in (("HumanEval", "humaneval"), ("MBPP", "mbpp"))
         for number in range(3)
-        for family, settings in FAMILIES.items()
+        for family, family_settings in FAMILIES.items()
     ]
