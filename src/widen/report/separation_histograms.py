@@ -111,8 +111,8 @@ def separation_section(lines: Sequence[ModelLine]) -> list[Section]:
         return []
     text = [
         "A cut-off sees of each token only q / max q, its probability relative to the most probable token. If a wrong token is more "
-        "probable than a right one in the same context (after the same text), a decoding that keeps the model's ranking cannot keep the right token and "
-        "drop the wrong one. There the data or the loss must change.",
+        "probable than a right one in the same context (after the same text), a decoding that keeps the model's ranking cannot "
+        "keep the right token and drop the wrong one. There the data or the loss must change.",
         *(one.sentences for one in found),
         "These numbers do not say how much a cut-off gains. With a large vocabulary nearly all wrong tokens are very unlikely. Then the "
         "AUC is near 1 and the threshold drops nearly all wrong tokens, even if the model is nearly always wrong. "
@@ -121,8 +121,9 @@ def separation_section(lines: Sequence[ModelLine]) -> list[Section]:
     headers = ["model", "AUC", "±", "threshold", "right kept", "wrong kept", "right below wrong", "seeds"]
     caption = (
         "AUC: the probability that a right token has a larger q / max q than a wrong one. Threshold: the q / max q that keeps most right "
-        "tokens while it drops most wrong ones. Kept: shares of tokens at or above it. Right below wrong: share of the right tokens that "
-        "are no more probable than the most probable wrong token of their context. Right tokens count by their probability in the reference."
+        "tokens while it drops most wrong ones. Kept: shares of tokens at or above it. Right below wrong: share of the right tokens "
+        "that are no more probable than the most probable wrong token of their context. "
+        "Right tokens count by their probability in the reference."
     )
     rows = [
         [o.name, o.auc.value, o.auc.bar, float(f"{o.threshold:.3g}"), *o.kept, o.below_noise, o.auc.count]
