@@ -1,9 +1,11 @@
 """The joint frontier, the window it opens on, and what the separation of tokens says, without a browser."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from widen.metrics import ratio_histogram, separation_scores
 from widen.report.frontier_plot import Window, envelope, temperature_line, zoom
 from widen.report.lines import LinePoint, ModelLine
 from widen.report.run_data import RunData
@@ -91,21 +93,21 @@ def test_seeds_are_averaged_as_shares_and_other_edges_are_left_out():
     assert found.kept == pytest.approx((0.95, 0))
 
 
-@pytest.mark.parametrize(
-    ("valid", "invalid", "words"),
-    [
-        ((0, 3, 97), (80, 18, 2), "a threshold at 0.1 separates. It keeps 97 % of the right tokens and drops 98 % of"),
-        ((10, 20, 70), (70, 20, 10), "separates in part"),
-        ((10, 40, 50), (30, 40, 30), "no threshold separates right from wrong tokens"),
-    ],
-)
-def test_one_sentence_says_whether_decoding_can_help(valid, invalid, words):
-    verdict = line_separation(line(detail(valid, invalid))).verdict
-    assert words in verdict
-    assert ("the loss or the data must change" in verdict) == ("separates. It" not in words)
-    assert ("there or higher, then heat (from `min_p=0.1,order=temperature_last` up)" in verdict) == (
-        "no threshold" not in verdict
+def test_the_page_says_what_no_cut_off_can_reach_and_recommends_no_decoding():
+    """Fifty of 5,000 tokens are wrong and above every right one: a threshold drops 99 % of the wrong tokens, and none can help."""
+    q, right = -np.log(np.arange(1.0, 5001.0)), np.zeros((1, 5000))
+    right[0, 50:60] = 0.1
+    found, bins = separation_scores(right, q[None]), ratio_histogram(right, q[None])
+    assert found.auc > 0.98
+    (section,) = separation_section(
+        [line(detail(bins.right, bins.wrong, found.threshold, bins.edges) | {"valid_below_noise": found.below_noise})]
     )
+    assert section.text[1].startswith(
+        "NLL: 100 % of the right tokens are no more probable than the most probable wrong"
+    )
+    assert section.text[1].endswith("of the right tokens and 1 % of the wrong ones.")
+    assert "min_p" not in " ".join(section.text)
+    assert "see 'Best setting for a target'" in section.text[-1]
 
 
 def test_the_picture_starts_where_the_tokens_are():

@@ -94,11 +94,10 @@ def test_the_frontier_opens_where_the_targets_are_and_goes_back_to_every_point(p
     assert axes() == near
 
 
-def test_separation_is_drawn_with_its_threshold_and_says_whether_decoding_can_help(page):
+def test_separation_is_drawn_with_its_threshold_and_says_what_no_cut_off_reaches(page):
     text = page.inner_text("#separation")
-    assert "NLL: a threshold at 0.02 separates." in text
-    assert "lambda-PR 0.1: no threshold separates right from wrong tokens." in text
-    assert "the loss or the data must change" in text
+    assert "NLL: 3 % of the right tokens are no more probable than the most probable wrong token" in text
+    assert "A threshold at 0.02 keeps" in text
     figure = page.locator("#separation figure").first.get_attribute("data-name")
     names = [line["name"] for line in plotted(page, figure)]
     assert names == ["right tokens", "wrong tokens", "threshold 0.02"]

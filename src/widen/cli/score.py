@@ -174,7 +174,7 @@ def _print(found: list[tuple[str, list[Record]]], console: Console) -> None:
         by_metric = {record.metric: record for record in records}
         separation, detail = by_metric["separation"].value, by_metric["separation"].detail
         console.print(
-            f"{name}: the reference itself has recall {by_metric['recall'].detail['ceiling']:.3f}; separation {separation:.4f} (chance "
-            f"that a right next token has a larger q / max q than a wrong one); best min-p {detail['threshold']:.3g}; "
-            f"{detail['valid_below_noise']:.1%} of the right mass is below a wrong token"
+            f"{name}: the reference itself has recall {by_metric['recall'].detail['ceiling']:.3f}; {detail['valid_below_noise']:.1%} of "
+            f"the right next tokens are no more probable than the most probable wrong one; separation {separation:.4f} (chance that a "
+            "right next token has a larger q / max q than a wrong one)"
         )

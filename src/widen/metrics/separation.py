@@ -1,7 +1,11 @@
 """How well a model separates right from wrong next tokens, on a task whose right continuations can be listed.
 
-A truncating decoding sees only a token's ratio r = q / max q within its context (min-p), or its rank. If right tokens have larger ratios
-than wrong ones, truncating and then raising the temperature recovers recall at no cost in precision. If not, only training can help.
+A truncating decoding sees only a token's ratio r = q / max q within its context (min-p), or its rank. If every right token has a larger
+ratio than every wrong one, truncating and then raising the temperature recovers recall at no cost in precision. A right token below a
+wrong one of its own context is out of its reach: only training can help.
+
+With a large vocabulary nearly all wrong tokens are very unlikely, so `auc` is near 1 even for a model that is nearly always wrong.
+`below_noise` compares with the most probable wrong token only, so it still tells such models apart.
 
 A context counts by its weight. In a context, a right token counts by P(token | context), and all wrong tokens count alike. So "right"
 means a right token drawn from P, and "wrong" a wrong token drawn at random from the same contexts.

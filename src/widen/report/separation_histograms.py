@@ -1,4 +1,4 @@
-"""Can decoding help? Histograms of q / max q for right and wrong next tokens, from records of the metric "separation".
+"""Does the model rank right tokens above wrong ones? Histograms of q / max q, from records of the metric "separation".
 
 The value of such a record is the area under the ROC curve. Its detail holds the best ``threshold``, ``valid_below_noise`` (the share of
 right mass below the most probable wrong token of its context) and ``histogram``: ``edges``, ``valid``, ``invalid``.
@@ -21,8 +21,6 @@ from .style import layout, trace
 from .training_curves import log_axis
 
 RIGHT, WRONG, LIMIT = "#009E73", "#D55E00", "#7F7F7F"
-CLEAR, PARTLY = 0.9, 0.5
-"""Share of right tokens kept less share of wrong tokens kept: from these on, a threshold separates clearly, or in part."""
 EMPTY = 1e-4
 """Leading bins with at most this share of the tokens are not shown."""
 
@@ -47,21 +45,13 @@ class LineSeparation:
         return float(above @ self.right), float(above @ self.wrong)
 
     @property
-    def verdict(self) -> str:
-        """One sentence: can decoding help this model?"""
-        at, (right, wrong) = f"{self.threshold:.2g}", self.kept
-        shares = f"{_percent(right)} of the right tokens and drops {_percent(1 - wrong)} of the wrong ones"
-        if right - wrong < PARTLY:
-            return (
-                f"{self.name}: no threshold separates right from wrong tokens. The best, {at}, keeps only {shares}: "
-                "the loss or the data must change."
-            )
-        how, beyond = "separates in part", " Beyond that the loss or the data must change."
-        if right - wrong >= CLEAR:
-            how, beyond = "separates", ""
-        # One threshold counts each wrong token once; over a text they add up, and heat raises those that are kept.
-        advice = f"truncate there or higher, then heat (from `min_p={at},order=temperature_last` up)"
-        return f"{self.name}: a threshold at {at} {how}. It keeps {shares}: {advice}.{beyond}"
+    def sentences(self) -> str:
+        """What the numbers say of this model. They cannot recommend a decoding: 1 % of the wrong tokens can be hundreds of tokens."""
+        right, wrong = map(_percent, self.kept)
+        return (
+            f"{self.name}: {_percent(self.below_noise)} of the right tokens are no more probable than the most probable wrong token of "
+            f"their context. A threshold at {self.threshold:.2g} keeps {right} of the right tokens and {wrong} of the wrong ones."
+        )
 
     @property
     def shown(self) -> tuple[float, float] | None:
@@ -120,16 +110,20 @@ def separation_section(lines: Sequence[ModelLine]) -> list[Section]:
     if not found:
         return []
     text = [
-        "A decoding that truncates sees of each token only q / max q, its probability relative to the most probable token. "
-        "If right tokens lie above a threshold and wrong ones below it, truncating there and then heating adds recall "
-        "at no cost in precision. If they overlap, no decoding can tell them apart.",
-        *(one.verdict for one in found),
+        "A cut-off sees of each token only q / max q, its probability relative to the most probable token. If a wrong token is more "
+        "probable than a right one in the same context (after the same text), a decoding that keeps the model's ranking cannot "
+        "keep the right token and drop the wrong one. There the data or the loss must change.",
+        *(one.sentences for one in found),
+        "These numbers do not say how much a cut-off gains. With a large vocabulary nearly all wrong tokens are very unlikely. Then the "
+        "AUC is near 1 and the threshold drops nearly all wrong tokens, even if the model is nearly always wrong. "
+        "The gain itself is measured: see 'Best setting for a target'.",
     ]
-    headers = ["model", "AUC", "±", "threshold", "right kept", "wrong kept", "right below noise", "seeds"]
+    headers = ["model", "AUC", "±", "threshold", "right kept", "wrong kept", "right below wrong", "seeds"]
     caption = (
-        "How well each model separates. AUC: the probability that a right token has a larger q / max q than a wrong one. "
-        "Kept: shares of tokens at or above the threshold. Right below noise: share of right mass under the most probable wrong "
-        "token of its own context, which no decoding that keeps the model's ranking can reach without errors."
+        "AUC: the probability that a right token has a larger q / max q than a wrong one. Threshold: the q / max q that keeps most right "
+        "tokens while it drops most wrong ones. Kept: shares of tokens at or above it. Right below wrong: share of the right tokens "
+        "that are no more probable than the most probable wrong token of their context. "
+        "Right tokens count by their probability in the reference."
     )
     rows = [
         [o.name, o.auc.value, o.auc.bar, float(f"{o.threshold:.3g}"), *o.kept, o.below_noise, o.auc.count]
@@ -139,7 +133,14 @@ def separation_section(lines: Sequence[ModelLine]) -> list[Section]:
         FigureChoice(label="model", figures={one.name: _figure(one) for one in found}),
         Table(headers=headers, rows=rows, caption=caption, general=("threshold",)),
     ]
-    return [Section(title="Separation: can decoding help?", short="Separation", text=text, parts=parts)]
+    return [
+        Section(
+            title="Separation: does the model rank right tokens above wrong ones?",
+            short="Separation",
+            text=text,
+            parts=parts,
+        )
+    ]
 
 
 def _figure(one: LineSeparation) -> Figure:
@@ -157,4 +158,4 @@ def _figure(one: LineSeparation) -> Figure:
     drawn["yaxis"] |= {"rangemode": "tozero", "tickformat": ".0%"}
     if one.shown:
         drawn["xaxis"] |= log_axis(*one.shown) | {"range": [math.log10(end) for end in one.shown]}
-    return Figure(figure={"data": data, "layout": drawn}, caption="Each histogram sums to 1. " + one.verdict)
+    return Figure(figure={"data": data, "layout": drawn}, caption="Each histogram sums to 1. " + one.sentences)

@@ -129,5 +129,5 @@ def _separation(found: Sequence[LineSeparation]) -> Figure:
             ax.set(xscale="log", xlim=one.shown)
     axes[0].set_ylabel("share of tokens per bin")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
-    caption(figure, "Right and wrong next tokens. " + " ".join(one.verdict.replace("`", "") for one in found))
+    caption(figure, "Right and wrong next tokens. " + " ".join(one.sentences for one in found))
     return figure
