@@ -10,14 +10,17 @@ from .e2e import e2e
 from .grow import e2e_grow, grow, mathqa_grow
 from .mathqa import mathqa
 from .methods import tiny
+from .wise import countdown_wise, coverageqa_wise
 
 __all__ = [
     "code",
     "countdown",
     "countdown_small",
+    "countdown_wise",
     "coverageqa",
     "coverageqa_qwen",
     "coverageqa_qwen_zero_shot",
+    "coverageqa_wise",
     "coverageqa_zero_shot",
     "e2e",
     "e2e_grow",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,15 @@ def countdown() -> list[Experiment]:
 
 def countdown_small() -> list[Experiment]:
     """An NLL model on a smaller Countdown, for two CPU cores: what decodings bring over temperature alone."""
+    score = partial(experiment_of, variable=SMALL_VARIABLE, not_in_paper=SMALL_NOT_IN_PAPER)
+    return [score(name, small_start(), 0, decoding=specs) for name, specs in two_families().items()]
+
+
+def small_start() -> FineTune:
+    """The NLL model on the smaller Countdown."""
     train, valid = (Source(path=f"{path_of(SMALL_VARIABLE)}/{name}.jsonl") for name in ("train", "valid"))
     short = {"batch_size": 32, "max_length": 64, "lr": 3e-4, "epochs": 3, "patience": 1}
-    model = nll_model(path_of("WIDEN_SMOLLM2"), train, valid, **short)
-    about = {"variable": SMALL_VARIABLE, "not_in_paper": SMALL_NOT_IN_PAPER}
-    return [experiment_of(name, model, 0, decoding=specs, **about) for name, specs in two_families().items()]
+    return nll_model(path_of("WIDEN_SMOLLM2"), train, valid, **short)
 
 
 def nll_start() -> FineTune:

@@ -56,7 +56,7 @@ def coverageqa_qwen_zero_shot() -> list[Experiment]:
 
 def _as_it_is(variable: str) -> list[Experiment]:
     return [
-        replace(_experiment(name, path_of(variable), 0, fold=fold), decoding=specs, template=ASK)
+        replace(experiment_of(name, path_of(variable), 0, fold=fold), decoding=specs, template=ASK)
         for name, specs in two_families().items()
         for fold in FOLDS
     ]
@@ -70,11 +70,14 @@ def _fine_tuned(variable: str) -> list[Experiment]:
             Source(path=f"{path_of('WIDEN_COVERAGEQA')}/{name}-{fold}.jsonl") for name in ("train", "valid")
         )
         start = nll_model(path_of(variable), train, valid, batch_size=32, max_length=256, epochs=12, lr=1e-4)
-        found += every_method(start, partial(_experiment, fold=fold), epochs=1)
+        found += every_method(start, partial(experiment_of, fold=fold), epochs=1)
     return found
 
 
-def _experiment(name: str, model: FineTune | str, seed: int, *, fold: int) -> Experiment:
+def experiment_of(
+    name: str, model: FineTune | str, seed: int, *, fold: int, not_in_paper: dict[str, str] = NOT_IN_PAPER
+) -> Experiment:
+    """The exact scores of one model on the questions of one fold."""
     return Experiment(
         name=name,
         model=model,
@@ -84,7 +87,7 @@ def _experiment(name: str, model: FineTune | str, seed: int, *, fold: int) -> Ex
         dtype="float32",
         seed=seed,
         score=ExactScore(num_samples=100),
-        not_in_paper=NOT_IN_PAPER,
+        not_in_paper=not_in_paper,
     )
 
 
