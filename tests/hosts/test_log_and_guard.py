@@ -111,7 +111,7 @@ def test_the_threshold_of_trunc_is_logged_once_there_is_one():
 def test_a_short_run_gets_a_window_that_it_fills_and_an_explicit_one_is_said_to_be_too_long(caplog):
     with caplog.at_level("WARNING"):
         trainer = train(Trainer, (2, 1, False), loss="truncr:drop=0.2")[1]
-    assert str(trainer.objective.weight) == "truncr:drop=0.2,window=25,start=5"
+    assert str(trainer.objective.weight) == "truncr:drop=0.2,window=19,start=5"
     assert any(entry.get("weight_zero_share") for entry in trainer.state.log_history)
     assert "drop any sequence" not in caplog.text
     with caplog.at_level("WARNING"):

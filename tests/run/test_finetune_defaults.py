@@ -115,7 +115,7 @@ def test_the_papers_settings_are_those_of_the_recipes():
 def test_truncr_drops_sequences_in_a_short_run_and_says_how_many(base, tmp_path):
     folder = fine_tune(replace(base, loss="truncr:drop=0.2", epochs=2), tmp_path, device="cpu")
     found = summary(folder)
-    assert found["loss"] == "truncr:drop=0.2,window=32,start=16"
+    assert found["loss"] == "truncr:drop=0.2,window=19,start=16"
     assert found["weight_zero_share"] > 0
     assert sum(line.get("weight_zero_share", 0) > 0 for line in log(folder)) > 4
 

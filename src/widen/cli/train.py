@@ -48,9 +48,9 @@ defaults for a real model:
   gradient norm   clipped to 1 (--set max_grad_norm=0 turns it off). Without it, c-Div above
                   alpha = 1 is unstable on the integer task.
   cap of c-Div    for alpha > 1, no weight exceeds 10; cap=inf is the paper's loss.
-  window          Trunc and TruncR compare each sequence with earlier ones: a quarter of the run's
-                  sequences, at most 10,000 (window=N sets it). They start to drop after an eighth
-                  of the run at the latest.
+  window          Trunc and TruncR compare each sequence with the last 10,000. A run of fewer than
+                  40,000 sequences has a smaller window (window=N sets it). They start to drop after
+                  an eighth of the run at the latest.
   --paper         the paper's settings: learning rate 1e-6, 1,000 steps of warm-up, 3 epochs,
                   batches of 8. They train nothing on a few hundred examples.
 

@@ -12,7 +12,7 @@ def fitted(weight: Weight, sequences: int) -> Weight:
 
     >>> from widen.losses import parse
     >>> print(fitted(parse("nll:steps=5 then truncr:drop=0.1 * cdiv:alpha=1.4"), 4000))
-    nll:steps=5 then truncr:drop=0.1,window=1000,start=200 * cdiv:alpha=1.4,cap=10.0
+    nll:steps=5 then truncr:drop=0.1,window=100,start=200 * cdiv:alpha=1.4,cap=10.0
     """
     return with_parts(weight, lambda one: one.fitted(sequences) if isinstance(one, Trunc) else one)
 

@@ -25,6 +25,10 @@ USEFUL = 20
 """A quantile is used once about this many scores are expected on its thin side."""
 LARGEST_WINDOW = 10_000
 """Window of a long run, and of a loss that was not fitted to a run."""
+SMALLEST_WINDOW = 19
+"""Least window that a run is given. The expected share that 19 scores drop is a whole number of twentieths: a tenth is exact."""
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
+"""Multiples of it, without their whole part, spread evenly over 0 to 1 however many there are."""
 
 
 class TruncState(NamedTuple):
@@ -129,7 +133,8 @@ class Trunc(SequenceWeight, Bounded):
     def observe(self, scores: Float[Tensor, "n 1"] | Float[Tensor, " n"], state: State) -> TruncState:
         """Push one optimizer step's scores, then take the quantile of the window (Algorithm 1), without waiting for the device.
 
-        Scores are pushed in sorted order, so that the list does not depend on which rank or micro-batch saw what.
+        The order in which a step's scores are pushed, and later forgotten, depends on their ranks alone, not on which process or
+        micro-batch saw them. It mixes high and low ones: where the window ends inside a step, it holds a fair sample of that step.
         """
         state = TruncState(*state)
         device = state.ring.device
@@ -138,6 +143,7 @@ class Trunc(SequenceWeight, Bounded):
         valid_n = ~new_n.isnan()
         n_valid = valid_n.sum()
         rank_n = torch.arange(new_n.numel(), device=device)
+        new_n = new_n[torch.where(valid_n, rank_n.double() * GOLDEN_RATIO % 1, 2.0).argsort()]  # padding stays last
         wanted_n = valid_n & (rank_n >= n_valid - self.size)  # of more than a window, keep the last ones
         slot_n = torch.where(wanted_n, (state.pushed + rank_n) % self.size, self.size)
         ring = torch.cat([state.ring, state.ring.new_full((1,), math.nan)])  # one spare slot for padding
@@ -168,20 +174,23 @@ class Trunc(SequenceWeight, Bounded):
     def fitted(self, sequences: int) -> Trunc:
         """This loss with a window and a start for a run over so many sequences, unless given.
 
-        The window is a quarter of the run, at most 10,000, and large enough for 5 scores on the thin side of the quantile. Dropping
-        starts once 20 scores are expected there, but no later than after an eighth of the run, and not before one is expected.
+        The window is 10,000 in a run of 40,000 sequences or more. In a shorter run it falls with the square of the length, because the
+        model changes faster: scores of an earlier, worse model are too low, and TruncR would drop most of what a better one sees. It is at
+        least 19, and large enough for two scores on the thin side of the quantile. Dropping starts once 20 scores are expected there, but
+        no later than after an eighth of the run, and not before one is expected.
 
         >>> print(TruncR(drop=0.1).fitted(120))
-        truncr:drop=0.1,window=50,start=15
+        truncr:drop=0.1,window=19,start=15
         >>> print(TruncR(drop=0.1).fitted(1_000_000))
         truncr:drop=0.1,window=10000,start=200
         """
         thin = min(self.drop, 1 - self.drop)
         if self.window is not None or thin == 0:
             return self
-        window = min(LARGEST_WINDOW, max(sequences // 4, math.ceil(5 / thin)))
+        least = max(SMALLEST_WINDOW, math.ceil(2 / thin) - 1)
+        window = min(LARGEST_WINDOW, max(sequences**2 // (16 * LARGEST_WINDOW), least))
         start = min(math.ceil(USEFUL / thin), max(sequences // 8, math.ceil(1 / thin)))
-        return replace(self, window=window, start=min(start, window) if self.start is None else self.start)
+        return replace(self, window=window, start=start if self.start is None else self.start)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,8 @@ def staleness(weight: Weight, seen: Figures) -> str | None:
         return None
     return (
         f"{weight}: {left_out:.0%} of the target tokens are left out where drop={one.drop:g} was asked for; the threshold comes from "
-        f"the last {one.size:,} sequences, most of them scored by an earlier model. Take a smaller window"
+        f"the last {one.size:,} sequences, most of them scored by an earlier model. Take a smaller window, or begin with NLL "
+        "(nll:steps=N then ...)"
     )
 
 
