@@ -24,13 +24,15 @@ from widen.sample.decoding import Decoding
 
 from ..experiment import Experiment
 from ..finetune.config import FineTune
-from ..folder import StageProgress, folder_of, silent
+from ..folder import RunFolder, StageProgress, folder_of, silent
+from ..model_card import complete_card
 from ..record import by_decoding
 from ..runner import run
 from ..score_settings import CheckerScore, ProgramScore
 from ..scoring.score_files import found_records
 from ..value import from_json, to_json
-from .advice import Advice, Finalist, advise_from, to_test
+from .advice import FILE, Advice, Finalist, advise_from, to_test
+from .advice import SCHEMA as ADVICE_SCHEMA
 from .engines import how_to_decode
 from .plan import MOST_EPOCHS, Plan, Timing, duration, make_plan, measure
 from .request import AdviceRequest
@@ -100,7 +102,7 @@ class Search:
         write_sealed(self._path, {**about, "spent": self.spent, "jobs": self.jobs})
 
     def advise(self, *, say: Say = lambda text: None, progress: StageProgress = silent) -> Advice:
-        """Everything after the plan. Writes ``advice.json``."""
+        """Everything after the plan. Writes ``advice.json`` and the cards of the trained models."""
         request, root, splits, everything = self.request, self.root, self.splits, list[Experiment]()
 
         def points(model: FineTune | str, *, test: Sequence[Decoding] | None = None) -> Points:
@@ -135,8 +137,10 @@ class Search:
             advice = replace(advice, folder=folder, train=train_command(config, root, device=request.device))
             best = f"{folder}/checkpoint"
         use = how_to_decode(Decoding.parse(advice.decoding), best, max_tokens=self.plan.max_tokens)
-        advice = replace(advice, use=use, **self._data_advice(advice))
-        write_sealed(root / "advice.json", {"schema": 1, "advice": to_json(advice), "request": to_json(request)})
+        advice = replace(advice, use=use, test_prompts=splits.counts["test_prompts"], **self._data_advice(advice))
+        write_sealed(root / FILE, {"schema": ADVICE_SCHEMA, "advice": to_json(advice), "request": to_json(request)})
+        for name in {one.folder_name for one in everything}:
+            complete_card(RunFolder(root / name))
         return advice
 
     def _data_advice(self, advice: Advice) -> dict[str, Any]:
