@@ -101,6 +101,6 @@ def plan_lines(search: Search) -> list[str]:
         f"training: {', then '.join(rungs)}",
         f"estimate: about {duration(plan.seconds)} of {duration(request.budget)}; {plan.memory / 2**30:.1f} GiB while training "
         f"{plan.parameters / 1e6:.3g}M parameters on {request.device}",
-        f"measured: {plan.step:.2g} s per step, {plan.score:.2g} s to score a model",
+        f"measured: {plan.step:.2g} s per step, {plan.check:.2g} s per evaluation with its checkpoint, {plan.score:.2g} s to score a model",
     ]
     return [*lines, f"{duration(search.spent)} spent before; continuing"] if search.spent > 1 and search.jobs else lines

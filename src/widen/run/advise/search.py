@@ -183,8 +183,10 @@ class Search:
             for loss in ("nll", *alive[:count]):
                 job = f"rung {rung} of {len(plan.steps)}: {loss}, {steps} steps"
                 known = self.jobs.get(job)
-                jobs = 2 if loss == "nll" and alive else 1  # longer NLL alone would be compared with shorter losses
-                late = self.spent + jobs * slow * plan.job(steps) + plan.test > self.request.budget
+                needed = planned_for = plan.job(loss, steps)
+                if loss == "nll" and alive:  # longer NLL alone would be compared with shorter losses
+                    needed += plan.job(alive[0], steps)
+                late = self.spent + slow * needed + plan.test > self.request.budget
                 if known == "no time" or (known is None and late and best):  # the first job, the baseline, always runs
                     self.jobs[job] = "no time"
                     self.save()
@@ -193,11 +195,11 @@ class Search:
                         break  # no loss is trained for longer than the baseline
                     continue
                 say(f"{job} (about {duration(slow * ahead)} left)")
-                ahead -= plan.job(steps)
+                ahead -= planned_for
                 began = self.spent
                 best[loss] = train(loss, steps)
                 if known is None:
-                    took, planned = took + self.spent - began, planned + plan.job(steps)
+                    took, planned = took + self.spent - began, planned + planned_for
                     slow = max(1.0, took / planned)
                     self.jobs[job] = "trained"
                     self.save()
