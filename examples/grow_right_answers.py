@@ -1,4 +1,7 @@
-"""A tiny model knows three words with each letter and grows more: it samples, right new words are kept, it trains on them."""
+"""`widen grow` on a tiny model that knows three words with each letter: it samples, right new words are kept, it trains on them.
+
+Two of the six letters are held out: no word is grown for them.
+"""
 
 import json
 from itertools import product
@@ -7,13 +10,12 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
-from widen.run.finetune import FineTune, Source, fine_tune
-from widen.run.grow import Growth, grow
+from widen.cli.__main__ import main
 
 words = ["".join(letters) for letters in product("abcdef", repeat=3)]
 tasks = [{"prompt": f"{x}:", "answers": [word for word in words if x in word]} for x in "abcdef"]
 first = [{"prompt": one["prompt"], "completion": word} for one in tasks for word in one["answers"][::40]]
-for name, rows in {"tasks": tasks, "first": first}.items():
+for name, rows in {"train": tasks[:4], "test": tasks[4:], "first": first}.items():
     Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 # A random Llama that reads one letter at a time; in practice, the folder of your model.
@@ -27,11 +29,8 @@ sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "n
 ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LlamaForCausalLM(LlamaConfig(vocab_size=len(ids), max_position_embeddings=32, **sizes, **ends)).save_pretrained("model")
 
-training = {"batch_size": 6, "micro_batch": 6, "lr": 3e-3, "precision": "fp32", "max_length": 16}
-start = fine_tune(
-    FineTune(model="model", train=Source(path="first.jsonl"), epochs=10, **training), "runs", device="cpu"
-)
-about = {"num": 32, "max_tokens": 8, "weights": "uniform", "training": {**training, "epochs": 3.0}}
-problems = {"prompts": Source(task="answers", path="tasks.jsonl"), "data": Source(path="first.jsonl")}
-rounds = grow(Growth(model=str(start.path), **problems, **about), "grown", say=print)
-print(f"{len(first)} answers have become {rounds[-1].rows}, of {sum(len(one['answers']) for one in tasks)} right ones")
+training = "--lr 3e-3 --batch-size 6 --device cpu"
+assert main(f"train --model model --data first.jsonl --epochs 10 --precision fp32 {training} --out runs".split()) == 0
+(start,) = Path("runs").iterdir()
+command = f"grow {start} --prompts train.jsonl --task answers --data first.jsonl --held-out test.jsonl --num 32 --max-tokens 8"
+assert main(f"{command} --weights uniform --epochs 3 {training} --out grown".split()) == 0

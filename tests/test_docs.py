@@ -87,6 +87,21 @@ def test_example_runs_and_is_short(example, example_runs):
     assert output.strip()
 
 
+@pytest.mark.parametrize(
+    ("page", "example"), [("advise", "advise.py"), ("grow", "grow_right_answers.py")], ids=("advise", "grow")
+)
+def test_the_page_shows_what_the_example_prints(page, example, example_runs):
+    """Numbers and hashes depend on the machine; every line is there but for them."""
+
+    def lines(text):
+        return [re.sub(r"[0-9a-f]{16}|[-+]?\d[\d.]*", "0", line.rstrip()) for line in text.splitlines()]
+
+    text = (ROOT / "docs" / "how_to" / f"{page}.md").read_text()
+    (shown,) = re.findall(r"prints:\n\n```text\n(.*?)```", text, flags=re.S)
+    printed = set(lines(example_runs[example][1]))
+    assert [line for line in lines(shown) if line not in printed] == []
+
+
 def test_the_reference_tables_every_loss():
     from widen.losses import LOSSES
 

@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from transformers import GenerationConfig
+import torch
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from widen.cli import grow as grow_verb
 from widen.data.tasks import read
@@ -12,7 +14,7 @@ from widen.judge import selftest
 from widen.run.advise import search as searching
 from widen.run.advise.advice import Finalist, advise_from, to_test
 from widen.run.advise.engines import how_to_decode
-from widen.run.advise.plan import FEWEST_STEPS, Timing, make_plan
+from widen.run.advise.plan import FEWEST_STEPS, Timing, _training_seconds, make_plan
 from widen.run.advise.request import AdviceRequest
 from widen.run.advise.search import Search
 from widen.run.advise.split import split
@@ -22,7 +24,7 @@ from widen.sample.decoding import Decoding
 
 WISH = Wish.parse("recall at precision >= 0.8")
 HOT = Decoding.truncate_then_heat(min_p=0.1, temperature=2)
-TIMING = Timing(step=1.0, score=5.0, load=1.0, test=20.0, max_tokens=8, parameters=1000, memory=16_000)
+TIMING = Timing(step=1.0, score=5.0, load=1.0, test=20.0, check=0.0, max_tokens=8, parameters=1000, memory=16_000)
 PROMPTS = 60
 
 
@@ -173,6 +175,32 @@ def test_the_plan_fits_into_the_budget_and_leaves_out_losses_before_it_is_too_sh
         make_plan(TIMING, losses, budget=20.0, longest=100)
 
 
+def test_the_plan_counts_the_evaluations_and_checkpoints_of_nll(tmp_path):
+    slow = replace(TIMING, check=4.0)
+    plan = make_plan(slow, ("nll", "a"), budget=1000.0, longest=22)
+    request = AdviceRequest(
+        model="m", data=answers_file(tmp_path / "a.jsonl"), task="answers", wish=str(WISH), budget=60.0
+    )
+    made = split("answers", request.data, tmp_path, seed=0, once=True)
+    every = request.fine_tune("nll", 22, made).eval_steps
+    checks = sum(step % every == 0 or step == 22 for step in range(1, 23))  # as the trainer: the last step, too
+    assert plan.job("nll", 22) - plan.job("a", 22) == 4.0 * checks
+    assert plan.seconds == make_plan(TIMING, ("nll", "a"), budget=1000.0, longest=22).seconds + 4.0 * checks
+    assert make_plan(slow, ("nll", "a"), budget=100.0, longest=22).seconds <= 100.0
+
+
+def test_a_forward_pass_a_step_and_a_checkpoint_are_measured_and_leave_no_file(tmp_path):
+    config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+    model, ids = LlamaForCausalLM(config), torch.ones(2, 3, dtype=torch.long)
+    batch = {"input_ids": ids, "labels": ids}
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    step, forward, save, checkpoint = _training_seconds(model, list(model.parameters()), batch, tmp_path)
+    assert min(step, forward, save) > 0
+    assert checkpoint > save
+    assert list(tmp_path.iterdir()) == []
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+
+
 def test_a_wish_that_cannot_be_met_says_so_and_names_the_closest():
     advice = advise_from([finalist("", AS_IT_IS), finalist("nll", NLL)], Wish.parse("recall at precision >= 0.99"))
     assert not advice.met
@@ -274,6 +302,15 @@ class World:
         return search if dry else search.advise()
 
 
+def test_the_cards_of_all_trained_models_are_completed(tmp_path, monkeypatch):
+    cards = []
+    monkeypatch.setattr(searching, "complete_card", lambda folder: cards.append(folder.path))
+    advice = World(monkeypatch).advise(tmp_path)
+    assert Path(advice.folder) in cards
+    assert advice.test_prompts == 18
+    assert len(cards) == len(set(cards)) == 1 + 4 + 3 + 2  # the model as it is, and every rung
+
+
 def test_nll_is_trained_in_every_rung_and_the_better_half_of_the_others(tmp_path, monkeypatch):
     world = World(monkeypatch)
     advice = world.advise(tmp_path)
@@ -319,7 +356,6 @@ def test_a_folder_with_another_request_is_refused_unless_it_holds_only_a_plan(tm
 
 def test_the_command_trains_the_recommended_model(tmp_path, monkeypatch):
     import shlex
-    from pathlib import Path
 
     from widen.cli import train
 

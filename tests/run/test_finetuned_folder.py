@@ -1,6 +1,7 @@
 """What the other verbs do with the run folder of a fine-tuned model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,9 +11,12 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 from widen.cli.__main__ import main
 from widen.disk.checksums import check_files
+from widen.disk.json_file import write_sealed
+from widen.run.advise.advice import Advice, Value
 from widen.run.folder import RunFolder
-from widen.run.model_card import MARK, recommended
+from widen.run.model_card import MARK, card_text, recommended
 from widen.run.record import Record, write_records
+from widen.run.value import to_json
 from widen.sample import Decoding
 from widen.sample.processors import logits_processors
 
@@ -58,14 +62,14 @@ def test_report_shows_the_training_of_fine_tuned_models(runs, tmp_path):
     assert all(f"{loss}" in text for loss in ("nll", "cdiv:alpha=1.4"))
 
 
-def with_scores(path, scores, *, name="by-hand", asked=None):
+def with_scores(path, scores, *, name="by-hand", asked=None, prompts="some"):
     """Records of precision and recall at each decoding, of samples asked for in one way."""
     about = {
         "task": "sums",
         "model": "base",
         "loss": "cdiv:alpha=1.4",
         "seed": 0,
-        "detail": {"score": {"kind": "checker"}, "asked": asked or {"max_tokens": 64, "seed": 0}},
+        "detail": {"score": {"kind": "checker", "prompts": prompts}, "asked": asked or {"max_tokens": 64, "seed": 0}},
     }
     found = [
         Record(
@@ -114,6 +118,35 @@ def test_a_card_keeps_samples_asked_for_in_different_ways_apart(runs):
     card = with_scores(runs[0], dict.fromkeys(("t=1", "t=0.5", "t=0.25"), (0.2, 0.2)), name="a-chat", asked=chat)
     assert "Recommended: `t=1` (t=1), asked with chat." in card.text
     (runs[0] / "scores" / "a-chat.json").unlink()
+
+
+def test_a_card_keeps_scores_on_different_prompts_apart(runs):
+    with_scores(runs[0], {"t=1": (0.4, 0.3), "t=0.5": (0.8, 0.5)})
+    card = with_scores(runs[0], {"t=1": (0.9, 0.9)}, name="a-test", prompts="others")
+    assert "sums, checker (prompts=others)" in card.text
+    assert card.text.count("| `t=1` |") == 2
+    (runs[0] / "scores" / "a-test.json").unlink()
+
+
+def test_card_and_page_of_a_model_that_advise_chose_state_the_wish_and_what_to_expect(runs):
+    expected = {"precision": Value(value=0.85, low=0.8, high=0.9), "recall": Value(value=0.5, low=0.4, high=0.6)}
+    about = {"wish": "recall at precision >= 0.8", "loss": "cdiv:alpha=1.4", "steps": 2, "parts": {}, "reasons": ()}
+    advice = Advice(**about, met=True, decoding="t=0.5", expected=expected, folder=str(runs[0]), test_prompts=11)
+    file = runs[0].parent / "advice.json"
+    write_sealed(file, {"schema": 1, "advice": to_json(advice), "request": {}})
+    card = with_scores(runs[0], {"t=1": (0.9, 0.9), "t=0.5": (0.8, 0.5)}).text  # t=1 has the best F1
+    other = card_text(RunFolder(runs[1]))
+    write_sealed(file, {"schema": 1, "advice": to_json(replace(advice, met=False)), "request": {}})
+    unmet = card_text(RunFolder(runs[0]))
+    file.unlink()
+    assert "Recommended by `widen advise` for the wish *recall at precision >= 0.8*: `t=0.5` (t=0.5). Expected" in card
+    assert (
+        "precision 0.850 [0.800, 0.900], recall 0.500 [0.400, 0.600] (95 % interval over the 11 test prompts)" in card
+    )
+    assert GenerationConfig.from_pretrained(runs[0] / "checkpoint").temperature == 0.5
+    assert advice.headline in (runs[0].parent / "page.html").read_text()
+    assert "No decoding meets the wish *recall at precision >= 0.8* of `widen advise`. The closest is `t=0.5`" in unmet
+    assert "widen advise" not in other
 
 
 def test_a_decoding_that_solves_as_many_problems_with_more_right_samples_is_recommended():

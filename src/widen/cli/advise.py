@@ -24,7 +24,6 @@ from rich.console import Console
 from .show import bars
 
 if TYPE_CHECKING:
-    from widen.run.advise.advice import Advice
     from widen.run.advise.search import Search
 
 
@@ -77,7 +76,7 @@ def main(options: argparse.Namespace) -> int:
             return 0
         with bars() as progress:
             advice = search.advise(say=console.print, progress=progress)
-        console.print("", *advice_lines(advice), sep="\n")
+        console.print("", *advice.sentences, "", *advice.commands, sep="\n")
         page, *_ = write_report([options.out], options.out / "report.html", figures=False)
     console.print("", f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
     return 0
@@ -102,32 +101,6 @@ def plan_lines(search: Search) -> list[str]:
         f"training: {', then '.join(rungs)}",
         f"estimate: about {duration(plan.seconds)} of {duration(request.budget)}; {plan.memory / 2**30:.1f} GiB while training "
         f"{plan.parameters / 1e6:.3g}M parameters on {request.device}",
-        f"measured: {plan.step:.2g} s per step, {plan.score:.2g} s to score a model",
+        f"measured: {plan.step:.2g} s per step, {plan.check:.2g} s per evaluation with its checkpoint, {plan.score:.2g} s to score a model",
     ]
     return [*lines, f"{duration(search.spent)} spent before; continuing"] if search.spent > 1 and search.jobs else lines
-
-
-def advice_lines(advice: Advice) -> list[str]:
-    """The advice in words."""
-    from widen.run.advise.advice import part_words
-
-    lines = [advice.headline, *advice.reasons]
-    if advice.met:
-        expected = ", ".join(f"{name} {value}" for name, value in advice.expected.items())
-        lines.append(f"Expected on new prompts: {expected} (95 % interval over the test prompts).")
-        goal, bound = advice.wish.split()[0], advice.wish.split()[2]
-        if advice.parts:
-            lines.append(f"What each part brings to {goal}: {part_words(advice.parts) or 'nothing to compare'}.")
-        behind = [
-            f"{advice.parts[key].signed} {name}"
-            for name in (goal, bound)
-            if (key := f"{name} over NLL at t=1") in advice.parts
-        ]
-        if behind:
-            lines.append(f"Against NLL at t = 1: {', '.join(behind)}.")
-    if advice.train:
-        lines += ["", f"model: {advice.folder}", f"train: {advice.train}"]
-    lines += ["", f"grow: {advice.grow}"] if advice.grow else []
-    for name, text in advice.use.items():
-        lines += ["", f"{name}:" + ("\n" if "\n" in text else " ") + text]
-    return lines

@@ -178,7 +178,7 @@ def open_model(
     from widen.run.finetune.model_files import is_run
     from widen.run.folder import RunFolder
 
-    elsewhere = options.out / re.sub(r"[^A-Za-z0-9._-]+", "_", model.removeprefix("vllm:")).strip("_.") / "samples"
+    elsewhere = options.out / folder_name(model.removeprefix("vllm:"), options.out) / "samples"
     rows = {} if options.batch is None else {"batch": options.batch}
     if model.startswith(("http://", "https://")):
         flight = {} if options.batch is None else {"in_flight": options.batch}
@@ -201,6 +201,24 @@ def open_model(
     small = load_pretrained(folder.checkpoint).to(device_for(options.device or "cpu"))
     engine = sample.MulModEngine(small, task, name=folder.path.name, **rows)
     return engine, folder.samples("").parent, [sample.UNPROMPTED]
+
+
+def folder_name(model: str, out: Path) -> str:
+    """The name in ``out`` for a model that has no run folder: a name on the hub, URLs, or a folder by the last part of its path.
+
+    A folder that is not in the working directory also gets a hash of its path: two folders of one name stay apart.
+    """
+    from widen.run.value import content_hash
+
+    path, whole = Path(model).resolve(), _as_file_name(model)
+    earlier = out / whole  # earlier versions used the whole path: their samples are continued there
+    if not path.is_dir() or (earlier.is_dir() and whole != _as_file_name(path.name)):
+        return whole
+    return _as_file_name(path.name) + ("" if path.parent == Path.cwd() else f"-{content_hash(str(path))[:8]}")
+
+
+def _as_file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("_.")
 
 
 def _open_local(model: str, options: argparse.Namespace) -> Engine:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from widen.run.against_nll import Mean, mean_of, training_key
-from widen.run.asking import in_words
+from widen.run.asking import score_key, score_labels
 from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
@@ -118,7 +118,7 @@ def _seedless(value: Any) -> Any:
 
 def group(runs: Sequence[RunData]) -> list[ModelLine]:
     """One line per setting, NLL first, then in the order of the runs. No two lines share a name."""
-    labels = _kind_labels(record for run in runs for record in run.records)
+    labels = score_labels(record for run in runs for record in run.records)
     groups: dict[tuple[str, str], list[RunData]] = {}
     for run in runs:
         name = str(run.experiment.get("name") or run.name)
@@ -135,22 +135,6 @@ def group(runs: Sequence[RunData]) -> list[ModelLine]:
     return [replace(line, style=number) for number, line in enumerate(lines)]
 
 
-def _kind_key(record: Record) -> tuple[str, str]:
-    """Records with the same key compare: same task, score and settings, the listed points of the curve aside."""
-    return record.kind, json.dumps({k: v for k, v in record.score.items() if k != "lams"}, sort_keys=True)
-
-
-def _kind_labels(records: Iterable[Record]) -> dict[tuple[str, str], str]:
-    """A name for each kind of score, with the settings that differ if one score has several."""
-    labels: dict[tuple[str, str], str] = {}
-    keys = list(dict.fromkeys(map(_kind_key, records)))
-    for kind in dict.fromkeys(kind for kind, _ in keys):
-        same = [key for key in keys if key[0] == kind]
-        words = in_words([json.loads(settings) for _, settings in same])
-        labels |= {key: f"{kind} ({said})" if said else kind for key, said in zip(same, words, strict=True)}
-    return labels
-
-
 def _points(runs: Sequence[RunData], labels: Mapping[tuple[str, str], str]) -> list[LinePoint]:
     """Means over seeds of every kind and decoding that has both precision and recall."""
     at: dict[tuple[str, Decoding], dict[int, dict[str, Record]]] = {}
@@ -159,7 +143,7 @@ def _points(runs: Sequence[RunData], labels: Mapping[tuple[str, str], str]) -> l
         for record in run.records:
             if record.decoding is not None:
                 seed = numbers.setdefault((index, record.seed), len(numbers))
-                point = at.setdefault((labels[_kind_key(record)], record.decoding), {}).setdefault(seed, {})
+                point = at.setdefault((labels[score_key(record)], record.decoding), {}).setdefault(seed, {})
                 point[record.metric] = record
     found = []
     for (kind, decoding), seeds in at.items():

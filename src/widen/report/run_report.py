@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from widen.run.advise.advice import Advice, read_advice
+
 from . import load, static, warn
 from .best_settings import best_settings, verdict
 from .frontier_plot import frontiers
@@ -37,12 +39,13 @@ def write_report(paths: Sequence[str | Path], out: str | Path, *, title: str = "
     """
     runs = load.load_all(paths)
     out = Path(out)
-    written = [report(runs, title=title).write(out)]
+    found = [read_advice(folder) for folder in dict.fromkeys(run.parent for run in load.find_runs(paths))]
+    written = [report(runs, title=title, advice=[one for one in found if one is not None]).write(out)]
     return written + (static.write(group(warn.without_duplicates(runs)[0]), out.parent / "figures") if figures else [])
 
 
-def report(runs: Sequence[RunData], *, title: str = "") -> Page:
-    """The page of some runs; runs of one name and setting are seeds of one line."""
+def report(runs: Sequence[RunData], *, title: str = "", advice: Sequence[Advice] = ()) -> Page:
+    """The page of some runs; runs of one name and setting are seeds of one line. ``advice`` comes first."""
     if not runs:
         raise ValueError("no runs to report on: give at least one run folder")
     unique, duplicates = warn.without_duplicates(runs)
@@ -55,13 +58,22 @@ def report(runs: Sequence[RunData], *, title: str = "") -> Page:
     return Page(
         title=title or f"Precision and recall: {', '.join(shown)}",
         lead=f"{_many(len(lines), 'model')} in {_many(len(unique), 'run')}: what each can reach, and how to decode for it.{warned}",
-        sections=[replace(one, warnings=said.get(one.title, ())) for make in SECTIONS for one in make(lines)],
+        sections=[
+            *map(_advice, advice),
+            *(replace(one, warnings=said.get(one.title, ())) for make in SECTIONS for one in make(lines)),
+        ],
         made_by="Made by `widen report`; it loads nothing from outside.",
     )
 
 
 def _many(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _advice(advice: Advice) -> Section:
+    """The recommendation of `widen advise` for its wish, with the commands that follow it."""
+    parts = [Fold(summary="Train and use it", code="\n".join(advice.commands))]
+    return Section(title="Advice", text=[f"The wish: {advice.wish}.", *advice.sentences], parts=parts)
 
 
 def _scores(lines: Sequence[ModelLine]) -> list[Section]:

@@ -1,4 +1,8 @@
-"""Ways of asking one model: samples that differ in the chat template, stop strings, max-tokens or seed are not values of one point."""
+"""Which records compare.
+
+Samples that differ in the chat template, stop strings, max-tokens or seed are not values of one point. Nor are scores with different
+settings, such as other prompts.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,22 @@ def by_asking(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
         ways.setdefault(asked_key(record.detail.get("asked")), []).append(record)
     words = in_words([found[0].detail.get("asked") or {} for found in ways.values()])
     return list(zip(words, ways.values(), strict=True))
+
+
+def score_key(record: Record) -> tuple[str, str]:
+    """Records with the same key compare: same task, score and settings, the listed points of the curve aside."""
+    return record.kind, json.dumps({k: v for k, v in record.score.items() if k != "lams"}, sort_keys=True)
+
+
+def score_labels(records: Iterable[Record]) -> dict[tuple[str, str], str]:
+    """A name for each `score_key`: the kind of score, with the settings that differ if there are several."""
+    labels: dict[tuple[str, str], str] = {}
+    keys = list(dict.fromkeys(map(score_key, records)))
+    for kind in dict.fromkeys(kind for kind, _ in keys):
+        same = [key for key in keys if key[0] == kind]
+        words = in_words([json.loads(settings) for _, settings in same])
+        labels |= {key: f"{kind} ({said})" if said else kind for key, said in zip(same, words, strict=True)}
+    return labels
 
 
 def in_words(ways: Sequence[Mapping[str, Any]]) -> list[str]:

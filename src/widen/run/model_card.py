@@ -1,7 +1,7 @@
 """The model card of a fine-tuned run (checkpoint/README.md): loss, data, decoding and scores with their intervals.
 
-`widen train` writes it; `widen score` and `widen report` write it again with the scores, and put the recommended decoding into
-generation_config.json if transformers applies the same steps in the same order.
+`widen train` writes it; `widen advise`, `widen score` and `widen report` write it again with the scores, and put the recommended decoding
+into generation_config.json if transformers applies the same steps in the same order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from widen.disk.checksums import changing
 from widen.hosts.card import TAG, loss_text
 from widen.sample.decoding import Decoding
 
+from .advise.advice import read_advice
 from .advise.engines import DECODING_KEYS, generation_settings, transformers_call
-from .asking import by_asking
+from .asking import by_asking, score_key, score_labels
 from .finetune.config import FineTune, is_finetune
 from .finetune.token_data import inputs
 from .folder import RunFolder
-from .record import Record, all_records, by_decoding
+from .record import Record, all_records
 from .value import from_json
 
 MARK = "<!-- widen writes this file again after each score; remove this line to keep your own text -->"
@@ -38,7 +39,7 @@ def complete_card(folder: RunFolder) -> Path | None:
     text = card_text(folder)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)
-    best = recommended(all_records(folder))
+    best = _chosen(folder)
     settings = None if best is None else generation_settings(best[0])
     file = folder.checkpoint / "generation_config.json"
     if settings is not None and file.exists():
@@ -50,24 +51,56 @@ def complete_card(folder: RunFolder) -> Path | None:
     return path
 
 
+def _chosen(folder: RunFolder) -> tuple[Decoding, str] | None:
+    """The decoding for users of the model, and why: that of `widen advise` if it chose this model, or else the `recommended` one."""
+    advice = read_advice(folder.path.parent)
+    if advice is not None and Path(advice.folder).name == folder.path.name:
+        decoding = Decoding.parse(advice.decoding)
+        how = f"`{decoding.spec}` ({decoding.in_words}). {advice.outlook}"
+        if not advice.met:
+            return decoding, f"No decoding meets the wish *{advice.wish}* of `widen advise`. The closest is {how}"
+        return decoding, f"Recommended by `widen advise` for the wish *{advice.wish}*: {how}"
+    found = recommended(all_records(folder))
+    if found is None:
+        return None
+    best, way = found
+    asked = f", asked with {way}" if way else ""
+    return best, (
+        f"Recommended: `{best.spec}` ({best.in_words}){asked}. It has the highest F1 of precision and recall (or of "
+        "pass@1 and pass@k) among the decodings below. It was chosen on these numbers, so they are optimistic."
+    )
+
+
 def recommended(records: Sequence[Record]) -> tuple[Decoding, str] | None:
     """The decoding with the highest F1 of precision and recall, and the way of asking in words; None without a choice.
 
-    It is chosen in the way of asking and the kind of score with the most decodings. If recall is pass@k - pass@1, which falls as
-    precision rises, pass@k takes its place.
+    It is chosen in the table with the most decodings. If recall is pass@k - pass@1, which falls as precision rises, pass@k takes its place.
     """
-    tables: dict[tuple[int, str], dict[Decoding, float]] = {}
-    ways = by_asking(records)
-    for way, (_, group) in enumerate(ways):
-        for (kind, decoding), point in by_decoding(group).items():
-            if decoding is not None and {"precision", "recall"} <= point.keys():
+    tables: list[tuple[str, dict[Decoding, float]]] = []
+    for way, _, rows in _tables(records):
+        f1 = {}
+        for decoding, point in rows.items():
+            if {"precision", "recall"} <= point.keys():
                 p, r = max(point["precision"].value, 0.0), max(point["recall"].value, 0.0)
                 r += p if "recall_normalised" in point else 0.0
-                tables.setdefault((way, kind), {})[decoding] = 2 * p * r / (p + r) if p + r else 0.0
-    (way, _), most = max(tables.items(), key=lambda table: len(table[1]), default=((0, ""), {}))
+                f1[decoding] = 2 * p * r / (p + r) if p + r else 0.0
+        tables.append((way, f1))
+    way, most = max(tables, key=lambda table: len(table[1]), default=("", {}))
     if len(most) < 2 or max(most.values()) == 0:
         return None
-    return max(most, key=lambda one: most[one]), ways[way][0]
+    return max(most, key=lambda one: most[one]), way
+
+
+def _tables(records: Sequence[Record]) -> list[tuple[str, str, dict[Decoding, dict[str, Record]]]]:
+    """The records that compare, by decoding and metric, each with the way of asking and the score in words."""
+    found, labels = [], score_labels(records)
+    for way, group in by_asking(records):
+        tables: dict[str, dict[Decoding, dict[str, Record]]] = {}
+        for one in group:
+            if one.decoding is not None:
+                tables.setdefault(labels[score_key(one)], {}).setdefault(one.decoding, {})[one.metric] = one
+        found += [(way, score, rows) for score, rows in tables.items()]
+    return found
 
 
 def card_text(folder: RunFolder) -> str:
@@ -75,7 +108,6 @@ def card_text(folder: RunFolder) -> str:
     from huggingface_hub import ModelCardData
 
     config = from_json(FineTune, folder.read(folder.config)["experiment"]["model"])
-    records = all_records(folder)
     base = config.model if _on_hub(config.model) else None
     datasets = [config.train.path.partition(":")[0]] if _on_hub(config.train.path) else None
     about = ModelCardData(
@@ -85,8 +117,8 @@ def card_text(folder: RunFolder) -> str:
         f"---\n{about.to_yaml()}\n---\n\n{MARK}\n\n# {_short(config.model)}, fine-tuned with {config.loss}\n",
         loss_text(str(config.loss), config.weight_scale),
         _training(folder, config),
-        _decoding(recommended(records)),
-        _scores(records),
+        _decoding(_chosen(folder)),
+        _scores(all_records(folder)),
     ]
     return "\n".join(parts)
 
@@ -116,12 +148,8 @@ def _decoding(found: tuple[Decoding, str] | None) -> str:
             "## Decoding\n\nNone is recommended: fewer than two decodings have a precision and a recall. `widen sample` draws at several, "
             "`widen score` measures them.\n"
         )
-    best, way = found
-    asked = f", asked with {way}" if way else ""
-    text = (
-        f"## Decoding\n\nRecommended: `{best.spec}` ({best.in_words}){asked}. It has the highest F1 of precision and recall (or of "
-        "pass@1 and pass@k) among the decodings below. It was chosen on these numbers, so they are optimistic. "
-    )
+    best, why = found
+    text = f"## Decoding\n\n{why} "
     if generation_settings(best) is not None:
         return f"{text}It is in `generation_config.json`: `model.generate(**inputs)` uses it.\n"
     return (
@@ -132,17 +160,14 @@ def _decoding(found: tuple[Decoding, str] | None) -> str:
 
 
 def _scores(records: Sequence[Record]) -> str:
-    tables: dict[tuple[int, str], dict[Decoding, dict[str, Record]]] = {}
-    for way, (said, group) in enumerate(by_asking(records)):
-        for (kind, decoding), point in by_decoding(group).items():
-            if decoding is not None:
-                tables.setdefault((way, f"{kind}, {said}" if said else kind), {})[decoding] = point
-    lines = ["## Scores\n"]
-    for (_, title), rows in tables.items():
+    tables, lines = _tables(records), ["## Scores\n"]
+    for way, score, rows in tables:
         metrics = [
             name for name in dict.fromkeys(m for point in rows.values() for m in point) if name.startswith(_SHOWN)
         ]
-        lines += [f"{title}; 95 % intervals in brackets:\n", "| decoding | " + " | ".join(metrics) + " |"]
+        title = f"{score}, {way}" if way else score
+        bars = any(one.low is not None for point in rows.values() for one in point.values())
+        lines += [title + "; 95 % intervals in brackets" * bars + ":\n", "| decoding | " + " | ".join(metrics) + " |"]
         lines.append("|---" * (len(metrics) + 1) + "|")
         for decoding, point in rows.items():
             cells = " | ".join(_cell(point.get(metric)) for metric in metrics)

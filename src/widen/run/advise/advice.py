@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from widen.disk.inside import inside
+from widen.disk.json_file import read_json
 from widen.metrics.interval import mean_interval, student
 from widen.sample.decoding import Decoding
 
 from ..against_nll import Point, values_by_problem
+from ..value import from_json
 from .wish import Points, Wish
 
+FILE, SCHEMA = "advice.json", 1
 AS_IT_IS = "the model as it is"
 PLAIN = Decoding()
 """t = 1 without a filter."""
@@ -90,6 +95,7 @@ class Advice:
       loss, steps: of the recommended model; the loss is empty for the model as it is.
       decoding: spec.
       expected: metrics of the wish on the test prompts.
+      test_prompts: their number; 0 in files of earlier versions.
       parts: differences on the test prompts: what training, the loss and the decoding bring to the goal, and the lead over NLL at t = 1.
       reasons: sentences.
       train, use: the command to train, and the decoding for other software; filled in by `widen.run.advise.search`.
@@ -108,6 +114,7 @@ class Advice:
     folder: str = ""
     grow: str = ""
     use: dict[str, str] = field(default_factory=dict)
+    test_prompts: int = 0
 
     @property
     def headline(self) -> str:
@@ -116,6 +123,50 @@ class Advice:
             return f"The wish cannot be met: {self.wish}."
         start = {"": "Do not train", "nll": "Keep NLL"}.get(self.loss, f"Train with {self.loss}")
         return f"{start}, decode with {Decoding.parse(self.decoding).in_words}."
+
+    @property
+    def outlook(self) -> str:
+        """The expected scores in one sentence."""
+        expected, count = ", ".join(f"{name} {value}" for name, value in self.expected.items()), self.test_prompts
+        return f"Expected on new prompts: {expected} (95 % interval over the {f'{count:,} ' if count else ''}test prompts)."
+
+    @property
+    def sentences(self) -> list[str]:
+        """The recommendation, why, and what it brings."""
+        lines = [self.headline, *self.reasons]
+        if self.met:
+            goal, bound = self.wish.split()[0], self.wish.split()[2]
+            lines += [
+                self.outlook,
+                f"What each part brings to {goal}: {part_words(self.parts) or 'nothing to compare'}.",
+            ]
+            behind = [
+                f"{self.parts[key].signed} {name}"
+                for name in (goal, bound)
+                if (key := f"{name} over NLL at t=1") in self.parts
+            ]
+            lines += [f"Against NLL at t = 1: {', '.join(behind)}."] if behind else []
+        return lines
+
+    @property
+    def commands(self) -> list[str]:
+        """How to train, grow and use the recommended model, in lines."""
+        lines = [f"model: {self.folder}", f"train: {self.train}"] if self.train else []
+        lines += ["", f"grow: {self.grow}"] if self.grow else []
+        for name, text in self.use.items():
+            lines += ["", f"{name}:" + ("\n" if "\n" in text else " ") + text]
+        return lines
+
+
+def read_advice(root: str | Path) -> Advice | None:
+    """The advice that `widen advise` left in its output folder; None if there is none."""
+    path = inside(root, Path(root) / FILE)
+    if not path.is_file():
+        return None
+    found = read_json(path)
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise ValueError(f"{path}: not advice with schema {SCHEMA}; remove it and run `widen advise` again")
+    return from_json(Advice, found["advice"], where="advice")
 
 
 def advise_from(finalists: Sequence[Finalist], wish: Wish) -> Advice:

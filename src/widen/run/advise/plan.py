@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
 from widen.data.tasks import read
+from widen.disk.atomic_folder import flush
+from widen.disk.checksums import write_checksums
 from widen.sample.decoding import Decoding
 
 from ..finetune.model_files import adapted, load_model, load_tokenizer
@@ -20,7 +25,7 @@ from ..runner import run
 from ..score_settings import CheckerScore
 from ..scoring.checked import TRIED, Checker
 from ..scoring.job import ScoreTools, limits_of
-from .request import AdviceRequest
+from .request import AdviceRequest, check_every
 from .split import Splits
 
 FEWEST_STEPS = 8
@@ -45,6 +50,7 @@ class Timing:
 
     Args:
       step, score, load, test: seconds of one training step, of scoring one model on validation, of loading and saving it, of the test.
+      check: seconds of one evaluation during training with its checkpoint; 0 in plans of earlier versions, which left it out.
       max_tokens: of a sample.
       parameters, memory: of the model, and bytes while it trains.
     """
@@ -53,6 +59,7 @@ class Timing:
     score: float
     load: float
     test: float
+    check: float = 0.0
     max_tokens: int
     parameters: int
     memory: int
@@ -72,14 +79,16 @@ class Plan(Timing):
     rivals: tuple[int, ...]
     steps: tuple[int, ...]
 
-    def job(self, steps: int) -> float:
-        """Seconds to train one model and to score it."""
-        return self.load + steps * self.step + self.score
+    def job(self, loss: str, steps: int) -> float:
+        """Seconds to train one model and to score it. Only NLL is evaluated while it trains."""
+        checks = math.ceil(steps / check_every(steps)) if loss == "nll" else 0
+        return self.load + steps * self.step + checks * self.check + self.score
 
     @property
     def seconds(self) -> float:
         """Of everything."""
-        jobs = sum((1 + n) * self.job(steps) for n, steps in zip(self.rivals, self.steps, strict=True))
+        rungs = zip(self.rivals, self.steps, strict=True)
+        jobs = sum(self.job("nll", steps) + n * self.job("other", steps) for n, steps in rungs)
         return self.score + jobs + self.test
 
 
@@ -103,27 +112,29 @@ def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: 
       budget: seconds.
       longest: most steps of the last rung.
     """
-    room = MARGIN * budget - timing.score - timing.test
-    for count in range(len(losses) - 1, -1, -1):
-        rivals = halved(count)
-        jobs = sum(1 + n for n in rivals)
-        weight = sum((1 + n) * 2**rung for rung, n in enumerate(rivals))
-        first = int((room - jobs * (timing.load + timing.score)) / (weight * timing.step))
-        if first >= FEWEST_STEPS:
-            break
-    else:
-        need = (timing.load + 2 * timing.score + FEWEST_STEPS * timing.step + timing.test) / MARGIN
-        measured = f"{timing.step:,.2f} s per step, {timing.score:,.0f} s to score a model"
-        raise ValueError(
-            f"budget: {duration(budget)} is too short; this model and data need at least {duration(need)} (measured: {measured})"
-        )
-    first = max(FEWEST_STEPS, min(first, longest // 2 ** (len(rivals) - 1)))
+    for count in range(len(losses), 0, -1):
+        plan_from = partial(_plan, timing, tuple(losses[:count]))
+        most = longest // 2 ** (len(halved(count - 1)) - 1)
+        choices = range(FEWEST_STEPS, max(FEWEST_STEPS, most) + 1)
+        fitting = bisect_right(choices, MARGIN * budget, key=lambda first: plan_from(first).seconds)
+        if fitting:
+            return plan_from(choices[fitting - 1])
+    raise ValueError(
+        f"budget: {duration(budget)} is too short; this model and data need at least "
+        f"{duration(plan_from(FEWEST_STEPS).seconds / MARGIN)} "
+        f"(measured: {timing.step:,.2f} s per step, {timing.score:,.0f} s to score a model)"
+    )
+
+
+def _plan(timing: Timing, losses: tuple[str, ...], first: int) -> Plan:
+    """The plan whose first rung has so many steps."""
+    rivals = halved(len(losses) - 1)
     steps = tuple(first * 2**rung for rung in range(len(rivals)))
-    return Plan(losses=tuple(losses[: count + 1]), rivals=rivals, steps=steps, **vars(timing))
+    return Plan(losses=losses, rivals=rivals, steps=steps, **vars(timing))
 
 
 def measure(request: AdviceRequest, splits: Splits) -> Timing:
-    """Load the model, train three steps, and score the model as it is on a few validation prompts.
+    """Load the model, train three steps, evaluate and save it once, and score the model as it is on a few validation prompts.
 
     A checker that fails on the data's own answers, or calls them wrong, is refused first.
     """
@@ -143,7 +154,10 @@ def measure(request: AdviceRequest, splits: Splits) -> Timing:
     batch = padded(
         [data[i] for i in range(min(config.batch_size, len(data)))], pad=load_tokenizer(request.model).eos_token_id
     )
-    step = _step_seconds(model, trained, {name: rows.to(request.device) for name, rows in batch.items()})
+    batch = {name: rows.to(request.device) for name, rows in batch.items()}
+    step, forward, save, checkpoint = _training_seconds(model, trained, batch, Path(splits.train.path).parent)
+    watched = len(load_data(config, splits.watch, {}, skip_bad=False))
+    check = forward * watched / len(batch["input_ids"]) + checkpoint
     logits = 3 * 4 * batch["input_ids"].numel() * model.config.get_text_config().vocab_size
     memory = 4 * parameters + 12 * sum(weight.numel() for weight in trained) + logits
     if request.device.startswith("cuda"):
@@ -163,7 +177,14 @@ def measure(request: AdviceRequest, splits: Splits) -> Timing:
     share = 1.0 if listed else TEST_DECODINGS / len(request.grid)
     test = 3 * score * share * splits.counts["test"] / splits.counts["validation"]
     return Timing(
-        step=step, score=score, load=load + 1, test=test, max_tokens=max_tokens, parameters=parameters, memory=memory
+        step=step,
+        score=score,
+        load=load + save + 1,
+        test=test,
+        check=check,
+        max_tokens=max_tokens,
+        parameters=parameters,
+        memory=memory,
     )
 
 
@@ -176,17 +197,36 @@ def _try_checker(request: AdviceRequest, splits: Splits) -> None:
         Checker.parse(score.checker).try_out(pairs, sandbox=sandbox, verdicts=verdicts, right=True)
 
 
-def _step_seconds(model: torch.nn.Module, trained: list[torch.nn.Parameter], batch: dict[str, torch.Tensor]) -> float:
-    """Seconds of the faster of two steps, after a first one; the learning rate is 0."""
-    optimizer, seconds = torch.optim.AdamW(trained, lr=0.0), []
-    for _ in range(3):
-        began = time.perf_counter()
+def _training_seconds(
+    model: Any, trained: list[torch.nn.Parameter], batch: dict[str, torch.Tensor], folder: Path
+) -> tuple[float, float, float, float]:
+    """Seconds of a training step, of a forward pass, of saving the model, and of a checkpoint; the learning rate is 0."""
+    optimizer = torch.optim.AdamW(trained, lr=0.0)
+
+    def a_step() -> None:
         model(**batch).loss.backward()
         optimizer.step()
-        if batch["input_ids"].is_cuda:
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds[1:])
+
+    step = min(_seconds(a_step) for _ in range(3))
+    with torch.no_grad():
+        forward = _seconds(lambda: model(**batch))
+    with TemporaryDirectory(dir=folder) as place:  # on the disk of the runs
+
+        def a_checkpoint() -> None:
+            torch.save(optimizer.state_dict(), Path(place) / "optimizer.pt")
+            write_checksums(Path(place))
+            flush(Path(place))
+
+        save = _seconds(lambda: model.save_pretrained(place))
+        return step, forward, save, save + _seconds(a_checkpoint)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
 
 
 def extrapolated(seconds: Callable[[int], float], prompts: int) -> float:
@@ -209,9 +249,7 @@ def _score_seconds(
     asked = request.experiment(request.model, splits.validation, probe, max_tokens=max_tokens)
     asked = replace(asked, num_prompts=None if request.embedder else prompts)
     with TemporaryDirectory() as folder:
-        began = time.perf_counter()
-        run("probe", [asked], folder, device=request.device)
-        return time.perf_counter() - began
+        return _seconds(lambda: run("probe", [asked], folder, device=request.device))
 
 
 def duration(seconds: float) -> str:

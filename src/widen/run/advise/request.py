@@ -25,6 +25,8 @@ LOSSES = ("nll", "truncr:drop=0.1", "cdiv:alpha=1.4,cap=10", "gem:beta=0.7")
 """Losses that are tried by default. NLL is the baseline; if time is short, the last ones are left out first."""
 NLL_FIRST = 0.25
 """Other losses start after this share of the steps with NLL: their weights need a model that knows the task a little."""
+CHECKS = 5
+"""NLL is evaluated about so many times during its training; every evaluation has a checkpoint."""
 PROGRAM_TASKS = ("mathqa_python", "mbpp", "humaneval", "codecontests")
 EXACT_GRID = decoding_grid(
     temperatures=(0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0),
@@ -45,6 +47,11 @@ SAMPLED_GRID = decoding_grid(
     top_p_heats=(1.0,),
 )
 """Fewer decodings than for exact scores: each one draws samples of its own."""
+
+
+def check_every(steps: int) -> int:
+    """Steps between two evaluations of NLL."""
+    return max(1, steps // CHECKS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +162,7 @@ class AdviceRequest:
         if loss != "nll" and first and " then " not in loss:
             loss = f"nll:steps={first} then {loss}"
         if loss == "nll":
-            watched = {"evaluate": splits.watch, "eval_steps": max(1, steps // 5), "patience": 2}
+            watched = {"evaluate": splits.watch, "eval_steps": check_every(steps), "patience": 2}
         return FineTune(
             model=self.model,
             train=splits.train,

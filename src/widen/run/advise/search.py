@@ -24,13 +24,15 @@ from widen.sample.decoding import Decoding
 
 from ..experiment import Experiment
 from ..finetune.config import FineTune
-from ..folder import StageProgress, folder_of, silent
+from ..folder import RunFolder, StageProgress, folder_of, silent
+from ..model_card import complete_card
 from ..record import by_decoding
 from ..runner import run
 from ..score_settings import CheckerScore, ProgramScore
 from ..scoring.score_files import found_records
 from ..value import from_json, to_json
-from .advice import Advice, Finalist, advise_from, to_test
+from .advice import FILE, Advice, Finalist, advise_from, to_test
+from .advice import SCHEMA as ADVICE_SCHEMA
 from .engines import how_to_decode
 from .plan import MOST_EPOCHS, Plan, Timing, duration, make_plan, measure
 from .request import AdviceRequest
@@ -100,7 +102,7 @@ class Search:
         write_sealed(self._path, {**about, "spent": self.spent, "jobs": self.jobs})
 
     def advise(self, *, say: Say = lambda text: None, progress: StageProgress = silent) -> Advice:
-        """Everything after the plan. Writes ``advice.json``."""
+        """Everything after the plan. Writes ``advice.json`` and the cards of the trained models."""
         request, root, splits, everything = self.request, self.root, self.splits, list[Experiment]()
 
         def points(model: FineTune | str, *, test: Sequence[Decoding] | None = None) -> Points:
@@ -135,8 +137,10 @@ class Search:
             advice = replace(advice, folder=folder, train=train_command(config, root, device=request.device))
             best = f"{folder}/checkpoint"
         use = how_to_decode(Decoding.parse(advice.decoding), best, max_tokens=self.plan.max_tokens)
-        advice = replace(advice, use=use, **self._data_advice(advice))
-        write_sealed(root / "advice.json", {"schema": 1, "advice": to_json(advice), "request": to_json(request)})
+        advice = replace(advice, use=use, test_prompts=splits.counts["test_prompts"], **self._data_advice(advice))
+        write_sealed(root / FILE, {"schema": ADVICE_SCHEMA, "advice": to_json(advice), "request": to_json(request)})
+        for name in {one.folder_name for one in everything}:
+            complete_card(RunFolder(root / name))
         return advice
 
     def _data_advice(self, advice: Advice) -> dict[str, Any]:
@@ -179,8 +183,10 @@ class Search:
             for loss in ("nll", *alive[:count]):
                 job = f"rung {rung} of {len(plan.steps)}: {loss}, {steps} steps"
                 known = self.jobs.get(job)
-                jobs = 2 if loss == "nll" and alive else 1  # longer NLL alone would be compared with shorter losses
-                late = self.spent + jobs * slow * plan.job(steps) + plan.test > self.request.budget
+                needed = planned_for = plan.job(loss, steps)
+                if loss == "nll" and alive:  # longer NLL alone would be compared with shorter losses
+                    needed += plan.job(alive[0], steps)
+                late = self.spent + slow * needed + plan.test > self.request.budget
                 if known == "no time" or (known is None and late and best):  # the first job, the baseline, always runs
                     self.jobs[job] = "no time"
                     self.save()
@@ -189,11 +195,11 @@ class Search:
                         break  # no loss is trained for longer than the baseline
                     continue
                 say(f"{job} (about {duration(slow * ahead)} left)")
-                ahead -= plan.job(steps)
+                ahead -= planned_for
                 began = self.spent
                 best[loss] = train(loss, steps)
                 if known is None:
-                    took, planned = took + self.spent - began, planned + plan.job(steps)
+                    took, planned = took + self.spent - began, planned + planned_for
                     slow = max(1.0, took / planned)
                     self.jobs[job] = "trained"
                     self.save()

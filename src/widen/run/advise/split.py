@@ -33,7 +33,7 @@ FEWEST = 10
 
 
 class Splits(NamedTuple):
-    """The files, the number of prompts or rows in each, and how many training rows repeat another (``repeats``)."""
+    """The files, the number of rows in each, of ``test_prompts``, and of training rows that repeat another (``repeats``)."""
 
     train: Source
     watch: Source
@@ -77,7 +77,7 @@ def split(task_name: str, source: str, folder: Path, *, seed: int, once: bool) -
     counts = {name: len(mine) for name, mine in rows.items() if name != "watch"}
     learnt = map(task(trained).example, rows["train"])
     distinct = {repr((one.prompt, one.completion, one.messages)) for one in learnt}
-    counts["repeats"] = counts["train"] - len(distinct)
+    counts |= {"repeats": counts["train"] - len(distinct), "test_prompts": len(test)}
     return Splits(of("train", trained), watch, of("validation", task_name), of("test", task_name), counts)
 
 
