@@ -23,7 +23,9 @@ for name, decoding in decodings.items():
         pad_token_id=1,
         max_new_tokens=1,
         do_sample=True,
-        top_k=0,  # the default of generate is 50
+        temperature=1.0,  # for what a call leaves out, generate takes the model's generation_config.json
+        top_k=0,
+        top_p=1.0,
         logits_processor=logits_processors(decoding),
     )
     q = model(prompt).logits[0, -1].softmax(-1)

@@ -342,3 +342,16 @@ def test_a_missing_file_a_wrong_task_and_a_missing_source_are_said(tmp_path):
         read("jsonl")
     with pytest.raises(ValueError, match="limit=0"):
         read("jsonl", "x.jsonl", limit=0)
+
+
+def test_answers_that_look_alike_count_as_one_and_cannot_be_listed_as_two():
+    """Of two listed answers that differ in white space or Unicode form alone, no sample could ever be the second."""
+    answers = task("answers")
+    with pytest.raises(ValueError, match="holds the same answer twice: 'a b'"):
+        answers.example({"prompt": "p", "answers": ["a b", "a  b"]})
+    with pytest.raises(ValueError, match="holds the same answer twice: 'b'"):
+        answers.example({"prompt": "p", "answers": [["a", "b"], ["c", "b"]]})
+    facts = answers.example({"prompt": "p", "answers": [["a b", " a b"], "caf\u00e9"]}).facts  # spellings may differ so
+    assert answers.check(facts, "cafe\u0301\n")  # the accent as a character of its own
+    assert answers.key(facts, "cafe\u0301") == answers.key(facts, "caf\u00e9")
+    assert answers.key({}, "e\u0301") == answers.key({}, "\u00e9")

@@ -42,14 +42,16 @@ def ability(dialect, decoding):
     """What the table says of a server: yes, no, or with our plug-in."""
     if unsupported(dialect, decoding):
         return "no"
-    return "plug-in" if plugin_arguments(decoding) else "yes"
+    return "plug-in" if dialect == "vllm" and plugin_arguments(decoding) else "yes"
 
 
 def test_the_table_of_engines_is_what_the_engines_accept():
     part = DECODINGS.split("## Which engine can do what")[1]
     rows = {
         cells[0].strip("`"): cells[1:]
-        for cells in re.findall(r"^\| (\S.*?) \| (\w+) \| (\w+) \| (\S+) \| (\w+) \| (\w+) \|$", part, flags=re.M)
+        for cells in re.findall(
+            r"^\| (\S.*?) \| (\w+) \| (\w+) \| (\S+) \| (\w+) \| (\w+) \| (\w+) \|$", part, flags=re.M
+        )
     }
     value = {"t": "t=0.7", "top_k": "top_k=5", "top_n_sigma": "top_n_sigma=1"}
     for name in ("t", *FILTERS, "kl_sigma"):
@@ -58,7 +60,7 @@ def test_the_table_of_engines_is_what_the_engines_accept():
         assert list(rows[name]) == [
             "yes",
             exact,
-            *(ability(one, decoding) for one in ("vllm", "transformers", "openai")),
+            *(ability(one, decoding) for one in ("vllm", "transformers", "llama.cpp", "openai")),
         ], name
     for name, spec in (
         ("min-p before the temperature", "t=2,min_p=0.1,order=temperature_last"),
@@ -68,7 +70,7 @@ def test_the_table_of_engines_is_what_the_engines_accept():
         assert list(rows[name]) == [
             "yes",
             "yes",
-            *(ability(one, decoding) for one in ("vllm", "transformers", "openai")),
+            *(ability(one, decoding) for one in ("vllm", "transformers", "llama.cpp", "openai")),
         ], name
 
 

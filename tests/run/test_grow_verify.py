@@ -6,11 +6,12 @@ import math
 import pytest
 
 from widen.data.tasks import Example
-from widen.judge import selftest
+from widen.judge import Checked, Sandbox, selftest
 from widen.run.finetune import Source
 from widen.run.grow import Growth
 from widen.run.grow.verify import Verifier, judge_samples_once, scores
 from widen.run.questions import distinct_questions, named
+from widen.run.scoring import checked
 from widen.run.scoring.job import ScoreTools
 from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings
 
@@ -131,3 +132,11 @@ def test_held_out_problems_of_another_task_are_refused_unless_a_checker_judges_b
     with pytest.raises(ValueError, match=r"held_out\.task='e2e': must be the task of prompts, 'answers'"):
         config(**changes)
     assert config(**changes, checker="own.py:check").held_out.task == "e2e"
+
+
+def test_without_a_key_answers_that_differ_in_white_space_alone_count_as_one(tmp_path, monkeypatch):
+    """In `widen score` as in `widen grow`: both report the coverage of the same answers."""
+    monkeypatch.setattr(checked, "run_checker", lambda *a, **k: [Checked(status="scored", score=1.0)] * 3)
+    pairs = [("p", "a b"), ("p", " a\n b "), ("p", "ab")]
+    found = checked.Checker(tmp_path / "any.py", "check").check(pairs, sandbox=Sandbox(), verdicts=tmp_path)
+    assert [one.key for one in found] == ["a b", "a b", "ab"]

@@ -83,6 +83,19 @@ def test_a_stop_string_that_is_a_special_token_ends_a_sample_by_its_number(engin
     assert all(2 not in one.ids[:-1] and one.finish == "stop" for one in found if 2 in one.ids)
 
 
+def test_a_special_token_without_a_name_in_the_tokenizer_is_a_stop_string_by_its_number():
+    """Such as <|eot_id|> of a Llama 3 that ends texts with <|end_of_text|>: decoding leaves it out, so no text holds it."""
+    from tokenizers import AddedToken, Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.WordLevel({"a": 0, "[unk]": 1}, unk_token="[unk]"))
+    made.add_special_tokens([AddedToken("<end>", special=True), AddedToken("<turn>", special=True)])
+    made.add_tokens([AddedToken("<shown>", special=False)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<end>")
+    stops = StopStrings(("<turn>", "<end>", "<shown>"), tokenizer)
+    assert (stops.tokens, stops.texts) == ((3, 2), ("<shown>",))
+
+
 def test_one_stop_string_need_not_be_a_tuple():
     assert replace(PLAIN, stop="ab") == replace(PLAIN, stop=("ab",))
 

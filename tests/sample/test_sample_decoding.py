@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,6 +85,15 @@ def test_then_gives_the_order():
     assert Decoding.parse("t=3 then min_p=0.1") == Decoding.parse("t=3,min_p=0.1")
     assert Decoding.parse("top_p=0.9 then t=2 then top_k=3").order == "top_p>temperature>top_k"
     assert Decoding.parse("min_p=0.1 then top_k=3").steps == (("min_p", 0.1), ("top_k", 3))
+    assert [n for n, _ in Decoding.parse("min_p=0.1 then kl_sigma=3").steps] == ["min_p", "temperature"]
+    assert [n for n, _ in Decoding.parse("kl_sigma=3 then min_p=0.1").steps] == ["temperature", "min_p"]
+
+
+def test_numbers_of_numpy_are_written_as_any_others():
+    drawn = Decoding(temperature=np.float64(0.7), min_p=np.float64(0.25))
+    assert drawn == Decoding(temperature=0.7, min_p=0.25)
+    assert Decoding.parse(drawn.spec) == drawn
+    assert Decoding(temperature=np.float64(2)).name == "t2"
 
 
 def test_methods_that_draw_alike_share_a_file_and_others_do_not():

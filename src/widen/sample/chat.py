@@ -62,7 +62,9 @@ class StopStrings:
     """
 
     def __init__(self, stop: Sequence[str], tokenizer: Any) -> None:
-        special = set(getattr(tokenizer, "all_special_tokens", ())) if stop else set()
+        added = getattr(tokenizer, "added_tokens_decoder", {}).values() if stop else ()
+        # Decoding leaves out every special token, also those that the tokenizer has no name for.
+        special = {str(one) for one in added if one.special} | set(getattr(tokenizer, "all_special_tokens", ()))
         self.tokens = tuple(int(tokenizer.convert_tokens_to_ids(one)) for one in stop if one in special)
         self.texts = tuple(one for one in stop if one not in special)
         # A token is at least a byte, and a few tokens more show the characters at the edge whole.

@@ -30,7 +30,7 @@ WITHOUT = ("bos", "field")  # what the second stream of KL guidance starts from
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "temperature": (lambda x: 0 <= x < math.inf, "a number >= 0, where 0 is greedy"),
     "top_n_sigma": (lambda x: 0 < x < math.inf, "a number above 0"),
-    "top_k": (lambda x: isinstance(x, int) and x >= 1, "a whole number >= 1"),
+    "top_k": (lambda x: type(x) is int and x >= 1, "a whole number >= 1"),
     "top_p": (lambda x: 0 < x <= 1, "above 0, at most 1"),
     "min_p": (lambda x: 0 < x <= 1, "above 0, at most 1"),
     "typical": (lambda x: 0 < x < 1, "strictly between 0 and 1"),
@@ -78,6 +78,9 @@ class Decoding:
     def __post_init__(self) -> None:
         for name, (legal, text) in _RANGES.items():
             value = getattr(self, name)
+            if hasattr(value, "item"):  # a number of numpy, whose repr is no number
+                value = value.item()
+                object.__setattr__(self, name, value)
             if value is not None and not legal(value):
                 raise ValueError(f"{name}={value!r}: must be {text}")
         extra = [*self._filters(), *(["kl_sigma"] if self.kl_sigma is not None else [])]
@@ -182,7 +185,9 @@ class Decoding:
         if len(stages) > 1:
             if "order" in values:
                 raise ValueError(f"{spec!r}: 'then' already gives the order; leave out order={values['order']}")
-            written = [name for name in values if name in ORDERS["temperature_first"]]
+            heat = "temperature" if "temperature" in values else "kl_sigma"  # KL guidance sets the temperature
+            steps_at = {heat: "temperature"} | {name: name for name in FILTERS}
+            written = [steps_at[name] for name in values if name in steps_at]
             named = (order for order, steps in ORDERS.items() if [step for step in steps if step in written] == written)
             values["order"] = next(named, ">".join(dict.fromkeys([*written, "temperature"])))
         try:

@@ -61,8 +61,9 @@ def apply_steps(
 def logits_processors(decoding: Decoding, *, device: torch.device | str = "cpu") -> Any:
     """The steps, in their order, as a ``LogitsProcessorList`` for the ``generate`` of Transformers.
 
-    Call ``model.generate(..., do_sample=True, top_k=0, logits_processor=logits_processors(decoding))`` without any other temperature or
-    filter: ``generate`` would apply those after these, and its default has ``top_k=50``. Greedy decoding and KL guidance are refused.
+    Call ``model.generate(..., do_sample=True, temperature=1.0, top_k=0, top_p=1.0, logits_processor=logits_processors(decoding))``.
+    For what a call leaves out, ``generate`` takes the model's generation_config.json, or ``top_k=50``, and applies it after these steps.
+    Greedy decoding and KL guidance are refused.
 
     Examples:
       >>> [type(one).__name__ for one in logits_processors(Decoding.truncate_then_heat())]

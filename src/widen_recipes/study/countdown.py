@@ -59,8 +59,8 @@ def countdown_small() -> list[Experiment]:
 def small_start() -> FineTune:
     """The NLL model on the smaller Countdown."""
     train, valid = (Source(path=f"{path_of(SMALL_VARIABLE)}/{name}.jsonl") for name in ("train", "valid"))
-    short = {"batch_size": 32, "max_length": 64, "lr": 3e-4, "epochs": 3, "patience": 1}
-    return nll_model(path_of("WIDEN_SMOLLM2"), train, valid, **short)
+    model = path_of("WIDEN_SMOLLM2")
+    return nll_model(model, train, valid, batch_size=32, max_length=64, lr=3e-4, epochs=3, patience=1)
 
 
 def nll_start() -> FineTune:

@@ -57,8 +57,8 @@ def coverageqa_start(fold: int) -> FineTune:
     """NLL on the questions of the other fold."""
     folder = path_of("WIDEN_COVERAGEQA")
     train, valid = (Source(path=f"{folder}/{name}-{fold}.jsonl") for name in ("train", "valid"))
-    short = {"batch_size": 32, "max_length": 256, "lr": 2e-4, "epochs": 3, "patience": 1}
-    return nll_model(path_of("WIDEN_SMOLLM2"), train, valid, **short)
+    model = path_of("WIDEN_SMOLLM2")
+    return nll_model(model, train, valid, batch_size=32, max_length=256, lr=2e-4, epochs=3, patience=1)
 
 
 def make_wise(root: str) -> None:

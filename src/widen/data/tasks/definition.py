@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
@@ -40,12 +41,12 @@ class Example(NamedTuple):
 
 
 def spaced(facts: Mapping[str, Any], answer: str) -> str:
-    """The answer with every run of white space as one space; the facts do not matter.
+    """The answer in composed Unicode (NFC), with every run of white space as one space; the facts do not matter.
 
     >>> spaced({}, " 3 *  4\\n= 12 ")
     '3 * 4 = 12'
     """
-    return " ".join(answer.split())
+    return " ".join(unicodedata.normalize("NFC", answer).split())
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -95,7 +96,7 @@ def own_record(record: Mapping[str, Any]) -> Example:
 def prompt_and_answers(record: Mapping[str, Any]) -> Example:
     """A prompt and all of its right answers, each once. The first is the completion; exact scores need the whole list.
 
-    An answer is a text, or a list of texts that are spellings of one answer.
+    An answer is a text, or a list of texts that are spellings of one answer. Two answers must differ in more than white space.
 
     >>> prompt_and_answers({"prompt": "Name a gas.", "answers": [["Ne", "Neon"], "Argon"]})[:3]
     ('Name a gas.', 'Ne', {'answers': [['Ne', 'Neon'], 'Argon']})
@@ -107,8 +108,10 @@ def prompt_and_answers(record: Mapping[str, Any]) -> Example:
     texts = texts_of({"answers": [text for one in answers for text in spellings(one)]}, "answers")
     if not all(answers) or not texts or not all(text.strip() for text in texts):
         raise ValueError("'answers' must hold at least one answer, and none that is empty")
-    if len(set(texts)) < len(texts):
-        raise ValueError("'answers' holds the same answer twice")
+    keys = [key for one in answers for key in {spaced({}, text) for text in spellings(one)}]
+    for found in (texts, keys):
+        if twice := [one for one, count in Counter(found).items() if count > 1]:
+            raise ValueError(f"'answers' holds the same answer twice: {twice[0]!r}")
     return Example(text_of(record, "prompt"), texts[0], {"answers": answers})
 
 

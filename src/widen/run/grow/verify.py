@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 from widen.data.tasks import task
-from widen.data.tasks.definition import spaced
 from widen.disk.atomic import write_text
 from widen.judge import Limits
 from widen.metrics.interval import share_interval
@@ -86,7 +85,7 @@ class Verifier:
     def _check(self, pairs: Sequence[tuple[str, str]], at: Callable[[int, int], None]) -> list[JudgedAnswer]:
         assert self.checker is not None
         sandbox, verdicts = self.tools.sandbox(self._limits), self.tools.verdicts(self.checker.file.stem)
-        return self.checker.check(pairs, sandbox=sandbox, verdicts=verdicts, progress=at, key=partial(spaced, {}))
+        return self.checker.check(pairs, sandbox=sandbox, verdicts=verdicts, progress=at)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from widen.data.tasks.definition import spaced
 from widen.disk.digest import file_digest
 from widen.judge import Checked, Sandbox, run_checker
 from widen.sample import Sample
@@ -49,12 +50,10 @@ class Checker(NamedTuple):
         sandbox: Sandbox,
         verdicts: Path,
         progress: Callable[[int, int], None] | None = None,
-        key: Callable[[str], str] = str.strip,
     ) -> list[JudgedAnswer]:
         """Check pairs of a prompt and an answer; pairs with a result in the file ``verdicts`` are not checked again.
 
-        Args:
-          key: of an answer, if the checker has no function `key`.
+        If the checker has no function `key`, answers that differ in white space alone count as one.
         """
         found = run_checker(
             self.file,
@@ -65,7 +64,7 @@ class Checker(NamedTuple):
             verdicts_path=verdicts,
             progress=progress,
         )
-        return [judged_by(one, key(text)) for one, (_, text) in zip(found, pairs, strict=True)]
+        return [judged_by(one, spaced({}, text)) for one, (_, text) in zip(found, pairs, strict=True)]
 
     def try_out(
         self, pairs: Sequence[tuple[str, str]], *, sandbox: Sandbox, verdicts: Path, right: bool = False

@@ -2,7 +2,8 @@
 
 All servers know `prompt`, `max_tokens`, `temperature`, `top_p`, `n` and `seed`; other settings have different names. `transformers serve`
 takes its settings as a generation config: without one it decodes greedily at every temperature, unless the model's own config says
-`do_sample` (seen with 5.22). :mod:`widen.sample.engines.probe` tests which settings a server honours.
+`do_sample` (seen with 5.22). llama.cpp takes the steps in any order (`samplers`); without them its own cut-offs apply.
+:mod:`widen.sample.engines.probe` tests which settings a server honours.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from .http import ServerFault
 
 ROUNDING = 1e-3  # a log-probability may exceed 0 by this much: servers compute in half precision
 
-Dialect = Literal["vllm", "transformers", "openai"]
+Dialect = Literal["vllm", "transformers", "llama.cpp", "openai"]
 
 _OPENAI = {"top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 _NAMES: dict[str, dict[str, str]] = {
     "openai": _OPENAI,
+    "llama.cpp": _OPENAI,
     "vllm": _OPENAI | {"top_n_sigma": "top_n_sigma"},
     "transformers": _OPENAI | {"typical": "typical_p", "epsilon": "epsilon_cutoff", "eta": "eta_cutoff"},
 }
@@ -58,6 +60,8 @@ def unsupported(dialect: Dialect, decoding: Decoding) -> str:
     for name in names:
         if name != "temperature" and name not in _NAMES[dialect]:
             return f"it has no {name}: use a local model"
+    if dialect == "llama.cpp":
+        return ""  # it takes any order
     if dialect == "vllm" and "min_p_first" in plugin_arguments(decoding):
         names.remove("min_p")
     order = "vllm" if dialect == "vllm" else "temperature_first"
@@ -96,6 +100,10 @@ def body(
             config |= {"temperature": decoding.temperature, "top_k": 0, "top_p": 1.0} | filters
         return sent | {"generation_config": json.dumps(config)}
     sent |= {"temperature": decoding.temperature, "n": n} | ({"logprobs": settings.chat or 1} if logprobs else {})
+    if dialect == "llama.cpp":
+        steps = [name for name, _ in decoding.steps]
+        return sent | filters | {"samplers": steps if "temperature" in steps else [*steps, "temperature"]}
+    sent["top_p"] = 1.0
     if dialect == "vllm":
         sent |= {"return_token_ids": True, **_NEUTRAL}
         if numbers := [stop_tokens[one] for one in settings.stop if stop_tokens and one in stop_tokens]:

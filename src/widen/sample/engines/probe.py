@@ -76,6 +76,8 @@ def recognise(client: Client, url: str, prompt: Prompt, *, model: str = "") -> t
     name = model or listed[0].get("id") or ""
     if "version" in version or listed[0].get("owned_by") == "vllm":
         return "vllm", name
+    if listed[0].get("owned_by") == "llamacpp":
+        return "llama.cpp", name
     # No server knows `widen_probe`: `transformers serve` lists the fields that it does not take.
     trial = {"prompt": prompt.text, "max_tokens": 1, "generation_config": "{}", "widen_probe": 1}
     try:
@@ -146,7 +148,7 @@ def probe(
         "this server ignores n, or copies one sample: one request per sample": not n,
         "this server gives no log-probabilities": not logprobs,
         "this server's log-probabilities are those after the filters": logprobs and not raw,
-        "the order in which this server applies its filters is not known": dialect == "openai",
+        "the order of this server's filters is not known, nor whether it has cut-offs of its own": dialect == "openai",
     }
     said = tuple(note for note, holds in notes.items() if holds)
     return Capabilities(dialect, model, name or model, n, logprobs, raw, seed, frozenset(honoured), said)
