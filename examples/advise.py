@@ -31,5 +31,5 @@ LlamaForCausalLM(LlamaConfig(vocab_size=len(words), **sizes, **ends)).save_pretr
 tokenizer.save_pretrained("model")
 
 command = """advise --model model --data all.jsonl --task answers --num 20 --budget 10m --batch-size 32 --lr 0.02
-    --losses cdiv:alpha=1.4 --device cpu --out advice --wish"""
+    --losses cdiv:alpha=1.4 --seed 2 --device cpu --out advice --wish"""
 assert main([*command.split(), "recall at precision >= 0.8"]) == 0

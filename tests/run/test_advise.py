@@ -19,6 +19,7 @@ from widen.run.advise.request import AdviceRequest
 from widen.run.advise.search import Search
 from widen.run.advise.split import split
 from widen.run.advise.wish import Wish, parse_budget
+from widen.run.folder import folder_of
 from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
@@ -232,6 +233,41 @@ def test_a_loss_is_recommended_only_if_its_gain_is_outside_the_noise(gain, loss)
         assert "inside the noise: keep NLL" in advice.reasons[0]
 
 
+@pytest.mark.parametrize("gain", [0.0, 0.1])
+def test_an_average_with_the_model_as_it_is_is_recommended_only_if_it_brings_more(gain):
+    average = replace(finalist("nll", {spec: (p, r + gain) for spec, (p, r) in NLL.items()}), share=0.9)
+    advice = advise_from([finalist("", AS_IT_IS), finalist("nll", NLL), average, finalist("gem", AS_IT_IS)], WISH)
+    assert (advice.loss, advice.share) == ("nll", 0.9 if gain else 1.0)
+    assert advice.parts["average"].value == pytest.approx(gain)
+    assert advice.parts["recall over NLL at t=1"].value == pytest.approx(gain - 0.05)
+    assert ("average it with the model as it is (0.9 and 0.1 of the weights)" in advice.headline) == bool(gain)
+
+
+def test_an_average_has_its_share_of_the_trained_weights_and_is_made_once(tmp_path, monkeypatch):
+    made = AdviceRequest(
+        model=str(tmp_path / "m"), data="x.jsonl", task="answers", wish=str(WISH), budget=60.0
+    ).fine_tune("gem", 8, split("answers", answers_file(tmp_path / "a.jsonl"), tmp_path, seed=0, once=True))
+    config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+    before, after = LlamaForCausalLM(config), LlamaForCausalLM(config)
+    before.save_pretrained(tmp_path / "m")
+    after.save_pretrained(folder_of(tmp_path, made).checkpoint)
+    monkeypatch.setattr(searching, "load_tokenizer", lambda _: Tokenizer())
+    for _ in range(2):
+        searching.make_average(made, tmp_path, 0.9, tmp_path / "average")
+    found = LlamaForCausalLM.from_pretrained(tmp_path / "average")
+    for mine, first, last in zip(found.parameters(), before.parameters(), after.parameters(), strict=True):
+        torch.testing.assert_close(mine, 0.1 * first + 0.9 * last)
+
+
+class Tokenizer:
+    """As much of a tokenizer as is saved."""
+
+    eos_token_id = 0
+
+    def save_pretrained(self, folder):
+        (folder / "tokenizer").touch(exist_ok=False)
+
+
 def test_the_lead_over_nll_at_t_1_is_reported_for_both_metrics():
     advice = advise_from([finalist("", AS_IT_IS), finalist("nll", NLL)], WISH)
     assert advice.parts["recall over NLL at t=1"].value == pytest.approx(-0.05)
@@ -270,6 +306,7 @@ class World:
         self.now, self.slow, self.die_at, self.calls, self.trained = 0.0, slow, die_at, 0, []
         monkeypatch.setattr(searching, "run", self.run)
         monkeypatch.setattr(searching, "found_records", self.records)
+        monkeypatch.setattr(searching, "make_average", lambda *_: None)
 
     def run(self, name, experiments, root, **more):
         self.calls += 1
@@ -308,7 +345,7 @@ def test_the_cards_of_all_trained_models_are_completed(tmp_path, monkeypatch):
     advice = World(monkeypatch).advise(tmp_path)
     assert Path(advice.folder) in cards
     assert advice.test_prompts == 18
-    assert len(cards) == len(set(cards)) == 1 + 4 + 3 + 2  # the model as it is, and every rung
+    assert len(cards) == len(set(cards)) == 1 + 4 + 3 + 2 + 1  # the model as it is, every rung, and the average
 
 
 def test_nll_is_trained_in_every_rung_and_the_better_half_of_the_others(tmp_path, monkeypatch):

@@ -62,17 +62,25 @@ def difference(mine: Point, theirs: Point, metric: str) -> Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Finalist:
-    """A trained model; ``loss`` is empty for the model as it is. ``test`` holds the scores of `to_test`."""
+    """A trained model.
+
+    Args:
+      loss: empty for the model as it is.
+      share: of the trained weights; the rest is the model as it is (WiSE-FT).
+      test: the scores of `to_test`.
+    """
 
     loss: str
     steps: int
+    share: float = 1.0
     validation: Points
     test: Points = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """As in the text."""
-        return {"": AS_IT_IS, "nll": "NLL"}.get(self.loss, self.loss)
+        name = {"": AS_IT_IS, "nll": "NLL"}.get(self.loss, self.loss)
+        return name if self.share == 1 else f"the average of {name} ({self.share:g}) and {AS_IT_IS}"
 
     def tested(self, wish: Wish) -> Point:
         """Scores on the test prompts, under the decoding chosen on validation."""
@@ -93,12 +101,14 @@ class Advice:
     Args:
       met: whether a decoding of some model reaches the level of the wish on the validation prompts.
       loss, steps: of the recommended model; the loss is empty for the model as it is.
+      share: of its weights; the rest is the model as it is.
       decoding: spec.
       expected: metrics of the wish on the test prompts.
       test_prompts: their number; 0 in files of earlier versions.
       parts: differences on the test prompts: what training, the loss and the decoding bring to the goal, and the lead over NLL at t = 1.
       reasons: sentences.
-      train, use: the command to train, and the decoding for other software; filled in by `widen.run.advise.search`.
+      train, average, use: the commands to train and to average, and the decoding for other software; filled in by
+        `widen.run.advise.search`.
       grow: the command that adds the model's own right answers to the data, where a judge can tell and no other loss is recommended.
     """
 
@@ -115,6 +125,8 @@ class Advice:
     grow: str = ""
     use: dict[str, str] = field(default_factory=dict)
     test_prompts: int = 0
+    share: float = 1.0
+    average: str = ""
 
     @property
     def headline(self) -> str:
@@ -122,6 +134,8 @@ class Advice:
         if not self.met:
             return f"The wish cannot be met: {self.wish}."
         start = {"": "Do not train", "nll": "Keep NLL"}.get(self.loss, f"Train with {self.loss}")
+        if self.share < 1:
+            start += f", average it with the model as it is ({self.share:g} and {1 - self.share:g} of the weights)"
         return f"{start}, decode with {Decoding.parse(self.decoding).in_words}."
 
     @property
@@ -152,6 +166,7 @@ class Advice:
     def commands(self) -> list[str]:
         """How to train, grow and use the recommended model, in lines."""
         lines = [f"model: {self.folder}", f"train: {self.train}"] if self.train else []
+        lines += [f"average: {self.average}"] if self.average else []
         lines += ["", f"grow: {self.grow}"] if self.grow else []
         for name, text in self.use.items():
             lines += ["", f"{name}:" + ("\n" if "\n" in text else " ") + text]
@@ -175,7 +190,7 @@ def advise_from(finalists: Sequence[Finalist], wish: Wish) -> Advice:
     If no decoding reaches the level, the advice names the one that comes closest.
 
     Args:
-      finalists: the model as it is, NLL, and other losses, simplest first.
+      finalists: the model as it is, NLL, their average, and another loss, simplest first.
     """
     able = [one for one in finalists if wish.choose(one.validation).met]
     best = max(able or finalists, key=lambda one: wish.rank(one.validation))
@@ -204,6 +219,7 @@ def advise_from(finalists: Sequence[Finalist], wish: Wish) -> Advice:
         met=bool(able),
         loss=best.loss,
         steps=best.steps,
+        share=best.share,
         decoding=decoding.spec,
         expected=expected,
         parts=_parts(finalists, best, wish) if able else {},
@@ -218,8 +234,9 @@ def _misses(one: Finalist, wish: Wish) -> bool:
 
 def _parts(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> dict[str, Value]:
     """Differences of the goal on the test prompts. A part is missing if one of its two sides does not reach the level."""
-    by_loss = {one.loss: one.tested(wish) for one in finalists if wish.choose(one.validation).met}
-    rivals = [one for one in finalists if one.loss in by_loss and one.loss not in ("", "nll")]
+    able = [one for one in finalists if wish.choose(one.validation).met]
+    by_loss = {one.loss: one.tested(wish) for one in able if one.share == 1}
+    rivals = [one for one in able if one.loss not in ("", "nll")]
     parts = {}
     alone = wish.choose(best.validation, lambda one: one.temperature_alone)
     if alone.met and alone.decoding != wish.choose(best.validation).decoding:
@@ -227,10 +244,13 @@ def _parts(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> dict[st
     if "nll" in by_loss and rivals:
         rival = max(rivals, key=lambda one: wish.rank(one.validation))
         parts["loss"] = difference(rival.tested(wish), by_loss["nll"], wish.goal)
+    for one in able:
+        if one.share < 1 and one.loss in by_loss:
+            parts["average"] = difference(one.tested(wish), by_loss[one.loss], wish.goal)
     if "nll" in by_loss and "" in by_loss:
         parts["training"] = difference(by_loss["nll"], by_loss[""], wish.goal)
     for one in finalists:
-        if one.loss == "nll":
+        if one.loss == "nll" and one.share == 1:
             for metric in (wish.goal, wish.bound):
                 parts[f"{metric} over NLL at t=1"] = difference(best.tested(wish), one.test[PLAIN], metric)
     return parts
@@ -258,7 +278,7 @@ def _remarks(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> list[
 
 def _capital(text: str) -> str:
     """A sentence may begin with the spec of a loss, which stays as it is."""
-    return text[0].upper() + text[1:] if text.startswith(AS_IT_IS) else text
+    return text[0].upper() + text[1:] if text.startswith("the ") else text
 
 
 def part_words(parts: Mapping[str, Value]) -> str:

@@ -40,6 +40,8 @@ MORE = 12
 """Prompts of a second measurement for listed answers. With fewer than `PROBE`, a cost that soon stops growing would seem to grow."""
 GPU_ROWS = 32
 """A GPU draws about this many times the rows of the short measurement in the same time."""
+FINALISTS = 4
+"""The model as it is, NLL, their average, and another loss."""
 TEST_DECODINGS = 3
 """Decodings of each finalist on the test prompts: the chosen one, the best temperature alone, and t = 1."""
 
@@ -89,7 +91,12 @@ class Plan(Timing):
         """Of everything."""
         rungs = zip(self.rivals, self.steps, strict=True)
         jobs = sum(self.job("nll", steps) + n * self.job("other", steps) for n, steps in rungs)
-        return self.score + jobs + self.test
+        return self.score + jobs + self.end
+
+    @property
+    def end(self) -> float:
+        """Of what comes after the losses: the average of NLL with the model as it is, and the test."""
+        return 2 * self.load + self.score + self.test
 
 
 def halved(rivals: int) -> tuple[int, ...]:
@@ -175,7 +182,7 @@ def measure(request: AdviceRequest, splits: Splits) -> Timing:
         more = prompts if request.device == "cpu" else max(1.0, prompts / GPU_ROWS)
         score = max(0.0, one - each) + each * more * len(request.grid)
     share = 1.0 if listed else TEST_DECODINGS / len(request.grid)
-    test = 3 * score * share * splits.counts["test"] / splits.counts["validation"]
+    test = FINALISTS * score * share * splits.counts["test"] / splits.counts["validation"]
     return Timing(
         step=step,
         score=score,

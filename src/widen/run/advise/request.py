@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from widen.data.rows import needs_of
 from widen.data.tasks import task
@@ -182,10 +183,11 @@ class AdviceRequest:
     def experiment(
         self, model: FineTune | str, prompts: Source, decodings: Sequence[Decoding], *, max_tokens: int
     ) -> Experiment:
-        """One model, scored on the prompts of one split."""
-        name = (
-            "as it is" if isinstance(model, str) else f"{str(model.loss).split(' then ')[-1]}, {model.max_steps} steps"
-        )
+        """One model, scored on the prompts of one split. A folder is the model as it is, or an average, by the name of the folder."""
+        if isinstance(model, str):
+            name = "as it is" if model == self.model else Path(model).name
+        else:
+            name = f"{str(model.loss).split(' then ')[-1]}, {model.max_steps} steps"
         return Experiment(
             name=name,
             model=model,

@@ -3,6 +3,7 @@
     <root>/state.json                       the request, the plan, the time spent, and which jobs ran
     <root>/data/                            the splits
     <root>/<model>/                         one run folder per model
+    <root>/averages/<average>/              NLL, averaged with the model as it is
     <root>/advise.csv  advice.json          the table, and the advice
 
 Trained models, samples and scores on disk are used again, and decisions are read from the state: a killed search continues as it was.
@@ -18,12 +19,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from widen.disk.atomic_folder import write_folder
 from widen.disk.digest import source_digest
 from widen.disk.json_file import read_json, write_sealed
 from widen.sample.decoding import Decoding
 
 from ..experiment import Experiment
 from ..finetune.config import FineTune
+from ..finetune.model_files import load_model, load_tokenizer, saved_dtype, write_model
 from ..folder import RunFolder, StageProgress, folder_of, silent
 from ..model_card import complete_card
 from ..record import by_decoding
@@ -40,6 +45,8 @@ from .split import Splits, split
 from .wish import Points
 
 SCHEMA = 1
+SHARE = 0.9
+"""Of NLL in its average with the model as it is: it raised precision where this had to be high (docs/which_method.md)."""
 ONLY_PLANNED = {"state.json", "data", ".lock"}
 """What a folder holds before anything is scored."""
 Say = Callable[[str], None]
@@ -113,35 +120,57 @@ class Search:
             found = by_decoding(found_records(folder_of(root, one), one) or ())
             return {decoding: point for (_, decoding), point in found.items() if decoding is not None}
 
-        def model(loss: str, steps: int) -> FineTune | str:
-            return request.fine_tune(loss, steps, splits) if loss else request.model
+        def model(one: Finalist) -> FineTune | str:
+            if not one.loss:
+                return request.model
+            config = request.fine_tune(one.loss, one.steps, splits)
+            return config if one.share == 1 else str(self._average(one))
+
+        def validated(one: Finalist) -> Finalist:
+            return replace(one, validation=points(model(one)))
 
         def train(loss: str, steps: int) -> Finalist:
-            return Finalist(loss=loss, steps=steps, validation=points(model(loss, steps)))
+            return validated(Finalist(loss=loss, steps=steps, validation={}))
 
         try:
             say(f"scoring the model as it is, {len(request.grid)} decodings")
-            finalists = [train("", 0), *self._halve(train, say)[:2]]
+            as_it_is = train("", 0)
+            nll, *rivals = self._halve(train, say)[:2]
+            say(f"scoring an average of NLL ({SHARE:g}) and the model as it is ({1 - SHARE:g})")
+            average = replace(nll, share=SHARE)
+            make_average(request.fine_tune(nll.loss, nll.steps, splits), root, SHARE, self._average(average))
+            finalists = [as_it_is, nll, validated(average), *rivals]
             say("scoring the finalists on the test prompts")
-            scored = [
-                replace(one, test=points(model(one.loss, one.steps), test=to_test(one, request.parsed)))
-                for one in finalists
-            ]
+            scored = [replace(one, test=points(model(one), test=to_test(one, request.parsed))) for one in finalists]
             run("advise", everything, root, device=request.device, progress=progress, notice=say)
         finally:
             self.save()
         advice, best = advise_from(scored, request.parsed), request.model
         if advice.loss:
-            config = request.fine_tune(advice.loss, advice.steps, splits)
-            folder = str(folder_of(root, config).path)
-            advice = replace(advice, folder=folder, train=train_command(config, root, device=request.device))
+            chosen = Finalist(loss=advice.loss, steps=advice.steps, share=advice.share, validation={})
+            config, folder = request.fine_tune(advice.loss, advice.steps, splits), self._folder(chosen).path
+            advice = replace(advice, folder=str(folder), train=train_command(config, root, device=request.device))
             best = f"{folder}/checkpoint"
+        if advice.share < 1:
+            best = str(self._average(chosen))
+            folders = f"{shlex.quote(request.model)} {shlex.quote(advice.folder)}"
+            command = f"widen merge {folders} --weights {1 - advice.share:g} {advice.share:g} --out averaged"
+            local = Path(request.model).is_dir()  # `widen merge` takes folders only
+            advice = replace(advice, folder=best, average=command if local else "")
         use = how_to_decode(Decoding.parse(advice.decoding), best, max_tokens=self.plan.max_tokens)
         advice = replace(advice, use=use, test_prompts=splits.counts["test_prompts"], **self._data_advice(advice))
         write_sealed(root / FILE, {"schema": ADVICE_SCHEMA, "advice": to_json(advice), "request": to_json(request)})
         for name in {one.folder_name for one in everything}:
             complete_card(RunFolder(root / name))
         return advice
+
+    def _folder(self, one: Finalist) -> RunFolder:
+        """The run folder of a training."""
+        return folder_of(self.root, self.request.fine_tune(one.loss, one.steps, self.splits))
+
+    def _average(self, one: Finalist) -> Path:
+        """The folder of an average."""
+        return self.root / "averages" / f"{one.loss}-{one.steps}-steps-average-{one.share:g}"
 
     def _data_advice(self, advice: Advice) -> dict[str, Any]:
         """What other data may bring: learning repeated rows once, and the model's own right answers."""
@@ -186,7 +215,7 @@ class Search:
                 needed = planned_for = plan.job(loss, steps)
                 if loss == "nll" and alive:  # longer NLL alone would be compared with shorter losses
                     needed += plan.job(alive[0], steps)
-                late = self.spent + slow * needed + plan.test > self.request.budget
+                late = self.spent + slow * needed + plan.end > self.request.budget
                 if known == "no time" or (known is None and late and best):  # the first job, the baseline, always runs
                     self.jobs[job] = "no time"
                     self.save()
@@ -209,6 +238,17 @@ class Search:
             rank = self.request.parsed.rank
             alive = sorted(rivals, key=lambda loss: rank(best[loss].validation), reverse=True)
         return [best["nll"], *(best[loss] for loss in alive if loss in best)]
+
+
+def make_average(config: FineTune, root: Path, share: float, out: Path) -> None:
+    """Write the average of a trained model and of the model that it began with, unless it is there."""
+    if not out.exists():
+        mean = load_model(config.model, precision="fp32")
+        trained = load_model(str(folder_of(root, config).checkpoint), precision="fp32")
+        with torch.no_grad():
+            for weight, learnt in zip(mean.parameters(), trained.parameters(), strict=True):
+                weight.lerp_(learnt, share)
+        write_folder(out, write_model(mean, load_tokenizer(config.model), dtype=saved_dtype(config)))
 
 
 def train_command(config: FineTune, root: Path, *, device: str) -> str:
