@@ -220,3 +220,11 @@ def test_notes_say_when_an_open_boundary_meets_duplicates():
     assert "20 balls have radius 0" in " ".join(notes_on(LONG, LONG, knn=knn_scores(same, same, boundary="open")))
     assert "radius 0" not in " ".join(notes_on(LONG, LONG, knn=knn_scores(same, same)))
     assert "5 texts were cut" in " ".join(notes_on(LONG, LONG, truncated=5))
+
+
+def test_texts_too_short_for_an_n_gram_leave_out_distinct_n_and_nothing_else():
+    found = score_texts(["one two three four five"] * 3, ["one"] * 3, ScoreSettings(metrics=("distinct", "self_bleu")))
+    assert found.generated.distinct is None
+    assert found.reference.distinct.value == pytest.approx(1 / 3)
+    assert found.generated.self_bleu.value > 0
+    assert any("distinct-n is left out of a set" in note for note in found.notes)

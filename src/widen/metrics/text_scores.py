@@ -79,7 +79,7 @@ PAPER = ScoreSettings(
 
 @dataclass(frozen=True)
 class Diversity:
-    """The metrics of one set alone; None for those not asked for."""
+    """The metrics of one set alone; None for those not asked for, and where the texts are too short."""
 
     distinct: Distinct | None = None
     self_bleu: SelfBleu | None = None
@@ -187,7 +187,11 @@ def score_texts(
             knn=knn,
             truncated=truncated,
             empty=int(silent.sum()),
-            few_for_bleu="self_bleu" in settings.metrics and any(one.self_bleu is None for one in alone),
+            left_out=tuple(
+                name
+                for name in ("self_bleu", "distinct")
+                if name in settings.metrics and any(getattr(one, name) is None for one in alone)
+            ),
             features=bool(asked),
         ),
         settings=settings,
@@ -238,9 +242,10 @@ def _diversity(texts: list[str], rows: NDArray[Any] | None, size: int, settings:
     some = np.sort(np.random.default_rng(settings.seed).permutation(len(texts))[:size])
     texts = [texts[place] for place in some]
     asked, n, cut = settings.metrics, settings.ngram, settings.tokenisation
-    spoken = [text for text, tokens in zip(texts, tokenise(texts, cut), strict=True) if tokens]
+    lengths = [len(tokens) for tokens in tokenise(texts, cut)]
+    spoken = [text for text, length in zip(texts, lengths, strict=True) if length]
     return Diversity(
-        distinct=distinct_n(texts, n=n, tokenisation=cut) if "distinct" in asked else None,
+        distinct=distinct_n(texts, n=n, tokenisation=cut) if "distinct" in asked and max(lengths) >= n else None,
         self_bleu=self_bleu(spoken, n=n, tokenisation=cut) if "self_bleu" in asked and len(spoken) > 1 else None,
         vendi=vendi_score(rows[some]) if "vendi" in asked and rows is not None else None,
     )
@@ -253,7 +258,7 @@ def notes_on(
     knn: KnnScores | None = None,
     truncated: int = 0,
     empty: int = 0,
-    few_for_bleu: bool = False,
+    left_out: Sequence[str] = (),
     features: bool = True,
 ) -> tuple[str, ...]:
     """Ways in which these numbers are known to mislead, most serious first.
@@ -270,7 +275,9 @@ def notes_on(
     notes = {
         f"The sets differ in size ({n:,} reference, {m:,} generated texts): most of these scores depend on it.": n != m,
         f"Fewer than {FEW:,} texts in a set: scores vary visibly between samples{intervals}.": min(n, m) < FEW,
-        "self-BLEU is left out: it compares the texts of one set and needs two that hold a word.": few_for_bleu,
+        "self-BLEU is left out: it compares the texts of one set and needs two that hold a word.": "self_bleu"
+        in left_out,
+        "distinct-n is left out of a set: none of its texts has n words.": "distinct" in left_out,
         f"{repeated:,} of {m:,} generated texts repeat an earlier one word for word.": repeated,
         f"{copied:,} generated texts are copies of reference texts: precision and coverage count them as good.": copied,
         f"{zero:,} balls have radius 0 and are empty, as the boundary is open: use a closed boundary.": zero,
