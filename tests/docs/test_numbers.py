@@ -117,6 +117,60 @@ def test_the_table_of_a_real_model_is_the_kept_one(section, name, problems):
         assert f"| {required} | {' | '.join([shown[0], *last])} |" in page
 
 
+def signed(value):
+    return f"{float(value):+.3f}".replace("0.", ".").replace("-", "−")
+
+
+@pytest.mark.parametrize(("task", "name"), [("Countdown", "countdown_wise"), ("CoverageQA", "coverageqa_wise")])
+def test_the_table_of_averages_is_the_kept_one(task, name):
+    page = (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
+    rows = {(row["name"], float(row["share"])): row for row in rows_of(f"{name}_halves")}
+    for share in (0, 0.65, 0.8, 0.95):
+        required = f"≥ {share:.0%}".replace("%", " %") if share else "none"
+        shown = [", ".join(cells_of(rows[model, share], "precision", "value")) for model in ("NLL", "WiSE-FT 0.9")]
+        for model in ("WiSE-FT 0.9", "WiSE-FT 0.75"):
+            gain, low, high = (signed(rows[model, share][key]) for key in ("gain", "gain_low", "gain_high"))
+            shown.append(f"{gain} ({low} to {high})")
+        assert f"| {task} | {required} | {' | '.join(shown)} |" in page
+
+
+def test_the_sentences_on_averages_are_those_of_the_kept_tables():
+    def points(name):
+        found = {}
+        for row in rows_of(name):
+            at = found.setdefault((row["name"], row["decoding"]), [])
+            at.append((float(row["precision"]), float(row["recall"])))
+        return {key: [sum(one) / len(one) for one in zip(*folds, strict=True)] for key, folds in found.items()}
+
+    game, quiz = points("countdown_wise"), points("coverageqa_wise")
+    kept = {row["name"]: row for row in rows_of("countdown_wise_halves") if float(row["share"]) == 0.95}
+    nll, mean = (cells_of(kept[name], "precision", "value") for name in ("NLL", "WiSE-FT 0.9"))
+    cold = [three_digits(game[name, "t=0.3"][0]) for name in ("NLL", "WiSE-FT 0.9", "WiSE-FT 0.75")]
+    hot, warm = quiz["NLL", Decoding.parse("t=2 then min_p=0.2").spec], quiz["NLL", "t=1"]
+    alone = [at for (name, spec), at in quiz.items() if name == "NLL" and "," not in spec]
+    assert max(recall for _, recall in alone) == warm[1]
+    temperatures = [spec for name, spec in quiz if name == "NLL" and "," not in spec and float(spec[2:]) <= 1]
+    assert len(temperatures) == 8
+    for spec in temperatures:
+        assert quiz["WiSE-FT 0.9", spec] == pytest.approx(quiz["NLL", spec], abs=0.010)
+    assert [f"{game[name, 't=0.3'][1]:.0%}" for name in ("NLL", "WiSE-FT 0.9")] == ["26%"] * 2
+    assert nll[0] == mean[0]
+    pages = {
+        "README.md": [f"coverage {nll[1]} → {mean[1]} on Countdown where precision must be high"],
+        "docs/which_method.md": [
+            f"both models have precision {nll[0]}, and the average (0.9) has {signed(kept['WiSE-FT 0.9']['gain'])} coverage",
+            f"At t = .3 its precision is {cold[1]}, that of NLL is {cold[0]}",
+            f"at t = 1 it has precision {three_digits(warm[0])} and coverage {three_digits(warm[1])}",
+            f"`t=2 then min_p=0.2` has {three_digits(hot[0])} and {three_digits(hot[1])}",
+        ],
+        "docs/log.md": [f"more precise when cold ({cold[2]} at t = .3; NLL {cold[0]})"],
+    }
+    for name, sentences in pages.items():
+        page = " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        for sentence in sentences:
+            assert sentence in page, sentence
+
+
 def test_the_sentences_on_countdown_are_those_of_the_kept_tables():
     halves = {(row["name"], float(row["share"])): row for row in rows_of("countdown_small_halves")}
     points = {row["decoding"]: row for row in rows_of("countdown_small") if row["name"] == "all decodings"}
