@@ -328,5 +328,9 @@ def test_every_decimal_on_the_page_is_in_a_table_or_in_the_log(best, rivals, tab
                     if number is not None
                 }
     known |= {shown(number) for value in (*best.values(), *rivals.values()) for number in value[:2]}
+    for file in RESULTS.glob("study_*.csv"):
+        lines = (line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+        cells = (row.get(name) for row in csv.DictReader(lines) for name in ("precision", "recall", "value"))
+        known |= {shown(float(cell)) for cell in cells if cell}
     known |= {".90", ".95", ".98"}  # levels of precision
     assert set(re.findall(r"(?<![\d.])\.\d+", page)) <= known
