@@ -8,8 +8,9 @@
 
 It splits the data by prompt into train, validation and test. It scores the model as it is under a
 grid of decodings. Then it trains with several losses for a short time, drops the worse half, and
-trains the others longer. NLL, the usual loss, is never dropped. It chooses on the validation
-prompts and measures on the test prompts. To continue a stopped search, run the same command again.
+trains the others longer. NLL, the usual loss, is never dropped. It also averages the weights of the
+NLL model with those of the model as it is. It chooses on the validation prompts and measures on the
+test prompts. To continue a stopped search, run the same command again.
 """
 
 from __future__ import annotations
