@@ -29,6 +29,8 @@ DARK = {
     PAPER: "#1e2129",
 }
 """What each colour becomes on a dark page."""
+BIG = 15
+"""Font size of words inside a picture."""
 STYLE = {
     "svg.hashsalt": "widen",  # fixed, so that the ids in the file do not change from run to run
     "svg.fonttype": "none",  # text stays text: a few kilobytes instead of fifty

@@ -1,7 +1,8 @@
 """Draws every picture under docs/img from the package and its tables: `python docs/pictures.py [NAME ...]`.
 
 The same input gives the same bytes.
-This file has the weights of the losses; ``picture_ideas.py`` has one picture per idea, ``picture_style.py`` the style.
+This file has the weights of the losses, ``picture_ideas.py`` one picture per idea, ``picture_results.py`` those of results, and
+``picture_style.py`` the style.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from picture_ideas import AXES_PICTURES, FIGURE_PICTURES
+from picture_results import RESULT_PICTURES
 from picture_style import COLOURS, DASHES, GREY, STYLE, legend, save
 
 from widen import losses
@@ -196,6 +198,7 @@ PICTURES: dict[str, Callable[[Axes], None]] = {
     "weight_asft": asft,
     "weight_anchor": anchor,
     **AXES_PICTURES,
+    **RESULT_PICTURES,
 }
 
 

@@ -16,7 +16,7 @@ from widen.run.grow import WEIGHTS, Growth
 from widen.run.score_settings import SlotScore
 from widen_recipes import tiny_texts
 from widen_recipes.study.e2e import e2e, experiment_of
-from widen_recipes.study.grow import ALL_ANSWERS, KNOWN, LOSS, LOWEST, SOUPS, STUDIES, GrowthStudy
+from widen_recipes.study.grow import ALL_ANSWERS, BASE, KNOWN, LOSS, LOWEST, SOUPS, STUDIES, GrowthStudy
 from widen_recipes.study.make_grown import make_grown
 
 TEXTS = ("ab", "aab", "abb", "bab")
@@ -33,11 +33,12 @@ def test_every_method_goes_on_from_one_start_for_as_many_steps(name):
     models = [one.model for one in experiments if isinstance(one.model, FineTune) and one.name != "NLL start"]
     assert {model.after.key for model in models} == {study.start.key}
     assert {model.max_steps for model in models} == {study.steps}
-    assert (study.start.patience, study.start.epochs) == ((None, 6) if name == "mathqa" else (2, 8))
+    known = {"mathqa": (None, 6), "countdown_small": (1, 3)}
+    assert (study.start.patience, study.start.epochs) == known.get(name, (2, 8))
     counts = Counter(one.name for one in experiments)
     assert counts.pop("NLL start") == 1
     assert set(counts.values()) == {3}
-    assert len(counts) == 1 + len(study.others) + len(WEIGHTS) + len(SOUPS)
+    assert len(counts) == 1 + len(study.losses) + len(study.others) + len(WEIGHTS) + len(study.soups)
     assert (ALL_ANSWERS in study.others) == (study.all_answers is not None)
     assert experiments[0].name == "NLL"
     assert len({one.decoding for one in experiments}) == 1
@@ -46,6 +47,14 @@ def test_every_method_goes_on_from_one_start_for_as_many_steps(name):
 def test_growth_on_e2e_has_the_decodings_and_test_meanings_of_the_other_methods():
     ours, theirs = STUDIES["e2e"]().experiments()[0], e2e()[0]
     assert (ours.decoding, ours.prompts, ours.num_samples) == (theirs.decoding, theirs.prompts, theirs.num_samples)
+
+
+def test_other_losses_train_on_the_data_of_nll_and_their_names_do_not_say_grown():
+    study = STUDIES["countdown_small"]()
+    by_name = {one.name: one.model for one in study.trained()}
+    assert set(study.losses) == {"TruncR 0.1", "c-Div 1.4"}
+    for name, loss in study.losses.items():
+        assert by_name[name] == replace(by_name["NLL"], loss=loss)
 
 
 @pytest.mark.parametrize("name", ["grow", "e2e_grow", "mathqa_grow"])
@@ -106,16 +115,24 @@ def tiny_study(place):
     )
 
 
+def write_weights(folder, value):
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    save_file({"w": torch.full((2,), value)}, folder / "model.safetensors")
+
+
 def test_a_soup_has_its_share_of_the_grown_model_and_the_rest_of_nll_with_the_same_seed(tmp_path, monkeypatch):
     """The trainings are stand-ins: every weight of a model is its number in the list of models."""
-    module, study = sys.modules["widen_recipes.study.make_grown"], replace(tiny_study(tmp_path), seeds=range(2))
+    module, soups = sys.modules["widen_recipes.study.make_grown"], (*SOUPS, (BASE, 0.25))
+    (tmp_path / "base").mkdir()
+    write_weights(tmp_path / "base", -1.0)
+    study = replace(tiny_study(tmp_path), seeds=range(2), soups=soups)
+    study = replace(study, start=replace(study.start, model=str(tmp_path / "base")))
     values = {one.model.key: float(number) for number, one in enumerate(study.trained())}
 
     def train(config, root, **_):
         folder = folder_of(root, config)
         folder.checkpoint.mkdir(parents=True, exist_ok=True)
-        (folder.checkpoint / "config.json").write_text('{"model_type": "llama"}')
-        save_file({"w": torch.full((2,), values[config.key])}, folder.checkpoint / "model.safetensors")
+        write_weights(folder.checkpoint, values[config.key])
         return folder
 
     monkeypatch.setattr(module, "fine_tune", train)
@@ -125,8 +142,9 @@ def test_a_soup_has_its_share_of_the_grown_model_and_the_rest_of_nll_with_the_sa
     monkeypatch.setattr(module, "reweighed", lambda out, kind: [{**row, "completion": kind} for row in found])
     monkeypatch.setattr(module.runner, "run", lambda name, found, root, **_: [train(one.model, root) for one in found])
     make_grown(study, tmp_path / "runs")
-    for kind, share in SOUPS:
+    for kind, share in soups:
         nll, grown = (values[study.model(name, 1).key] for name in ("NLL", kind))
+        grown = -1.0 if kind == BASE else grown
         (weight, _) = load_file(f"{study.soup(kind, share, 1)}/model.safetensors")["w"].tolist()
         assert weight == pytest.approx((1 - share) * nll + share * grown)
     assert lines(tmp_path / "grown" / "sampled.jsonl")[0]["completion"] == "sampled"

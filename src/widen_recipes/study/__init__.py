@@ -7,7 +7,7 @@ from .code import code
 from .countdown import countdown, countdown_small
 from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, coverageqa_zero_shot
 from .e2e import e2e
-from .grow import e2e_grow, grow, mathqa_grow
+from .grow import countdown_small_grow, e2e_grow, grow, mathqa_grow
 from .mathqa import mathqa
 from .methods import tiny
 from .wise import countdown_wise, coverageqa_wise
@@ -16,6 +16,7 @@ __all__ = [
     "code",
     "countdown",
     "countdown_small",
+    "countdown_small_grow",
     "countdown_wise",
     "coverageqa",
     "coverageqa_qwen",

@@ -76,6 +76,7 @@ def experiment_of(
     *,
     variable: str = "WIDEN_COUNTDOWN",
     decoding: tuple[str, ...] | None = None,
+    dtype: str = "float32",
     not_in_paper: dict[str, str] = NOT_IN_PAPER,
 ) -> Experiment:
     """The exact scores of one model on the test problems, under all decodings unless some are given."""
@@ -84,7 +85,7 @@ def experiment_of(
         model=model,
         prompts=Source(task="answers", path=f"{path_of(variable)}/test.jsonl"),
         decoding=decoding or decodings(),
-        dtype="float32",
+        dtype=dtype,
         seed=seed,
         score=ExactScore(num_samples=100),
         not_in_paper=not_in_paper,

@@ -26,7 +26,7 @@ from widen.run.grow import WEIGHTS, grow, reweighed
 from widen.run.grow.training_rows import write_lines
 from widen.run.progress_lines import progress_lines
 
-from .grow import KNOWN, SOUPS, STUDIES, GrowthStudy
+from .grow import BASE, KNOWN, STUDIES, GrowthStudy
 
 TRAINING = [
     "max_length",
@@ -78,9 +78,10 @@ def make_grown(
             write_lines(path, (row for row in found if row["prompt"] in known))
         at = partial(runner.run, root=root, device=device, jobs=jobs, progress=progress, notice=print)
         at("growth", study.trained(), stages=("train",))
-        wanted = [(kind, share, seed) for seed in study.seeds for kind, share in SOUPS]
+        wanted = [(kind, share, seed) for seed in study.seeds for kind, share in study.soups]
         for done, (kind, share, seed) in enumerate(wanted, start=1):
-            folders = [folder_of(root, study.model(name, seed)).checkpoint for name in ("NLL", kind)]
+            nll, grown = (folder_of(root, study.model(name, seed)).checkpoint for name in ("NLL", kind))
+            folders = [nll, Path(study.start.model) if kind == BASE else grown]
             path = Path(study.soup(kind, share, seed))
             if not (path / "config.json").exists():
                 write_folder(path, partial(average_folders, folders, [1 - share, share]))

@@ -1,0 +1,136 @@
+"""The pictures of results: precision against recall of what we measured, from the kept tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.axes import Axes
+from picture_style import BIG, BLUE, GREEN, GREY, INK, ORANGE, PINK, legend, result_rows
+
+from widen.sample import Decoding
+
+
+def best_decodings(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points (recall, precision) from the most precise on, as far as each has more recall than all before it."""
+    edge: list[tuple[float, float]] = []
+    for recall, precision in sorted(points, key=lambda point: (-point[1], point[0])):
+        if not edge or recall > edge[-1][0]:
+            edge.append((recall, precision))
+    return edge
+
+
+def integer_task(name: str) -> dict[str, tuple[float, float]]:
+    """Recall and precision of one training of `mulmod:rivals`, by decoding."""
+    rows = [row for row in result_rows("mulmod_rivals.csv") if row["name"] == name]
+    return {row["decoding"]: (float(row["recall"]), float(row["precision"])) for row in rows}
+
+
+def in_percent(ax: Axes, *, recall: list[float], precision: list[float]) -> None:
+    """Name both axes in plain words, with these ticks."""
+    ax.set(xlabel="share of the right answers found", ylabel="share of answers that are right")
+    ax.set_xticks(recall, [f"{at:.0%}".replace("%", " %") for at in recall])
+    ax.set_yticks(precision, [f"{at:.0%}".replace("%", " %") for at in precision])
+
+
+def levers(ax: Axes) -> None:
+    """Data, decoding and loss on the integer task: the best decodings of five trainings, and NLL at temperature alone."""
+    alone = [point for text, point in integer_task("NLL, norm 1").items() if "," not in text]
+    lines = {
+        "NLL, temperature alone": (best_decodings(alone), GREY, ":"),
+        "NLL": (best_decodings([*integer_task("NLL, norm 1").values()]), ORANGE, "-"),
+        "GEM": (best_decodings([*integer_task("gem, norm 1").values()]), PINK, "--"),
+        "c-Div 2": (best_decodings([*integer_task("c-Div 2, norm 1").values()]), BLUE, "-."),
+        "EAFT": (best_decodings([*integer_task("eaft, norm 1").values()]), GREEN, "-"),
+        "NLL, each sequence once": (best_decodings([*integer_task("NLL, each once, norm 1").values()]), INK, "-"),
+    }
+    for name, (edge, colour, dash) in lines.items():
+        thick = 3.6 if colour == INK else 2.4
+        ax.plot(*zip(*edge, strict=True), color=colour, linestyle=dash, linewidth=thick, label=name)
+    ax.set(xlim=(0.55, 0.75), ylim=(0.89, 1.0))
+    in_percent(ax, recall=[0.55, 0.6, 0.65, 0.7, 0.75], precision=[0.9, 0.95, 0.98, 1])
+    ax.figure.legend(loc="outside upper left", ncols=3, fontsize=12, columnspacing=1.2)
+
+
+def real_model(ax: Axes, file: str) -> None:
+    """A real model: temperature alone, and three ways to cut off tokens. Means over the sets of problems in the table."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for row in result_rows(file):
+        if row["name"] == "all decodings":
+            points.setdefault(row["decoding"], []).append((float(row["recall"]), float(row["precision"])))
+    means = {Decoding.parse(spec): tuple(np.mean(folds, axis=0)) for spec, folds in points.items()}
+    families = {
+        "temperature alone": (lambda one: one.temperature_alone, ORANGE, "-"),
+        "min-p, then heat": (lambda one: one.min_p and one.order == "temperature_last", GREEN, "-"),
+        "heat, then min-p": (lambda one: one.min_p and one.order != "temperature_last", BLUE, "--"),
+        "top-p, then heat": (lambda one: one.top_p, PINK, "-."),
+    }
+    for name, (belongs, colour, dash) in families.items():
+        mine = sorted((at for one, at in means.items() if belongs(one)), key=lambda at: -at[1])
+        if name != "temperature alone":
+            mine = best_decodings(mine)
+        ax.plot(*zip(*mine, strict=True), color=colour, linestyle=dash, marker="o", markersize=5, label=name)
+    ax.figure.legend(loc="outside upper left", ncols=2, fontsize=12, columnspacing=1.2)
+
+
+def coverageqa(ax: Axes) -> None:
+    """A real model as it is, on CoverageQA; the means of both folds."""
+    real_model(ax, "study_coverageqa_qwen_zero_shot.csv")
+    ax.set(xlim=(0, 0.42), ylim=(0, 0.7))
+    in_percent(ax, recall=[0.1, 0.2, 0.3, 0.4], precision=[0, 0.2, 0.4, 0.6])
+
+
+def countdown(ax: Axes) -> None:
+    """A real model, trained with NLL on Countdown."""
+    real_model(ax, "study_countdown_small.csv")
+    ax.set(xlim=(0.25, 0.61), ylim=(0.1, 0.37))
+    in_percent(ax, recall=[0.3, 0.4, 0.5, 0.6], precision=[0.1, 0.2, 0.3])
+
+
+def mathqa(ax: Axes) -> None:
+    """Three losses on MathQA-Python, each at three temperatures, with 95 % intervals over seeds."""
+    looks = {"NLL": (ORANGE, "-"), "TruncR 0.1": (BLUE, "--"), "c-Div 1.4": (GREEN, "-.")}
+    for name, (colour, dash) in looks.items():
+        rows = [row for row in result_rows("mathqa_gain.csv") if row["name"] == name]
+        one, many, wide, high = (
+            [float(row[key]) for row in rows]
+            for key in ("pass@1", "pass@100", "pass@100_half_width", "pass@1_half_width")
+        )
+        ax.errorbar(many, one, xerr=wide, yerr=high, color=colour, linestyle=dash, marker="o", elinewidth=1, label=name)
+    ax.set(xlim=(0.5, 0.9), ylim=(0, 0.45))
+    in_percent(ax, recall=[0.5, 0.6, 0.7, 0.8, 0.9], precision=[0, 0.1, 0.2, 0.3, 0.4])
+    ax.set(xlabel="problems solved in 100 tries (pass@100)", ylabel="right programs (pass@1)")
+    legend(ax)
+
+
+def frontier(ax: Axes) -> None:
+    """NLL on the integer task: temperature alone, and truncate-then-heat, with the gain at 90 % precision."""
+    name, level = "NLL, norm 1", 0.9
+    points = integer_task(name)
+    hot = [point for text, point in points.items() if "," not in text]
+    cut = [point for text, point in points.items() if text.endswith("temperature_last") and "min_p" in text]
+    ax.plot(*zip(*hot, strict=True), color=ORANGE, marker="o", markersize=5)
+    ax.plot(*zip(*best_decodings(cut), strict=True), color=GREEN, marker="o", markersize=5)
+    best = {
+        row["family"]: float(row["recall"])
+        for row in result_rows("mulmod_rivals_best.csv")
+        if row["name"] == name and float(row["level"]) == level
+    }
+    start, end = best["temperature alone"], best["any decoding"]
+    arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 2.5, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", (end, level), (start, level), arrowprops=arrow)
+    gain = f"more different right answers\nat the same precision: {100 * start:.1f} % → {100 * end:.1f} %"
+    ax.text(0.5, level - 0.016, gain, fontsize=BIG, va="top")
+    ax.text(0.535, 0.965, "temperature alone", color=ORANGE, fontsize=BIG)
+    ax.text(0.69, 0.985, "truncate, then heat", color=GREEN, fontsize=BIG, ha="center")
+    ax.set(xlim=(0.49, 0.76), ylim=(0.81, 1.005))
+    in_percent(ax, recall=[0.5, 0.6, 0.7], precision=[0.85, 0.9, 0.95, 1])
+
+
+RESULT_PICTURES: dict[str, Callable[[Axes], None]] = {
+    "levers": levers,
+    "coverageqa": coverageqa,
+    "countdown": countdown,
+    "mathqa": mathqa,
+    "frontier": frontier,
+}
