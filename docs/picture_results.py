@@ -87,6 +87,24 @@ def countdown(ax: Axes) -> None:
     in_percent(ax, recall=[0.3, 0.4, 0.5, 0.6], precision=[0.1, 0.2, 0.3])
 
 
+def growing(ax: Axes) -> None:
+    """One start on Countdown, then as many steps of each method: the best decodings of each, means over seeds."""
+    looks = {
+        "NLL": (ORANGE, "-"),
+        "grown, plain": (GREEN, "-"),
+        "NLL on all answers": (INK, ":"),
+        "c-Div 1.4": (PINK, "-."),
+        "TruncR 0.1": (BLUE, "--"),
+    }
+    for name, (colour, dash) in looks.items():
+        rows = [row for row in result_rows("study_countdown_small_grow.csv") if row["name"] == name]
+        edge = best_decodings([(float(row["recall"]), float(row["precision"])) for row in rows])
+        ax.plot(*zip(*edge, strict=True), color=colour, linestyle=dash, marker="o", markersize=4, label=name)
+    ax.set(xlim=(0.25, 0.65), ylim=(0.1, 0.45))
+    in_percent(ax, recall=[0.3, 0.4, 0.5, 0.6], precision=[0.1, 0.2, 0.3, 0.4])
+    ax.figure.legend(loc="outside upper left", ncols=3, fontsize=12, columnspacing=1.2)
+
+
 def mathqa(ax: Axes) -> None:
     """Three losses on MathQA-Python, each at three temperatures, with 95 % intervals over seeds."""
     looks = {"NLL": (ORANGE, "-"), "TruncR 0.1": (BLUE, "--"), "c-Div 1.4": (GREEN, "-.")}
@@ -131,6 +149,7 @@ RESULT_PICTURES: dict[str, Callable[[Axes], None]] = {
     "levers": levers,
     "coverageqa": coverageqa,
     "countdown": countdown,
+    "growing": growing,
     "mathqa": mathqa,
     "frontier": frontier,
 }
