@@ -279,6 +279,18 @@ def test_the_printed_python_runs_as_pasted_and_overrules_what_the_model_has_in_i
     assert [type(one).__name__ for one in steps] == ["MinPLogitsWarper", "TemperatureLogitsWarper"] * (spec == HOT.spec)
 
 
+def test_engines_get_whole_numbers_as_whole_numbers_and_every_digit_of_the_others():
+    """vLLM and llama.cpp read no top_k=1e+06."""
+    spec = Decoding.parse("t=0.123456789,top_k=1000000")
+    found = how_to_decode(spec, "m", max_tokens=2_000_000)
+    asked = json.loads(f"{{{found['vLLM'].rpartition('in each request: ')[2]}}}")
+    assert (asked["temperature"], asked["top_k"], asked["max_tokens"]) == (0.123456789, 1_000_000, 2_000_000)
+    assert {type(asked[name]) for name in ("top_k", "max_tokens")} == {int}
+    assert found["llama.cpp"].endswith("--temp 0.123456789 --top-k 1000000")
+    first = how_to_decode(Decoding.parse("min_p=0.123456789 then t=2"), "m", max_tokens=8)
+    assert '"min_p_first": 0.123456789' in first["vLLM"]
+
+
 class Stub:
     """A model that only notes what generate is told."""
 
