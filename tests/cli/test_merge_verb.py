@@ -3,8 +3,11 @@
 import json
 import shutil
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from widen.cli.__main__ import main
 from widen.models.convert import load_pretrained, save_pretrained
@@ -24,6 +27,7 @@ def model(folder, seed, **changes):
 
 def test_two_models_become_their_weighted_average_with_the_first_ones_tokenizer(tmp_path, capsys):
     a, b = model(tmp_path / "a", 1), model(tmp_path / "b", 2)
+    (tmp_path / "a" / "README.md").write_text("a card of the first one alone")
     tensors = load_file(f"{a}/model.safetensors")
     save_file({k: x.bfloat16() for k, x in tensors.items()}, f"{a}/model.safetensors", metadata={"format": "pt"})
     assert main(["merge", a, b, "--weights", ".25", ".75", "--out", str(tmp_path / "out")]) == 0
@@ -32,6 +36,7 @@ def test_two_models_become_their_weighted_average_with_the_first_ones_tokenizer(
         mean = 0.25 * tensors[name].bfloat16().float() + 0.75 * other[name]  # in float32, then as the first one
         assert torch.equal(x, mean.bfloat16()), name
     assert (tmp_path / "out" / "tokenizer.json").read_text() == "1"
+    assert not (tmp_path / "out" / "README.md").exists()
     assert "model folder:" in capsys.readouterr().out
 
 
@@ -56,7 +61,7 @@ def test_what_has_no_average_is_refused_with_a_sentence(tmp_path, capsys):
     assert "add up to 0.9; they must add up to 1" in refused(a, b, "--weights", ".5", ".4")
     assert "1 weights for 2 models" in refused(a, b, "--weights", "1")
     assert "an average needs at least two" in refused(a)
-    assert "there is no such folder" in refused(a, str(tmp_path / "none"))
+    assert "there is no folder of that name here" in refused(a, str(tmp_path / "none"))
     assert "models of different num_local_experts have no average" in refused(
         a, model(tmp_path / "c", 3, num_local_experts=4)
     )
@@ -70,7 +75,62 @@ def test_what_has_no_average_is_refused_with_a_sentence(tmp_path, capsys):
     save_file(tensors | {"model.embed_tokens.weight": torch.zeros(3, 8)}, f"{b}/model.safetensors")
     assert "model.embed_tokens.weight has shape [12, 8]" in refused(a, b)
     save_file({k: x for k, x in tensors.items() if "norm" not in k}, f"{b}/model.safetensors")
-    assert "has a tensor model.layers.0.input_layernorm.weight" in refused(a, b)
+    assert "b has no tensor model.layers.0.input_layernorm.weight" in refused(b, a)
+
+
+def before_and_after(folder):
+    """Two GPT-2 models with a tokenizer each, as transformers saves them."""
+    config = GPT2Config(vocab_size=8, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=1)
+    words = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "a": 2}, unk_token="a"))
+    both = []
+    for seed, name in enumerate(("before", "after")):
+        torch.manual_seed(seed)
+        both.append(GPT2LMHeadModel(config))
+        both[-1].save_pretrained(folder / name)
+        PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>").save_pretrained(folder / name)
+    return both
+
+
+def old_names(folder):
+    """As the hub has GPT-2: without the prefix, and with the mask of the attention."""
+    tensors = {k.removeprefix("transformer."): x for k, x in load_file(folder / "model.safetensors").items()}
+    save_file(tensors | {"h.0.attn.bias": torch.ones(1, 1, 8, 8)}, folder / "model.safetensors")
+
+
+def on_the_hub(folder, cache, monkeypatch):
+    """The cache that transformers fills when it downloads ``me/model``."""
+    shutil.copytree(folder, cache / "models--me--model" / "snapshots" / "0")
+    (cache / "models--me--model" / "refs").mkdir()
+    (cache / "models--me--model" / "refs" / "main").write_text("0")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+@pytest.mark.parametrize("stored", ["names of today", "old names", "pytorch_model.bin"])
+@pytest.mark.parametrize("first", ["before", "after"])
+@pytest.mark.parametrize("hub", [True, False])
+def test_a_model_of_the_hub_or_with_other_files_is_averaged_with_its_fine_tuned_version(
+    tmp_path, monkeypatch, stored, first, hub
+):
+    before, after = before_and_after(tmp_path)
+    start = tmp_path / "before"
+    if stored == "old names":
+        old_names(start)
+    elif stored == "pytorch_model.bin":
+        (start / "model.safetensors").unlink()
+        torch.save(before.state_dict(), start / "pytorch_model.bin")
+    if hub:
+        on_the_hub(start, tmp_path / "cache", monkeypatch)
+    names = {"before": "me/model" if hub else str(start), "after": str(tmp_path / "after")}
+    weights = {"before": "0.25", "after": "0.75"}
+    order = [first, "after" if first == "before" else "before"]
+    arguments = [*(names[one] for one in order), "--weights", *(weights[one] for one in order)]
+    assert main(["merge", *arguments, "--out", str(tmp_path / "out")]) == 0
+    found = GPT2LMHeadModel.from_pretrained(tmp_path / "out")
+    for mine, a, b in zip(found.parameters(), before.parameters(), after.parameters(), strict=True):
+        torch.testing.assert_close(mine, 0.25 * a + 0.75 * b)
+    assert not any(path.is_dir() for path in (tmp_path / "out").iterdir())
+    assert (tmp_path / "out" / "tokenizer.json").exists()
 
 
 def test_two_runs_become_a_run_that_widen_score_takes(tmp_path, capsys):

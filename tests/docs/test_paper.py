@@ -8,25 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
-ROOMS = {
-    *(
-        "theory",
-        "data",
-        "losses",
-        "head",
-        "models",
-        "train",
-        "sample",
-        "metrics",
-        "report",
-        "hosts",
-        "judge",
-        "disk",
-        "run",
-        "cli",
-    ),
-    "widen_recipes",
-}
 KINDS = {
     *("section", "question", "definition", "equation", "theorem", "proposition", "lemma", "remark", "proof", "claim"),
     *("algorithm", "figure", "table", "setup"),
@@ -48,7 +29,6 @@ sec:App:additional_experiments tab:appendix-decoding
 NUM_ERRATA = 38
 DOTTED = r"`((?:widen|widen_recipes)\.[\w.]+)`"
 TEST = r"`(tests/[\w/]+\.py)(?:::(\w+))?`"
-ROOM = r"(?<![\w`])room: (\w+)"
 
 
 class Item(NamedTuple):
@@ -135,17 +115,10 @@ def test_the_headings_are_the_papers_sections_in_order():
     assert headings == [(item.states, item.name) for item in items() if item.kind == "section"]
 
 
-def test_every_row_names_a_function_and_a_test_or_the_room_that_will_hold_it():
+def test_every_row_names_a_function_and_a_test():
     for row in rows():
-        if re.fullmatch(ROOM, row.function):
-            assert row.test == "–", row
-        else:
-            assert re.fullmatch(rf"{DOTTED}(, {DOTTED})*", row.function), row
-            assert re.fullmatch(rf"{TEST}(, {TEST})*", row.test), row
-
-
-def test_every_room_named_is_a_room_of_the_tree():
-    assert set(re.findall(ROOM, (ROOT / "PAPER.md").read_text())) <= ROOMS
+        assert re.fullmatch(rf"{DOTTED}(, {DOTTED})*", row.function), row
+        assert re.fullmatch(rf"{TEST}(, {TEST})*", row.test), row
 
 
 def test_every_function_named_exists():
@@ -173,7 +146,7 @@ def test_the_errata_are_numbered_in_order_and_each_names_what_embodies_it():
     for number, text in points:
         reading = text.rpartition("→ ")[2]
         assert "→ " in text, number
-        assert re.search(DOTTED, reading) or re.search(ROOM, reading), number
+        assert re.search(DOTTED, reading), number
 
 
 def test_the_errata_and_the_disagreements_speak_of_items_of_the_paper():

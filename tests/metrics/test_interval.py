@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import betaincinv
 
-from widen.metrics.interval import mean_interval, share_interval
+from widen.metrics.interval import count_interval, mean_interval, share_interval, student
 
 
 @pytest.mark.parametrize(("problems", "least", "most"), [(8, 0.93, 1.0), (64, 0.93, 0.97)])
@@ -106,3 +106,16 @@ def test_what_is_no_share_is_refused(shares):
 def test_a_share_of_less_than_itself_is_refused():
     with pytest.raises(ValueError, match="between 0 and of"):
         share_interval([0.5], [0.4])
+
+
+@pytest.mark.parametrize("counts", [[], [[1, 2]], [1, -1], [float("nan")], [float("inf")]])
+def test_what_is_no_count_is_refused(counts):
+    with pytest.raises(
+        ValueError, match=r"counts must be a list of finite numbers, at least one, none below 0, got \["
+    ):
+        count_interval(counts)
+
+
+def test_no_values_have_no_mean_by_student():
+    with pytest.raises(ValueError, match=r"values must hold at least one number, got \[\]"):
+        student([])

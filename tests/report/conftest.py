@@ -5,7 +5,9 @@ import json
 import pytest
 from made_runs import MODELS, SEEDS, make_run
 
+from widen.report import load
 from widen.report.explorer import explorer
+from widen.report.lines import group
 from widen.report.run_report import write_report
 
 
@@ -16,6 +18,16 @@ def run_folders(tmp_path_factory):
         for seed in range(SEEDS[name]):
             make_run(root / f"{name.replace(' ', '_')}-seed{seed}", name, seed, samples=(0.5, 1.0) if seed == 0 else ())
     return root
+
+
+@pytest.fixture(scope="session")
+def runs(run_folders):
+    return [load.load(path) for path in load.find_runs([run_folders])]
+
+
+@pytest.fixture(scope="session")
+def lines(runs):
+    return {line.name: line for line in group(runs)}
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
 """Run folders made from the artificial case, with texts that would break a careless page. No tests here."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
 import numpy as np
 
+from widen.report.run_data import RunData
 from widen.run.record import SCHEMA, Record
 from widen.run.value import to_json
 from widen.sample import Decoding
@@ -234,3 +236,21 @@ def many_runs(root, *, models, seeds, temperatures, num_samples):
             )
         paths.append(folder)
     return paths
+
+
+def plain_run(name="NLL", *, loss="nll", seed=0, points=(), cells=(), log=(), env=None, folder="run", **model):
+    """A run as the page gets it, without a folder."""
+    experiment = {"name": name, "model": {"loss": loss, "seed": seed, "data": {"seed": seed}, "model": {}, **model}}
+    records = [replace(r, loss=loss, seed=seed) for records in points for r in records]
+    return RunData(name=folder, experiment=experiment, env=env or {}, log=log, records=records, samples=cells)
+
+
+def point(decoding, precision=0.9, recall=0.5, *, ceiling=None, n=None):
+    """The two records of a point; a number is a temperature."""
+    spec = decoding if isinstance(decoding, str) else f"t={decoding}"
+    about = {"task": "mulmod", "model": "m", "loss": "nll", "decoding": Decoding.parse(spec), "seed": 0}
+    detail = {"score": {"kind": "exact"}}
+    return [
+        Record(**about, metric="precision", value=precision, detail=detail),
+        Record(**about, metric="recall", value=recall, n=n, detail=detail | ({"ceiling": ceiling} if ceiling else {})),
+    ]

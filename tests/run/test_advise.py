@@ -9,6 +9,7 @@ import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from widen.cli import grow as grow_verb
+from widen.cli import merge as merge_verb
 from widen.data.tasks import read
 from widen.judge import selftest
 from widen.run.advise import search as searching
@@ -19,7 +20,6 @@ from widen.run.advise.request import AdviceRequest
 from widen.run.advise.search import Search
 from widen.run.advise.split import split
 from widen.run.advise.wish import Wish, parse_budget
-from widen.run.folder import folder_of
 from widen.run.record import Record
 from widen.sample.decoding import Decoding
 
@@ -243,29 +243,21 @@ def test_an_average_with_the_model_as_it_is_is_recommended_only_if_it_brings_mor
     assert ("average it with the model as it is (0.9 and 0.1 of the weights)" in advice.headline) == bool(gain)
 
 
-def test_an_average_has_its_share_of_the_trained_weights_and_is_made_once(tmp_path, monkeypatch):
-    made = AdviceRequest(
-        model=str(tmp_path / "m"), data="x.jsonl", task="answers", wish=str(WISH), budget=60.0
-    ).fine_tune("gem", 8, split("answers", answers_file(tmp_path / "a.jsonl"), tmp_path, seed=0, once=True))
-    config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
-    before, after = LlamaForCausalLM(config), LlamaForCausalLM(config)
-    before.save_pretrained(tmp_path / "m")
-    after.save_pretrained(folder_of(tmp_path, made).checkpoint)
-    monkeypatch.setattr(searching, "load_tokenizer", lambda _: Tokenizer())
-    for _ in range(2):
-        searching.make_average(made, tmp_path, 0.9, tmp_path / "average")
-    found = LlamaForCausalLM.from_pretrained(tmp_path / "average")
-    for mine, first, last in zip(found.parameters(), before.parameters(), after.parameters(), strict=True):
-        torch.testing.assert_close(mine, 0.1 * first + 0.9 * last)
-
-
-class Tokenizer:
-    """As much of a tokenizer as is saved."""
-
-    eos_token_id = 0
-
-    def save_pretrained(self, folder):
-        (folder / "tokenizer").touch(exist_ok=False)
+def test_the_average_is_of_nll_and_the_model_as_it_is_and_the_printed_command_makes_it_again(tmp_path, monkeypatch):
+    made = []
+    world = World(monkeypatch)
+    monkeypatch.setattr(searching, "average_models", lambda models, weights, out: made.append((models, weights)))
+    found = world.advise(tmp_path)
+    (((trained, before), weights),) = made
+    assert before == "m"  # a name on the hub
+    assert weights == pytest.approx([0.9, 0.1])
+    monkeypatch.setattr(searching, "advise_from", lambda *_: replace(found, loss="nll", steps=found.steps, share=0.9))
+    advice = world.advise(tmp_path)
+    assert len(made) == 1  # the folder is there
+    parser = __import__("argparse").ArgumentParser()
+    merge_verb.add_arguments(parser)
+    options = parser.parse_args(__import__("shlex").split(advice.average)[2:])
+    assert ([f"{options.models[0]}/checkpoint", options.models[1]], options.weights) == ([trained, before], [0.9, 0.1])
 
 
 def test_the_lead_over_nll_at_t_1_is_reported_for_both_metrics():
@@ -287,6 +279,18 @@ def test_the_printed_python_runs_as_pasted_and_overrules_what_the_model_has_in_i
     assert [type(one).__name__ for one in steps] == ["MinPLogitsWarper", "TemperatureLogitsWarper"] * (spec == HOT.spec)
 
 
+def test_engines_get_whole_numbers_as_whole_numbers_and_every_digit_of_the_others():
+    """vLLM and llama.cpp read no top_k=1e+06."""
+    spec = Decoding.parse("t=0.123456789,top_k=1000000")
+    found = how_to_decode(spec, "m", max_tokens=2_000_000)
+    asked = json.loads(f"{{{found['vLLM'].rpartition('in each request: ')[2]}}}")
+    assert (asked["temperature"], asked["top_k"], asked["max_tokens"]) == (0.123456789, 1_000_000, 2_000_000)
+    assert {type(asked[name]) for name in ("top_k", "max_tokens")} == {int}
+    assert found["llama.cpp"].endswith("--temp 0.123456789 --top-k 1000000")
+    first = how_to_decode(Decoding.parse("min_p=0.123456789 then t=2"), "m", max_tokens=8)
+    assert '"min_p_first": 0.123456789' in first["vLLM"]
+
+
 class Stub:
     """A model that only notes what generate is told."""
 
@@ -306,7 +310,7 @@ class World:
         self.now, self.slow, self.die_at, self.calls, self.trained = 0.0, slow, die_at, 0, []
         monkeypatch.setattr(searching, "run", self.run)
         monkeypatch.setattr(searching, "found_records", self.records)
-        monkeypatch.setattr(searching, "make_average", lambda *_: None)
+        monkeypatch.setattr(searching, "average_models", lambda *_: None)
 
     def run(self, name, experiments, root, **more):
         self.calls += 1

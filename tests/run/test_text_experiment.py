@@ -13,7 +13,7 @@ from widen.metrics.passes import pass_scores
 from widen.run.against_nll import gains, matched_temperature
 from widen.run.experiment import Experiment, Published, experiment_from, load
 from widen.run.finetune import FineTune, Lora, Source
-from widen.run.questions import named, prompts_for, prompts_path
+from widen.run.questions import named, prompts_path
 from widen.run.score_settings import ExactScore, KnnScore, ProgramScore, SupportScore
 from widen.run.scoring.score_files import Measured, records_of, score_name
 from widen.run.table import as_text, read_csv, summarise, to_csv
@@ -87,22 +87,6 @@ def test_prompts_are_named_by_their_text_so_that_their_number_and_order_change_n
     assert ids[2] == f"{ids[0]}-2"
     assert [one.id for one in named(examples[1:2])] == ids[1:2]
     assert named(examples, chat=True)[0].id != ids[0]
-
-
-@pytest.mark.parametrize("adds", [True, False])
-def test_a_chat_template_goes_around_the_prompt_and_the_first_token_is_written_once(adds):
-    class Tokenizer:
-        bos_token, bos_token_id = "<s>", 0
-
-        def __call__(self, text):
-            return type("Encoded", (), {"input_ids": [0] * adds})
-
-        def apply_chat_template(self, turns, *, tokenize, add_generation_prompt):
-            assert (tokenize, add_generation_prompt) == (False, True)
-            return f"<s>[user] {turns[0]['content']} [you]"
-
-    (prompt,) = prompts_for(named([Example("2 + 2?", "4", {})]), Tokenizer())
-    assert prompt.text == ("" if adds else "<s>") + "[user] 2 + 2? [you]"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
   widen merge runs/A runs/B runs/C --out runs/soup                equal weights (a soup)
   widen merge runs --out soup                                     every trained run in a folder
 
-A model is a run folder, or a folder of transformers or PEFT with .safetensors. All models must have
+A model is a run folder, a folder of transformers or PEFT, or a name on the hub. All models must have
 the same architecture and size. Fine-tuned versions of one model average best. If every model is a
 run folder, so is the result, with the settings of the first one. Otherwise the result is a model
 folder. Tokenizer and config come from the first model. `widen sample` and `widen score` take both.
@@ -25,7 +25,7 @@ from .show import trained_models
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the verb."""
     add = parser.add_argument
-    add("models", nargs="+", metavar="MODEL", help="run folders or model folders, two or more")
+    add("models", nargs="+", metavar="MODEL", help="run folders, model folders or names on the hub, two or more")
     add("--weights", nargs="+", type=float, metavar="W", help="one per model, adding up to 1 (default: equal)")
     add("--out", type=Path, required=True, metavar="DIR", help="folder of the result; must not exist")
 
@@ -34,25 +34,21 @@ def main(options: argparse.Namespace) -> int:
     """Average, write, print where it is."""
     from widen.disk.atomic_folder import write_folder
     from widen.disk.json_file import read_json
-    from widen.models.average import average_folders
     from widen.run.environment import environment
-    from widen.run.finetune.model_files import resolved
+    from widen.run.finetune.average import average_models
+    from widen.run.finetune.model_files import is_run, resolved
     from widen.run.folder import RunFolder
 
-    models = [Path(model) for model in trained_models(options.models)]
-    for model in models:
-        if not model.is_dir():
-            raise FileNotFoundError(f"{model}: there is no such folder")
+    models = trained_models(options.models)
     if options.out.exists():
         raise FileExistsError(f"--out {options.out} exists: name a new folder, or remove it")
     weights = options.weights or [1 / len(models)] * len(models)
-    folders = [Path(resolved(str(model))) for model in models]
-    runs = all(folder != model for folder, model in zip(folders, models, strict=True))
+    found, runs = [resolved(model) for model in models], all(map(is_run, models))
     target = options.out / "checkpoint" if runs else options.out
-    write_folder(target, lambda folder: average_folders(folders, weights, folder))
+    write_folder(target, lambda folder: average_models(found, weights, folder))
     if runs:
-        made = {"of": [str(model) for model in models], "weights": weights}
-        experiment = read_json(models[0] / "config.json")["experiment"]
+        made = {"of": models, "weights": weights}
+        experiment = read_json(Path(models[0]) / "config.json")["experiment"]
         folder = RunFolder(options.out)
         folder.write(folder.path / "env.json", environment())
         folder.write(folder.config, {"experiment": experiment | {"name": f"average of {len(models)}"}, "merged": made})

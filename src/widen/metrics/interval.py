@@ -88,7 +88,9 @@ def count_interval(counts: Any, *, level: float = 0.95, seed: int = 0) -> Interv
       >>> [round(end, 1) for end in count_interval([4, 5, 6, 5] * 5)]
       [4.3, 5.3]
     """
-    array = np.asarray(counts, dtype=np.float64)
+    array: NDArray[np.float64] = np.asarray(counts, dtype=np.float64)
+    if array.ndim != 1 or len(array) == 0 or not ((array >= 0) & np.isfinite(array)).all():
+        raise ValueError(f"counts must be a list of finite numbers, at least one, none below 0, got {counts!r}"[:200])
     most = max(1.0, float(array.max()))
     low, high = share_interval(array / most, level=level, seed=seed)
     return Interval(low * most, high * most)
@@ -122,6 +124,8 @@ def student(values: Sequence[float], *, level: float = 0.95) -> tuple[float, flo
     """
     check_level(level)
     n = len(values)
+    if n == 0:
+        raise ValueError(f"values must hold at least one number, got {values!r}")
     mean = math.fsum(values) / n
     if n < 2:
         return mean, None

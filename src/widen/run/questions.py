@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.tasks import Example, Read, listed, read
+from widen.data.tasks.conversations import template_ids
 from widen.disk.atomic import write_text
 from widen.disk.digest import file_digest, source_digest
 from widen.disk.json_file import read_json, write_sealed
@@ -147,14 +148,19 @@ def named(examples: Sequence[Example], *, chat: bool = False) -> list[Question]:
 
 
 def prompts_for(questions: Sequence[Question], tokenizer: Any | None) -> list[Prompt]:
-    """What the engine continues; with a tokenizer, through its chat template."""
+    """What the engine continues; with a tokenizer, the tokens of its chat template.
+
+    A prompt is a text if the tokenizer makes these tokens of it, with or without the template's first token: people and every server can
+    read a text. Else it is the tokens.
+    """
     if tokenizer is None:
         return [Prompt(text=one.example.prompt, id=one.id, messages=one.example.asked) for one in questions]
     prompts = []
-    # Where tokenizing adds the first token, the template's own is dropped.
-    first = tokenizer.bos_token if list(tokenizer("").input_ids) == [tokenizer.bos_token_id] else None
     for one in questions:
         turns = [dict(m) for m in one.example.asked] or [{"role": "user", "content": one.example.prompt}]
-        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-        prompts.append(Prompt(text=text.removeprefix(first or ""), id=one.id))
+        ids = template_ids(tokenizer, turns, ask=True)
+        whole = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        texts = (whole, whole.removeprefix(tokenizer.bos_token or ""))
+        text = next((text for text in texts if list(tokenizer(text).input_ids) == ids), None)
+        prompts.append(Prompt(ids=tuple(ids), id=one.id) if text is None else Prompt(text=text, id=one.id))
     return prompts

@@ -135,7 +135,7 @@ def sample(
     prompts = prompts_for(questions, tokenizer if experiment.chat else None)
     rows = 0
     if isinstance(engine, LocalEngine):
-        longest = max(len(ids) for ids in engine.tokenizer([prompt.text for prompt in prompts]).input_ids)
+        longest = max(len(one.ids or engine.tokenizer(one.text).input_ids) for one in prompts)
         guided = any(setting.decoding.kl_sigma is not None for setting in left)
         rows = models.rows or rows_that_fit(engine.model, longest + experiment.max_tokens, guided=guided)
     what, where = f"sample {experiment.name}, seed {experiment.seed}", folder.samples("").parent

@@ -133,13 +133,13 @@ class Decoding:
         """The steps in their order, such as ``min_p=0.1 then t=2``."""
         if not self.steps or self.kl_sigma is not None:
             return self.spec
-        return " then ".join(f"{'t' if name == 'temperature' else name}={_text(value)}" for name, value in self.steps)
+        return " then ".join(f"{'t' if name == 'temperature' else name}={as_text(value)}" for name, value in self.steps)
 
     @property
     def spec(self) -> str:
         """The shortest spec string of this value; `parse` gives the value back."""
         values = {f.name: getattr(self, f.name) for f in fields(self)[1:] if getattr(self, f.name) != f.default}
-        return ",".join([f"t={_text(self.temperature)}", *(f"{name}={_text(v)}" for name, v in values.items())])
+        return ",".join([f"t={as_text(self.temperature)}", *(f"{name}={as_text(v)}" for name, v in values.items())])
 
     @cached_property
     def name(self) -> str:
@@ -151,8 +151,8 @@ class Decoding:
         """
         if self.greedy:
             return "greedy"
-        guided = f"_kl{_text(self.kl_sigma)}_{self.without}" if self.kl_sigma is not None else ""
-        parts = [f"t{_text(v)}{guided}" if k == "temperature" else f"{k}{_text(v)}" for k, v in self.steps]
+        guided = f"_kl{as_text(self.kl_sigma)}_{self.without}" if self.kl_sigma is not None else ""
+        parts = [f"t{as_text(v)}{guided}" if k == "temperature" else f"{k}{as_text(v)}" for k, v in self.steps]
         return "_".join(parts if any(k == "temperature" for k, _ in self.steps) else ["t1", *parts])
 
     @classmethod
@@ -214,7 +214,7 @@ class Decoding:
         return steps
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A number as people write it: 0.7, 3, 1e-05, inf."""
     return value if isinstance(value, str) else repr(value).removesuffix(".0")
 

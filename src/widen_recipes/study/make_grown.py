@@ -18,9 +18,9 @@ import torch
 
 from widen.disk.atomic_folder import write_folder
 from widen.disk.lock import hold
-from widen.models.average import average_folders
 from widen.run import runner
 from widen.run.finetune import fine_tune
+from widen.run.finetune.average import average_models
 from widen.run.folder import folder_of
 from widen.run.grow import WEIGHTS, grow, reweighed
 from widen.run.grow.training_rows import write_lines
@@ -84,5 +84,5 @@ def make_grown(
             folders = [nll, Path(study.start.model) if kind == BASE else grown]
             path = Path(study.soup(kind, share, seed))
             if not (path / "config.json").exists():
-                write_folder(path, partial(average_folders, folders, [1 - share, share]))
+                write_folder(path, partial(average_models, folders, [1 - share, share]))
             progress("average", done, len(wanted))

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from widen.disk.atomic_folder import write_folder
-from widen.models.average import average_folders
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source, fine_tune
+from widen.run.finetune.average import average_models
 from widen.run.progress_lines import progress_lines
 
 from .countdown import SMALL_NOT_IN_PAPER as COUNTDOWN
@@ -67,8 +67,8 @@ def make_wise(root: str) -> None:
         trained = fine_tune(start, root, progress=progress_lines(), say=print)
         for share in SHARES:
             if not (path := Path(_average(start, share))).exists():
-                folders, weights = [Path(start.model), trained.checkpoint], [1 - share, share]
-                write_folder(path, partial(average_folders, folders, weights))
+                models, weights = [start.model, str(trained.checkpoint)], [1 - share, share]
+                write_folder(path, partial(average_models, models, weights))
 
 
 def _models(start: FineTune) -> dict[str, FineTune | str]:

@@ -9,6 +9,7 @@ of its turns may be targets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -30,7 +31,14 @@ class Encoded(NamedTuple):
     loss_weights: list[float] | None = None
 
 
-def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: int | None = None) -> Encoded:
+def encode(
+    example: Example,
+    tokenizer: Any,
+    *,
+    max_length: int,
+    first_token: int | None = None,
+    prompt_ids: Sequence[int] | None = None,
+) -> Encoded:
     """Tokens of prompt and completion, with at least one target.
 
     The prompt is ``tokenizer(prompt)``, as in sampling; an empty prompt is the first token alone. The completion ends with the end
@@ -42,6 +50,7 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
       tokenizer: of transformers, or anything called as one, with ``eos_token_id``.
       max_length: tokens at most, 2 or more.
       first_token: begins a text with an empty prompt if the tokenizer has no first token; None takes the end token.
+      prompt_ids: the tokens of the prompt, instead of its text.
     """
     if max_length < 2:
         raise ValueError(f"max_length={max_length}: must be at least 2, one token to start from and one to learn")
@@ -53,7 +62,7 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
         first = mask.index(True)
         prompt, completion, targets = ids[:first], ids[first:], mask[first:]
     else:
-        prompt, completion = _texts(example, tokenizer, end, first_token)
+        prompt, completion = _texts(example, tokenizer, end, first_token, prompt_ids)
         targets = [True] * len(completion)
     given = example.loss_weights
     if isinstance(given, tuple) and len(given) != sum(targets):
@@ -75,9 +84,11 @@ def encode(example: Example, tokenizer: Any, *, max_length: int, first_token: in
     return Encoded(prompt + kept, labels, prompt_cut, len(completion) - len(kept), weights)
 
 
-def _texts(example: Example, tokenizer: Any, end: int, first_token: int | None) -> tuple[list[int], list[int]]:
+def _texts(
+    example: Example, tokenizer: Any, end: int, first_token: int | None, prompt_ids: Sequence[int] | None
+) -> tuple[list[int], list[int]]:
     """The tokens of prompt and completion."""
-    prompt = list(tokenizer(example.prompt).input_ids)
+    prompt = list(tokenizer(example.prompt).input_ids if prompt_ids is None else prompt_ids)
     if prompt[-1:] == [end] and _adds_end(tokenizer, end):
         raise ValueError(
             "the tokenizer adds its end token to every text, so each prompt would end before its completion: set add_eos_token to "

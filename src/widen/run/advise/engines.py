@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from widen.sample.decoding import FILTERS, Decoding
+from widen.sample.decoding import FILTERS, Decoding, as_text
 
 LLAMA_CPP = {"temperature": "--temp", "top_k": "--top-k", "top_p": "--top-p", "min_p": "--min-p"}
 """llama.cpp's flag of each step; the names of its samplers are ours."""
@@ -86,12 +86,14 @@ def _vllm(decoding: Decoding, model: str, max_tokens: int) -> str:
         return f"vllm serve {model}\nin each request: {_fields(asked | dict(decoding.steps))}"
     if names == ["min_p", "temperature"]:
         plugin = f"vllm serve {model} --logits-processors widen.sample.vllm_plugin:MinPFirst"
-        return f'{plugin}\nin each request: {_fields(asked)}, "vllm_xargs": {{"min_p_first": {decoding.min_p:g}}}'
+        return (
+            f'{plugin}\nin each request: {_fields(asked)}, "vllm_xargs": {{"min_p_first": {as_text(decoding.min_p)}}}'
+        )
     return f"cannot express this order ({decoding.in_words}): vLLM applies the temperature first"
 
 
 def _fields(values: Mapping[str, float]) -> str:
-    return ", ".join(f'"{name}": {value:g}' for name, value in values.items())
+    return ", ".join(f'"{name}": {as_text(value)}' for name, value in values.items())
 
 
 def _llama_cpp(decoding: Decoding, model: str) -> str:
@@ -99,6 +101,6 @@ def _llama_cpp(decoding: Decoding, model: str) -> str:
     steps.setdefault("temperature", decoding.temperature)
     if other := [name for name in steps if name not in LLAMA_CPP]:
         return f"cannot express this decoding: it has no {', '.join(other)}"
-    flags = " ".join(f"{LLAMA_CPP[name]} {value:g}" for name, value in steps.items())
+    flags = " ".join(f"{LLAMA_CPP[name]} {as_text(value)}" for name, value in steps.items())
     convert = f"python convert_hf_to_gguf.py {model} --outfile {model}.gguf"
     return f'{convert}\nllama-cli -m {model}.gguf --samplers "{";".join(steps)}" {flags}'

@@ -16,10 +16,9 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from widen.disk.atomic_folder import write_folder
 from widen.disk.digest import source_digest
@@ -27,8 +26,8 @@ from widen.disk.json_file import read_json, write_sealed
 from widen.sample.decoding import Decoding
 
 from ..experiment import Experiment
+from ..finetune.average import average_models
 from ..finetune.config import FineTune
-from ..finetune.model_files import load_model, load_tokenizer, saved_dtype, write_model
 from ..folder import RunFolder, StageProgress, folder_of, silent
 from ..model_card import complete_card
 from ..record import by_decoding
@@ -138,7 +137,9 @@ class Search:
             nll, *rivals = self._halve(train, say)[:2]
             say(f"scoring an average of NLL ({SHARE:g}) and the model as it is ({1 - SHARE:g})")
             average = replace(nll, share=SHARE)
-            make_average(request.fine_tune(nll.loss, nll.steps, splits), root, SHARE, self._average(average))
+            if not (path := self._average(average)).exists():
+                both = [str(self._folder(nll).checkpoint), request.model]
+                write_folder(path, partial(average_models, both, [SHARE, 1 - SHARE]))
             finalists = [as_it_is, nll, validated(average), *rivals]
             say("scoring the finalists on the test prompts")
             scored = [replace(one, test=points(model(one), test=to_test(one, request.parsed))) for one in finalists]
@@ -153,10 +154,9 @@ class Search:
             best = f"{folder}/checkpoint"
         if advice.share < 1:
             best = str(self._average(chosen))
-            folders = f"{shlex.quote(request.model)} {shlex.quote(advice.folder)}"
-            command = f"widen merge {folders} --weights {1 - advice.share:g} {advice.share:g} --out averaged"
-            local = Path(request.model).is_dir()  # `widen merge` takes folders only
-            advice = replace(advice, folder=best, average=command if local else "")
+            models = shlex.join([advice.folder, request.model])
+            command = f"widen merge {models} --weights {advice.share:g} {1 - advice.share:g} --out averaged"
+            advice = replace(advice, folder=best, average=command)
         use = how_to_decode(Decoding.parse(advice.decoding), best, max_tokens=self.plan.max_tokens)
         advice = replace(advice, use=use, test_prompts=splits.counts["test_prompts"], **self._data_advice(advice))
         write_sealed(root / FILE, {"schema": ADVICE_SCHEMA, "advice": to_json(advice), "request": to_json(request)})
@@ -238,17 +238,6 @@ class Search:
             rank = self.request.parsed.rank
             alive = sorted(rivals, key=lambda loss: rank(best[loss].validation), reverse=True)
         return [best["nll"], *(best[loss] for loss in alive if loss in best)]
-
-
-def make_average(config: FineTune, root: Path, share: float, out: Path) -> None:
-    """Write the average of a trained model and of the model that it began with, unless it is there."""
-    if not out.exists():
-        mean = load_model(config.model, precision="fp32")
-        trained = load_model(str(folder_of(root, config).checkpoint), precision="fp32")
-        with torch.no_grad():
-            for weight, learnt in zip(mean.parameters(), trained.parameters(), strict=True):
-                weight.lerp_(learnt, share)
-        write_folder(out, write_model(mean, load_tokenizer(config.model), dtype=saved_dtype(config)))
 
 
 def train_command(config: FineTune, root: Path, *, device: str) -> str:

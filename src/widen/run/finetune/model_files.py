@@ -80,20 +80,33 @@ def load_model(model: str, *, precision: str, four_bit_on: Any = None) -> Any:
       four_bit_on: hold its linear layers but the head in 4 bits, on this device.
     """
     import torch
+
+    options: dict[str, Any] = {"dtype": torch.bfloat16 if precision == "pure_bf16" else torch.float32}
+    if four_bit_on is not None:
+        options |= {"quantization_config": four_bit(precision), "device_map": {"": four_bit_on}}
+    loaded = _weights(model, **options)
+    _can_be_saved(loaded, model)
+    return loaded
+
+
+def load_as_saved(model: str) -> Any:
+    """The model in the dtype of its files, on the CPU; files without a tensor that such a model has are refused."""
+    loaded, found = _weights(model, dtype="auto", output_loading_info=True)
+    if lacking := sorted(found["missing_keys"]):
+        raise ValueError(f"{model} has no tensor {lacking[0]}, which a model of its kind has")
+    _can_be_saved(loaded, model)
+    return loaded
+
+
+def _weights(model: str, **options: Any) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     check_files(resolved(model))
-    dtype = torch.bfloat16 if precision == "pure_bf16" else torch.float32
-    options: dict[str, Any] = {"dtype": dtype}
-    if four_bit_on is not None:
-        options |= {"quantization_config": four_bit(precision), "device_map": {"": four_bit_on}}
-    loaded = _loaded(
+    return _loaded(
         lambda name: AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False, **options), "weights", model
     )
-    _can_be_saved(loaded, model)
-    return loaded
 
 
 def _can_be_saved(loaded: Any, model: str) -> None:

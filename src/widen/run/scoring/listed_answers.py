@@ -35,6 +35,7 @@ from widen.metrics.exact_points import ExactPoint, exact_points
 from widen.models.convert import load_pretrained
 from widen.models.likelihood import log_likelihood_from_logits, next_logits
 from widen.sample.decoding import Decoding
+from widen.sample.prompts import Prompt
 from widen.theory import valid_continuations
 from widen.train.settings import Configuration
 
@@ -124,7 +125,7 @@ def _real(
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     model = AutoModelForCausalLM.from_pretrained(path, dtype=experiment.dtype, trust_remote_code=False).to(device)
     prompts = prompts_for(questions, tokenizer if experiment.chat else None)
-    problems = [_tokens(one, prompt.text, tokenizer) for one, prompt in zip(questions, prompts, strict=True)]
+    problems = [_tokens(one, prompt, tokenizer) for one, prompt in zip(questions, prompts, strict=True)]
 
     @torch.no_grad()
     def logits(answers: Listed) -> Tensor:
@@ -139,7 +140,7 @@ def _real(
     return logits, problems
 
 
-def _tokens(question: Question, prompt: str, tokenizer: Any) -> Listed:
+def _tokens(question: Question, prompt: Prompt, tokenizer: Any) -> Listed:
     """One row per spelling of a right answer: the prompt, then the answer and the end of the text, which are the targets."""
     answers = question.example.facts.get("answers")
     if not answers:
@@ -147,9 +148,12 @@ def _tokens(question: Question, prompt: str, tokenizer: Any) -> Listed:
             f"prompt {question.example.prompt[:60]!r} has no list of right answers; exact scores need the task 'answers'"
         )
     rows = [(number, text) for number, answer in enumerate(answers) for text in spellings(answer)]
-    encoded = [encode(Example(prompt, text, {}), tokenizer, max_length=MAX_LENGTH) for _, text in rows]
+    encoded = [
+        encode(Example(prompt.text, text, {}), tokenizer, max_length=MAX_LENGTH, prompt_ids=prompt.ids)
+        for _, text in rows
+    ]
     if any(one.prompt_cut or one.completion_cut for one in encoded):
-        raise ValueError(f"prompt {prompt[:60]!r} and an answer are longer than {MAX_LENGTH} tokens")
+        raise ValueError(f"prompt {question.example.prompt[:60]!r} and an answer are longer than {MAX_LENGTH} tokens")
     starts = [one.labels.count(IGNORED) for one in encoded]
     batch = pad([one.input_ids for one in encoded], prompt_lengths=starts, pad_id=tokenizer.eos_token_id)
     before = starts[0] - 1  # the last token of the prompt predicts the first of the answer

@@ -55,7 +55,12 @@ def measure_support(
         raise ValueError(f"{experiment.name}: no example has a completion to measure along")
     prompts = prompts_for(answered, engine.tokenizer if experiment.chat else None)
     encoded = [
-        encode(one.example._replace(prompt=prompt.text), engine.tokenizer, max_length=score.max_length)
+        encode(
+            one.example._replace(prompt=prompt.text),
+            engine.tokenizer,
+            max_length=score.max_length,
+            prompt_ids=prompt.ids,
+        )
         for one, prompt in zip(answered, prompts, strict=True)
     ]
     starts = [next(i for i, label in enumerate(e.labels) if label != IGNORED) for e in encoded]
