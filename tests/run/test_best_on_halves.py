@@ -1,5 +1,6 @@
 """The decoding of a method is chosen on one half of the problems and scored on the other."""
 
+import numpy as np
 import pytest
 
 from widen.run.best_on_halves import best_on_halves
@@ -69,3 +70,55 @@ def test_the_folds_of_a_method_are_joined_and_a_method_without_one_fold_is_left_
     found = best_on_halves({"NLL": whole, "half": fold("a", [0, 0]), "again": whole}, goal="pass@4", shares=(0.0,))
     assert [(one["name"], one["problems"], one["value"]) for one in found] == [("NLL", 4, 0.5), ("again", 4, 0.5)]
     assert found[1]["gain"] == 0
+
+
+def exact_records(precision, recall):
+    """One record of each metric for every row of values by problem; row i is the decoding at temperature i + 1."""
+    found = []
+    for number, rows in enumerate(zip(precision, recall, strict=True), start=1):
+        about = {"task": "answers", "model": "m", "loss": "nll", "seed": 0, "decoding": Decoding(temperature=number)}
+        for metric, values in zip(("precision", "recall"), rows, strict=True):
+            detail = {"by_problem": np.asarray(values).tolist()}
+            found.append(Record(**about, metric=metric, value=float(np.mean(values)), detail=detail))
+    return found
+
+
+def test_a_mixture_of_two_decodings_meets_the_required_precision_exactly():
+    """Precision 1 and recall 0 at t = 1, .5 and 1 at t = 2. Half of the samples from each have precision .75."""
+    found = exact_records([[1.0] * 6, [0.5] * 6], [[0.0] * 6, [1.0] * 6])
+    free, some, most = best_on_halves({"NLL": found}, goal="recall", shares=(0.0, 0.75, 0.9))
+    assert (free["decoding_1"], free["precision"], free["value"]) == ("t=2", 0.5, 1.0)
+    assert some["decoding_1"] == some["decoding_2"] == "t=1 (0.50) or t=2 (0.50)"
+    assert (some["precision"], some["value"]) == pytest.approx((0.75, 0.5))
+    assert (most["precision"], most["value"]) == pytest.approx((0.9, 0.2))
+
+
+def test_the_coverage_of_a_mixture_is_at_least_the_weighted_mean_that_is_counted():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        n, share = rng.integers(1, 200), rng.random()
+        one, other = rng.dirichlet(np.full(8, 0.2), size=2)
+        seen = [(1 - (1 - q) ** n).sum() for q in (one, other, share * one + (1 - share) * other)]
+        assert seen[2] >= share * seen[0] + (1 - share) * seen[1] - 1e-12
+
+
+def exchangeable_methods(rng, temperatures=(0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5), problems=60, right=20, tokens=200):
+    """Two models with the same logits but for noise, so that neither is better. Exact precision, and coverage in 100 samples."""
+    logits = rng.normal(0, 2, (problems, tokens))
+    logits[:, :right] += 3
+    for _ in range(2):
+        lead = logits + rng.normal(0, 0.05, logits.shape)
+        lead -= lead.max(axis=1, keepdims=True)
+        laws = [np.exp(lead / t) for t in temperatures]
+        shares = [(law / law.sum(axis=1, keepdims=True))[:, :right] for law in laws]
+        yield exact_records([q.sum(1) for q in shares], [(1 - (1 - q) ** 100).mean(1) for q in shares])
+
+
+def test_of_two_methods_that_are_equally_good_few_intervals_exclude_no_gain():
+    """Where precision must be high, intervals that took the chosen decoding as given were wrong in a third of the cases or more."""
+    rng, wrong, worlds = np.random.default_rng(1), 0, 60
+    for _ in range(worlds):
+        one, other = exchangeable_methods(rng)
+        row = best_on_halves({"NLL": one, "other": other}, goal="recall", shares=(0.95,))[1]
+        wrong += not row["gain_low"] <= 0 <= row["gain_high"]
+    assert wrong <= 0.15 * worlds
