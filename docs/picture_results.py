@@ -100,8 +100,8 @@ def growing(ax: Axes) -> None:
         rows = [row for row in result_rows("study_countdown_small_grow.csv") if row["name"] == name]
         edge = best_decodings([(float(row["recall"]), float(row["precision"])) for row in rows])
         ax.plot(*zip(*edge, strict=True), color=colour, linestyle=dash, marker="o", markersize=4, label=name)
-    ax.set(xlim=(0.25, 0.65), ylim=(0.1, 0.45))
-    in_percent(ax, recall=[0.3, 0.4, 0.5, 0.6], precision=[0.1, 0.2, 0.3, 0.4])
+    ax.set(xlim=(0.19, 0.64), ylim=(0.15, 0.48))
+    in_percent(ax, recall=[0.2, 0.3, 0.4, 0.5, 0.6], precision=[0.2, 0.3, 0.4])
     ax.figure.legend(loc="outside upper left", ncols=3, fontsize=12, columnspacing=1.2)
 
 
