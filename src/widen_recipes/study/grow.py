@@ -168,7 +168,6 @@ def small_growth() -> GrowthStudy:
     """Growth on the smaller Countdown, and two losses on its data, for two CPU cores."""
     data, start = path_of(SMALL_VARIABLE), small_start()
     test = Source(task="answers", path=f"{data}/test.jsonl")
-    score = {"variable": SMALL_VARIABLE, "decoding": few_decodings(), "dtype": "bfloat16", "not_in_paper": SMALL_GROWTH}
     return GrowthStudy(
         start=start,
         steps=100,
@@ -184,7 +183,13 @@ def small_growth() -> GrowthStudy:
             max_tokens=48,
             dtype="bfloat16",
         ),
-        experiment=partial(countdown_experiment, **score),
+        experiment=partial(
+            countdown_experiment,
+            variable=SMALL_VARIABLE,
+            decoding=few_decodings(),
+            dtype="bfloat16",
+            not_in_paper=SMALL_GROWTH,
+        ),
         folder=f"{path_of('WIDEN_GROWN')}/countdown_small",
         others=(ALL_ANSWERS,),
         losses={"TruncR 0.1": "truncr:drop=0.1,score=sum", "c-Div 1.4": METHODS["c-Div 1.4"]},
