@@ -1,6 +1,7 @@
 """`widen advise`: the wish, the splits, the plan, successive halving, and what is recommended."""
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -285,6 +286,19 @@ def test_the_printed_python_runs_as_pasted_and_overrules_what_the_model_has_in_i
     assert (config.top_k, config.repetition_penalty, config.top_p) == (0, 1.0, 1.0)
     assert config.temperature == (1.0 if steps else Decoding.parse(spec).temperature)
     assert [type(one).__name__ for one in steps] == ["MinPLogitsWarper", "TemperatureLogitsWarper"] * (spec == HOT.spec)
+
+
+def test_the_printed_commands_of_llama_cpp_take_a_hub_name_and_a_folder_with_a_space(tmp_path):
+    hub = how_to_decode(HOT, "org/name", max_tokens=8)["llama.cpp"].splitlines()
+    assert hub[:2] == ["hf download org/name --local-dir name", "python convert_hf_to_gguf.py name --outfile name.gguf"]
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    convert, serve, request = how_to_decode(HOT, str(folder), max_tokens=8)["llama.cpp"].splitlines()
+    assert shlex.split(convert)[2:] == [str(folder), "--outfile", f"{folder}.gguf"]
+    flags = ["--samplers", "min_p;temperature", "--min-p", "0.1", "--temp", "2"]
+    assert shlex.split(serve) == ["llama-server", "-m", f"{folder}.gguf", *flags]
+    assert request == 'in each request: "max_tokens": 8'
+    assert shlex.split(how_to_decode(HOT, str(folder), max_tokens=8)["vLLM"])[2] == str(folder)
 
 
 class Stub:
