@@ -1,6 +1,7 @@
 """`widen advise`: the wish, the splits, the plan, successive halving, and what is recommended."""
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -286,9 +287,22 @@ def test_engines_get_whole_numbers_as_whole_numbers_and_every_digit_of_the_other
     asked = json.loads(f"{{{found['vLLM'].rpartition('in each request: ')[2]}}}")
     assert (asked["temperature"], asked["top_k"], asked["max_tokens"]) == (0.123456789, 1_000_000, 2_000_000)
     assert {type(asked[name]) for name in ("top_k", "max_tokens")} == {int}
-    assert found["llama.cpp"].endswith("--temp 0.123456789 --top-k 1000000")
+    assert "--temp 0.123456789 --top-k 1000000\n" in found["llama.cpp"]
     first = how_to_decode(Decoding.parse("min_p=0.123456789 then t=2"), "m", max_tokens=8)
     assert '"min_p_first": 0.123456789' in first["vLLM"]
+
+
+def test_the_printed_commands_of_llama_cpp_take_a_hub_name_and_a_folder_with_a_space(tmp_path):
+    hub = how_to_decode(HOT, "org/name", max_tokens=8)["llama.cpp"].splitlines()
+    assert hub[:2] == ["hf download org/name --local-dir name", "python convert_hf_to_gguf.py name --outfile name.gguf"]
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    convert, serve, request = how_to_decode(HOT, str(folder), max_tokens=8)["llama.cpp"].splitlines()
+    assert shlex.split(convert)[2:] == [str(folder), "--outfile", f"{folder}.gguf"]
+    flags = ["--samplers", "min_p;temperature", "--min-p", "0.1", "--temp", "2"]
+    assert shlex.split(serve) == ["llama-server", "-m", f"{folder}.gguf", *flags]
+    assert request == 'in each request: "max_tokens": 8'
+    assert shlex.split(how_to_decode(HOT, str(folder), max_tokens=8)["vLLM"])[2] == str(folder)
 
 
 class Stub:

@@ -62,6 +62,9 @@ class Handler(BaseHTTPRequestHandler):
             asked = COUNT["asked"] - OPTIONS["after"]
         mode = OPTIONS["mode"] if asked > 0 and asked % OPTIONS["every"] == 0 else "good"
         n = 1 if "n" in OPTIONS["ignores"] else body.get("n", 1)
+        if n > OPTIONS.get("slots", n):
+            self.answer(400, {"error": {"message": f"n must be at most {OPTIONS['slots']}"}})
+            return
         if mode == "few":
             n = max(1, n // 2)
         if self.path.startswith("/v1/chat") and "chat" in OPTIONS["ignores"]:
@@ -84,8 +87,8 @@ class Handler(BaseHTTPRequestHandler):
                 said, found["finish_reason"] = said[: said.index(stop)], "stop"
         found |= {"message": {"role": "assistant", "content": said}} if chat else {"text": said}
         if "logprobs" in body and "logprobs" not in OPTIONS["ignores"]:
-            each = {"content": [{"token": "w", "logprob": -0.5}] * 12} if chat else {"token_logprobs": [-0.5] * 12}
-            found["logprobs"] = each
+            scores = [-0.5] * OPTIONS.get("listed", 12)
+            found["logprobs"] = {"content": [{"logprob": s} for s in scores]} if chat else {"token_logprobs": scores}
         return found
 
     def endless(self, piece, pause):

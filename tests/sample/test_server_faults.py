@@ -126,27 +126,6 @@ def test_what_no_such_server_can_do_is_refused_without_asking(spec, words, tmp_p
         sample([good.url], tmp_path, settings=[Settings(decoding=Decoding.parse(spec))])
 
 
-def test_llama_cpp_is_told_every_step_because_its_defaults_would_cut_off_tokens(tmp_path):
-    """A request without `samplers` is cut off at top_k=40, top_p=0.95 and min_p=0.05."""
-
-    def steps(spec):
-        sent = body(
-            "llama.cpp", PROMPTS[0], Settings(decoding=Decoding.parse(spec)), n=1, seed=0, model="", logprobs=False
-        )
-        return {name: sent[name] for name in ("samplers", "temperature", "top_k", "top_p", "min_p") if name in sent}
-
-    assert steps("t=1") == {"samplers": ["temperature"], "temperature": 1.0}
-    assert steps("t=0") == {"samplers": ["temperature"], "temperature": 0.0}
-    heated = {"samplers": ["min_p", "temperature"], "temperature": 3.0, "min_p": 0.1}
-    assert steps("min_p=0.1 then t=3") == heated
-    assert steps("top_k=5") == {"samplers": ["top_k", "temperature"], "temperature": 1.0, "top_k": 5}
-    listed = {"data": [{"id": "made-up", "owned_by": "llamacpp"}]}
-    with server(models=listed) as good:
-        settings = [Settings(decoding=Decoding.parse("min_p=0.1 then t=3"), max_tokens=12)]
-        (path,) = sample([good.url], tmp_path, settings=settings)
-    assert read_samples(path).header["details"]["dialect"] == "llama.cpp"
-
-
 def test_a_server_of_an_unknown_kind_is_not_left_to_its_own_top_p_and_the_file_says_what_is_not_known(undisturbed):
     plain = body("openai", PROMPTS[0], SETTINGS[0], n=1, seed=0, model="", logprobs=False)
     assert plain["top_p"] == 1.0

@@ -116,6 +116,7 @@ def main(rank: int, port: int, folder: str) -> None:
     from safetensors.torch import save_file
 
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, Path(folder) / f"{rank}.safetensors")
+    torch.distributed.barrier()  # a process that leaves early can abort the other one
     torch.distributed.destroy_process_group()
 
 
@@ -132,9 +133,8 @@ def test_two_real_processes_are_one_batch(tmp_path):
         subprocess.Popen([*command, str(rank), str(port), str(tmp_path)], env=env, stderr=subprocess.PIPE)
         for rank in range(2)
     ]
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors.decode()
+    errors = [process.communicate(timeout=120)[1].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
     both = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(2)]
     for loss in LOSSES:
         expected = trajectory(loss, "one")

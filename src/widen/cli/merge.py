@@ -5,10 +5,11 @@
   widen merge runs/A runs/B runs/C --out runs/soup                equal weights (a soup)
   widen merge runs --out soup                                     every trained run in a folder
 
-A model is a run folder, a folder of transformers or PEFT, or a name on the hub. All models must have
-the same architecture and size. Fine-tuned versions of one model average best. If every model is a
-run folder, so is the result, with the settings of the first one. Otherwise the result is a model
-folder. Tokenizer and config come from the first model. `widen sample` and `widen score` take both.
+A model is a run folder, a folder of transformers or PEFT, or a name on the hub. All models must
+have the same architecture and size. Fine-tuned versions of one model average best. If every model
+is a run folder, so is the result, with the settings of the first one. Otherwise the result is a
+model folder. Tokenizer and config come from the first model. `widen sample` and `widen score` take
+both.
 
 The running average of one training (--ema in `widen train`) is in RUN/checkpoint/average, which is
 a model folder.

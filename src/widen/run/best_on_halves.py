@@ -41,7 +41,7 @@ Values = dict[Decoding, list[Array]]
 """Precision and goal of every problem, [2, P], for each seed."""
 
 
-class Choice(NamedTuple):
+class HalfChoice(NamedTuple):
     """What one method chose on one half of the problems, for each draw of their weights.
 
     Args:
@@ -93,7 +93,7 @@ def best_on_halves(
     highest = [_mean(first_DP, half_RP).max(axis=1) for half_RP in _halves(weight_RP)]
     rows: list[dict[str, Any]] = []
     for share in shares:
-        theirs: Scored | None = None
+        theirs: MethodScores | None = None
         for name, mine_DS2P in values.items():
             about = {"name": name, "loss": methods[name][0].loss, "seeds": mine_DS2P.shape[1]}
             rows.append({**about, "problems": problems, "goal": goal, "share": share, "tried": len(mine_DS2P)})
@@ -112,10 +112,10 @@ def best_on_halves(
     return rows
 
 
-class Scored(NamedTuple):
+class MethodScores(NamedTuple):
     """One method: the choice on each half, and precision and goal, for each draw of the weights and for each seed."""
 
-    choices: list[Choice]
+    choices: list[HalfChoice]
     value_R2: Array
     value_S2: Array
 
@@ -126,7 +126,7 @@ def _halves(weight_RP: Array) -> list[Array]:
     return [np.where(half_P, weight_RP, 0.0) for half_P in (even_P, ~even_P)]
 
 
-def _score(mine_DS2P: Array, floors: Sequence[Array], weight_RP: Array) -> Scored | None:
+def _score(mine_DS2P: Array, floors: Sequence[Array], weight_RP: Array) -> MethodScores | None:
     """Score each half under the choice of the other; None if no decoding has the required precision."""
     mine_D2P, even_P = mine_DS2P.mean(axis=1), np.arange(mine_DS2P.shape[-1]) % 2 == 0
     choices = [
@@ -139,7 +139,7 @@ def _score(mine_DS2P: Array, floors: Sequence[Array], weight_RP: Array) -> Score
     value_R2P = np.where(even_P, second.mixed(mine_D2P), first.mixed(mine_D2P))
     value_R2 = np.einsum("rkp,rp->rk", value_R2P, weight_RP) / weight_RP.sum(axis=1, keepdims=True)
     value_S2 = np.where(even_P, second.mixed(mine_DS2P)[0], first.mixed(mine_DS2P)[0]).mean(axis=-1)
-    return Scored(choices, value_R2, value_S2)
+    return MethodScores(choices, value_R2, value_S2)
 
 
 def _mean(values_DP: Array, weight_RP: Array) -> Array:
@@ -148,7 +148,7 @@ def _mean(values_DP: Array, weight_RP: Array) -> Array:
     return mean_RD
 
 
-def _choice(precision_RD: Array, goal_RD: Array, floor_R: Array) -> Choice:
+def _choice(precision_RD: Array, goal_RD: Array, floor_R: Array) -> HalfChoice:
     """The decoding, or the mixture of two, with the largest goal among those with the required precision."""
     enough_RD = precision_RD >= floor_R[:, None]
     first_R = np.where(enough_RD, goal_RD, -np.inf).argmax(axis=1)
@@ -165,7 +165,7 @@ def _choice(precision_RD: Array, goal_RD: Array, floor_R: Array) -> Choice:
         first_R, second_R = np.where(better_R, colder, first_R), np.where(better_R, hotter_R, second_R)
         share_R = np.where(better_R, part_RD[draw_R, hotter_R], share_R)
         best_R = np.where(better_R, goal_mixed_RD[draw_R, hotter_R], best_R)
-    return Choice(first_R, second_R, share_R)
+    return HalfChoice(first_R, second_R, share_R)
 
 
 def _over_problems(value_R: Array, half_width: float | None) -> Mean:

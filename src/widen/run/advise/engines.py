@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from widen.sample.decoding import FILTERS, Decoding, as_text
@@ -33,8 +34,10 @@ def how_to_decode(decoding: Decoding, model: str, *, max_tokens: int) -> dict[st
     vllm serve MODEL --logits-processors widen.sample.vllm_plugin:MinPFirst
     in each request: "max_tokens": 8, "temperature": 2, "top_p": 1, "top_k": -1, "repetition_penalty": 1, "vllm_xargs": {"min_p_first": 0.1}
     >>> print(found["llama.cpp"])
+    hf download MODEL --local-dir MODEL
     python convert_hf_to_gguf.py MODEL --outfile MODEL.gguf
-    llama-cli -m MODEL.gguf --samplers "min_p;temperature" --min-p 0.1 --temp 2
+    llama-server -m MODEL.gguf --samplers "min_p;temperature" --min-p 0.1 --temp 2
+    in each request: "max_tokens": 8
     >>> how_to_decode(Decoding(temperature=0.7), "MODEL", max_tokens=8)["transformers"]
     'model.generate(**inputs, max_new_tokens=8, do_sample=True, temperature=0.7, top_k=0, top_p=1.0, repetition_penalty=1.0)'
     """
@@ -42,8 +45,8 @@ def how_to_decode(decoding: Decoding, model: str, *, max_tokens: int) -> dict[st
     return {
         "widen": f"widen sample {run} --prompts FILE --max-tokens {max_tokens} --decodings {spec}",
         "transformers": transformers_call(decoding, max_new_tokens=max_tokens),
-        "vLLM": _vllm(decoding, model, max_tokens),
-        "llama.cpp": _llama_cpp(decoding, model),
+        "vLLM": _vllm(decoding, shlex.quote(model), max_tokens),
+        "llama.cpp": _llama_cpp(decoding, model, max_tokens),
     }
 
 
@@ -96,11 +99,17 @@ def _fields(values: Mapping[str, float]) -> str:
     return ", ".join(f'"{name}": {as_text(value)}' for name, value in values.items())
 
 
-def _llama_cpp(decoding: Decoding, model: str) -> str:
+def _llama_cpp(decoding: Decoding, model: str, max_tokens: int) -> str:
     steps = dict(decoding.steps) or {"temperature": decoding.temperature}
     steps.setdefault("temperature", decoding.temperature)
     if other := [name for name in steps if name not in LLAMA_CPP]:
         return f"cannot express this decoding: it has no {', '.join(other)}"
     flags = " ".join(f"{LLAMA_CPP[name]} {as_text(value)}" for name, value in steps.items())
-    convert = f"python convert_hf_to_gguf.py {model} --outfile {model}.gguf"
-    return f'{convert}\nllama-cli -m {model}.gguf --samplers "{";".join(steps)}" {flags}'
+    lines, folder = [], model
+    if not Path(model).is_dir():  # a hub name: the script takes folders only
+        folder = model.rpartition("/")[2]
+        lines = [f"hf download {shlex.quote(model)} --local-dir {shlex.quote(folder)}"]
+    file = shlex.quote(f"{folder}.gguf")
+    lines.append(f"python convert_hf_to_gguf.py {shlex.quote(folder)} --outfile {file}")
+    lines.append(f'llama-server -m {file} --samplers "{";".join(steps)}" {flags}')
+    return "\n".join([*lines, f"in each request: {_fields({'max_tokens': max_tokens})}"])

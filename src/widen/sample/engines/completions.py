@@ -2,7 +2,8 @@
 
 All servers know `prompt`, `max_tokens`, `temperature`, `top_p`, `n` and `seed`; other settings have different names. `transformers serve`
 takes its settings as a generation config: without one it decodes greedily at every temperature, unless the model's own config says
-`do_sample` (seen with 5.22). llama.cpp takes the steps in any order (`samplers`); without them its own cut-offs apply.
+`do_sample` (seen with 5.22). llama.cpp takes the steps in any order (`samplers`); without them its own cut-offs apply, and its Mirostat
+comes before all of them.
 :mod:`widen.sample.engines.probe` tests which settings a server honours.
 """
 
@@ -31,6 +32,8 @@ _NAMES: dict[str, dict[str, str]] = {
 
 _NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """For what a request leaves out, vLLM takes the model's own generation_config.json."""
+_NEUTRAL_LLAMA_CPP = {"mirostat": 0, "dynatemp_range": 0.0, "reasoning_format": "none"}
+"""What `samplers` leaves as the server was started. Without the last, a model's thoughts are not part of the text."""
 
 
 def plugin_arguments(decoding: Decoding) -> dict[str, float]:
@@ -102,7 +105,8 @@ def body(
     sent |= {"temperature": decoding.temperature, "n": n} | ({"logprobs": settings.chat or 1} if logprobs else {})
     if dialect == "llama.cpp":
         steps = [name for name, _ in decoding.steps]
-        return sent | filters | {"samplers": steps if "temperature" in steps else [*steps, "temperature"]}
+        steps = steps if "temperature" in steps else [*steps, "temperature"]
+        return sent | filters | _NEUTRAL_LLAMA_CPP | {"samplers": steps}
     sent["top_p"] = 1.0
     if dialect == "vllm":
         sent |= {"return_token_ids": True, **_NEUTRAL}
@@ -119,7 +123,8 @@ class Choice(NamedTuple):
     text: str
     finish: Literal["stop", "length"]
     num_tokens: int | None
-    logprob: float | None
+    logprob: float | None  # of the tokens that the server lists
+    complete: bool  # whether these are all
     ids: tuple[int, ...] | None
 
 
@@ -153,7 +158,10 @@ def _choice(url: str, choice: dict[str, Any], place: str, num_tokens: int | None
         num_tokens = len(ids)
     elif num_tokens is None and known:
         num_tokens = len(scores)
-    return Choice(text, choice["finish_reason"], num_tokens, float(sum(scores)) if known else None, tuple(ids) or None)
+    # llama.cpp leaves out tokens that are part of a character, and some of those at a stop string.
+    complete = known and len(scores) == num_tokens
+    logprob = float(sum(scores)) if known else None
+    return Choice(text, choice["finish_reason"], num_tokens, logprob, complete, tuple(ids) or None)
 
 
 def listed_models(answer: dict[str, Any], url: str) -> list[dict[str, Any]]:

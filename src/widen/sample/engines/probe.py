@@ -65,6 +65,24 @@ def stop_tokens(client: Client, url: str, model: str, stop: Iterable[str]) -> tu
     return found, ()
 
 
+def refuse_hidden_stops(client: Client, url: str, prompt: Prompt, *, model: str, settings: Settings) -> None:
+    """Refuse a stop string that is a special token and does not end the samples of a llama.cpp server.
+
+    llama.cpp looks for stop strings in the text, which leaves special tokens out. Of these only the model's end tokens end a sample.
+    """
+    greedy = replace(settings, decoding=Decoding(temperature=0.0), max_tokens=2)
+    for one in settings.stop:
+        ids = client.request(url, "/tokenize", {"content": one}).get("tokens")
+        if not isinstance(ids, list) or len(ids) != 1:
+            continue
+        sent = body("llama.cpp", prompt, greedy, n=1, seed=0, model=model, logprobs=False)
+        forced = client.request(url, endpoint(greedy), sent | {"logit_bias": [[ids[0], 1e4]]})
+        if choices(forced, url)[0][0].finish != "stop":
+            raise ValueError(
+                f"{url} does not end a sample at {one!r}, a special token: leave it out of stop (--stop), or use a local model"
+            )
+
+
 def recognise(client: Client, url: str, prompt: Prompt, *, model: str = "") -> tuple[Dialect, str]:
     """The dialect, and the model's name for this server: by default the one that it lists first."""
     version, listing = {}, {}
@@ -132,7 +150,9 @@ def probe(
     logprobs = first[0].logprob is not None
     hot = texts(Decoding(temperature=HOT), 1, 2, 3, 1, 2, 3)
     varied = len(set(hot)) > 1
-    pair, _ = ask(Decoding(temperature=HOT), 7, n=2)
+    # llama.cpp refuses an n above its number of slots, and does not count the tokens of each sample.
+    alone = dialect == "llama.cpp"
+    pair = [] if alone else ask(Decoding(temperature=HOT), 7, n=2)[0]
     honoured = {one for one in needs if honours(one)} | ({"temperature"} if varied else set())
     raw = False
     if logprobs:
@@ -145,7 +165,7 @@ def probe(
         "eta is sent; it has no limit at which its effect could be checked": "eta" in needs,
         "this server does not give the same text for the same seed: these samples cannot be drawn again": not seed,
         "this server seeds its whole process: a seed holds only for one request at a time": dialect == "transformers",
-        "this server ignores n, or copies one sample: one request per sample": not n,
+        "this server ignores n, or copies one sample: one request per sample": not n and not alone,
         "this server gives no log-probabilities": not logprobs,
         "this server's log-probabilities are those after the filters": logprobs and not raw,
         "the order of this server's filters is not known, nor whether it has cut-offs of its own": dialect == "openai",

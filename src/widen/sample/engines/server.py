@@ -1,4 +1,4 @@
-"""Samples from servers that speak the OpenAI completions protocol; tested against vLLM and `transformers serve`.
+"""Samples from servers that speak the OpenAI completions protocol; tested against vLLM, llama.cpp and `transformers serve`.
 
 At the start each server is asked what it honours. A setting that it ignores is refused; one that only costs reproducibility is noted in the
 file. The seed of a request is a function of (seed, prompt, temperature, first index).
@@ -20,7 +20,7 @@ from ..prompts import Prompt
 from .completions import Choice, body, choices, endpoint, needs, unsupported
 from .http import LIMIT, Client, Refusal, ServerFault
 from .pool import Notice, Pool
-from .probe import Capabilities, probe, recognise, stop_tokens
+from .probe import Capabilities, probe, recognise, refuse_hidden_stops, stop_tokens
 
 
 class _Task(NamedTuple):
@@ -118,6 +118,9 @@ class ServerEngine:
             every = dict.fromkeys(one for setting in settings for one in setting.stop)
             numbers, notes = stop_tokens(client, url, model, every)
             found = found._replace(stop_tokens=numbers, notes=(*found.notes, *notes))
+        if dialect == "llama.cpp":
+            for setting in settings:
+                refuse_hidden_stops(client, url, prompts[0], model=model, settings=setting)
         self.capabilities[url] = found
 
     def _batch(self) -> int:
@@ -202,6 +205,7 @@ class ServerEngine:
     def _sample(self, task: _Task, index: int, choice: Choice, prompt_tokens: int | None) -> Sample:
         raw = any(found.raw for found in self.capabilities.values())
         plain = not task.settings.decoding.greedy and not task.settings.decoding.steps
+        logprob = choice.logprob if choice.complete else None
         whole = cut_at(choice.text, task.settings.stop)  # some servers leave the stop string in the text
         return Sample(
             prompt=task.prompt.id,
@@ -210,8 +214,8 @@ class ServerEngine:
             finish=choice.finish if whole is None else "stop",
             prompt_tokens=prompt_tokens,
             num_tokens=choice.num_tokens,
-            logq=choice.logprob if raw or plain else None,
-            sampler=choice.logprob if plain or not raw else None,
+            logq=logprob if raw or plain else None,
+            sampler=logprob if plain or not raw else None,
             ids=choice.ids,
         )
 
