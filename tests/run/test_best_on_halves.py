@@ -5,6 +5,7 @@ import pytest
 
 from widen.run.best_on_halves import best_on_halves
 from widen.run.record import Record
+from widen.run.score_settings import ExactScore, ProgramScore, SlotScore, goals_of, may_mix
 from widen.run.table import to_csv
 from widen.sample import Decoding
 
@@ -91,6 +92,23 @@ def test_a_mixture_of_two_decodings_meets_the_required_precision_exactly():
     assert some["decoding_1"] == some["decoding_2"] == "t=1 (0.50) or t=2 (0.50)"
     assert (some["precision"], some["value"]) == pytest.approx((0.75, 0.5))
     assert (most["precision"], most["value"]) == pytest.approx((0.9, 0.2))
+
+
+def test_without_mixtures_a_single_decoding_with_enough_precision_is_chosen():
+    """For k-NN recall, a mixture may have less than the weighted mean."""
+    found = exact_records([[1.0] * 6, [0.5] * 6], [[0.0] * 6, [1.0] * 6])
+    (row,) = best_on_halves({"NLL": found}, goal="recall", shares=(0.75,), mixtures=False)
+    assert (row["decoding_1"], row["precision"], row["value"]) == ("t=1", 1.0, 0.0)
+
+
+def test_only_k_nn_recall_is_compared_without_mixtures():
+    found = {
+        (type(score).__name__, goal): may_mix(score, goal)
+        for score in (ExactScore(), ProgramScore(distinct=True), SlotScore(embedder="e"))
+        for goal in goals_of(score)
+    }
+    assert [key for key, mixes in found.items() if not mixes] == [("SlotScore", "recall")]
+    assert len(found) == 5
 
 
 def test_the_coverage_of_a_mixture_is_at_least_the_weighted_mean_that_is_counted():

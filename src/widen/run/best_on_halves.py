@@ -5,7 +5,7 @@ Both halves take both parts, so that every problem is scored once, under a decod
 The choice may be a mixture: each sample is drawn with one of two decodings, at random. Its precision is the weighted mean of the two. So
 methods are compared at the required precision itself, and not at the nearest temperature of a grid, which would favour one of them by
 chance. The coverage of a mixture is at least the weighted mean, because the chance of seeing an answer in n samples, 1 - (1 - q)^n, is
-concave in q. The same holds for pass@k. We count the weighted mean.
+concave in q. The same holds for pass@k. We count the weighted mean. It does not hold for k-NN recall, which is compared without mixtures.
 
 With other problems, another decoding might have been chosen. So the intervals weigh the problems anew, at random, and repeat the choice
 each time (a Bayesian bootstrap). An interval that takes the choice as given is too narrow where precision must be high.
@@ -67,7 +67,7 @@ class HalfChoice(NamedTuple):
 
 
 def best_on_halves(
-    methods: Mapping[str, Sequence[Record]], *, goal: str, shares: Sequence[float] = SHARES
+    methods: Mapping[str, Sequence[Record]], *, goal: str, shares: Sequence[float] = SHARES, mixtures: bool = True
 ) -> list[dict[str, Any]]:
     """The best decoding of every method at every share, as rows of a CSV; empty if the scores are not known by problem.
 
@@ -77,6 +77,7 @@ def best_on_halves(
       methods: the records of each method, all its seeds together, by name. The first is the baseline. A method that was not scored on
         all problems of the baseline is left out.
       goal: metric to make large, such as ``pass@64``.
+      mixtures: whether a mixture of two decodings has at least the weighted mean of their goals, and may be chosen.
     """
     known = {name: found for name, records in methods.items() if (found := _values(records, goal)) is not None}
     if len(known) < len(methods) or not known:
@@ -97,7 +98,7 @@ def best_on_halves(
         for name, mine_DS2P in values.items():
             about = {"name": name, "loss": methods[name][0].loss, "seeds": mine_DS2P.shape[1]}
             rows.append({**about, "problems": problems, "goal": goal, "share": share, "tried": len(mine_DS2P)})
-            mine = _score(mine_DS2P, [share * one_R for one_R in highest], weight_RP)
+            mine = _score(mine_DS2P, [share * one_R for one_R in highest], weight_RP, mixtures)
             if mine is None:
                 continue
             rows[-1] |= {f"decoding_{n}": one.name(list(known[name])) for n, one in enumerate(mine.choices, start=1)}
@@ -126,11 +127,11 @@ def _halves(weight_RP: Array) -> list[Array]:
     return [np.where(half_P, weight_RP, 0.0) for half_P in (even_P, ~even_P)]
 
 
-def _score(mine_DS2P: Array, floors: Sequence[Array], weight_RP: Array) -> MethodScores | None:
+def _score(mine_DS2P: Array, floors: Sequence[Array], weight_RP: Array, mixtures: bool) -> MethodScores | None:
     """Score each half under the choice of the other; None if no decoding has the required precision."""
     mine_D2P, even_P = mine_DS2P.mean(axis=1), np.arange(mine_DS2P.shape[-1]) % 2 == 0
     choices = [
-        _choice(_mean(mine_D2P[:, 0], half_RP), _mean(mine_D2P[:, 1], half_RP), floor_R)
+        _choice(_mean(mine_D2P[:, 0], half_RP), _mean(mine_D2P[:, 1], half_RP), floor_R, mixtures)
         for half_RP, floor_R in zip(_halves(weight_RP), floors, strict=True)
     ]
     if any(np.isnan(one.share_R[0]) for one in choices):
@@ -148,13 +149,15 @@ def _mean(values_DP: Array, weight_RP: Array) -> Array:
     return mean_RD
 
 
-def _choice(precision_RD: Array, goal_RD: Array, floor_R: Array) -> HalfChoice:
+def _choice(precision_RD: Array, goal_RD: Array, floor_R: Array, mixtures: bool) -> HalfChoice:
     """The decoding, or the mixture of two, with the largest goal among those with the required precision."""
     enough_RD = precision_RD >= floor_R[:, None]
     first_R = np.where(enough_RD, goal_RD, -np.inf).argmax(axis=1)
     second_R, draw_R = first_R.copy(), np.arange(len(first_R))
     share_R, best_R = np.where(enough_RD.any(axis=1), 1.0, np.nan), goal_RD[draw_R, first_R]
-    for colder in range(precision_RD.shape[1]):  # mixed with every decoding that misses the required precision
+    for colder in (
+        range(precision_RD.shape[1]) if mixtures else ()
+    ):  # mixed with every decoding that misses the required precision
         over_R1 = (precision_RD[:, colder] - floor_R)[:, None]
         under_RD = floor_R[:, None] - precision_RD
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -32,7 +32,7 @@ from .folder import RunFolder, StageProgress, folder_of, silent
 from .questions import questions_of
 from .record import Record
 from .sampling import Models, missing, sample
-from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SlotScore, SupportScore, goals_of
+from .score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, SlotScore, SupportScore, goals_of, may_mix
 from .scoring.checked import score_checked
 from .scoring.job import ScoreJob, ScoreTools
 from .scoring.listed_answers import score_exactly
@@ -267,8 +267,12 @@ def _tabulate(name: str, scored: Scored, root: Path, command: str) -> list[Row]:
     tasks: dict[str, tuple[Experiment, dict[str, list[Record]]]] = {}
     for one, records in scored:
         tasks.setdefault(one.task, (one, {}))[1].setdefault(one.name, []).extend(records)
-    goals = [(methods, goal) for one, methods in tasks.values() for goal in goals_of(one.score)]
-    found = (row for methods, goal in goals for row in best_on_halves.best_on_halves(methods, goal=goal))
+    found = (
+        row
+        for one, methods in tasks.values()
+        for goal in goals_of(one.score)
+        for row in best_on_halves.best_on_halves(methods, goal=goal, mixtures=may_mix(one.score, goal))
+    )
     if halves := [{"recipe": name, **row} for row in found]:
         write_text(table_path(root, name, "halves"), write(halves, notes=best_on_halves.NOTES))
     return rows

@@ -131,3 +131,8 @@ def goals_of(score: Score) -> list[str]:
     if isinstance(score, SlotScore):
         return ["distinct_right", *(["recall"] if score.embedder else [])]
     return ["recall"] if isinstance(score, ExactScore) else []
+
+
+def may_mix(score: Score, goal: str) -> bool:
+    """Whether a mixture of two decodings has at least the weighted mean of their goals. This does not hold for k-NN recall."""
+    return goal != "recall" or isinstance(score, ExactScore)
