@@ -153,11 +153,16 @@ planted = bytes([80, 76, 65, 78, 84, 69, 68, 45]) + b"0" * 24
 def look(pattern):
     blocks = {id(thing) >> 20 for thing in gc.get_objects()} | {id(planted) >> 20}
     for block in sorted({b + d for b in blocks for d in (-1, 0, 1)}):
+        end = b""      # of the page before: what is looked for may lie across two pages
         for page in range(block << 20, (block + 1) << 20, 4096):
-            if libc.write(writer, ctypes.c_void_p(page), 4096) == 4096:      # an unmapped page is EFAULT, not a crash
-                found = re.search(pattern, os.read(reader, 4096))
-                if found:
-                    return found[0].decode()
+            if libc.write(writer, ctypes.c_void_p(page), 4096) != 4096:      # an unmapped page is EFAULT, not a crash
+                end = b""
+                continue
+            both = end + os.read(reader, 4096)
+            found = re.search(pattern, both)
+            if found:
+                return found[0].decode()
+            end = both[-40:]
 def control():
     return look(bytes([80, 76, 65, 78, 84, 69, 68, 45]) + b"0{24}") is not None
 def f(x):
