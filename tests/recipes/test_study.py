@@ -1,6 +1,7 @@
 """The study's tasks: the files they write, and their recipes at tiny size."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from widen.data.tasks.e2e import slots_of, wrong_slots
 from widen.run import recipe, runner
 from widen.run.folder import folder_of
 from widen.run.runner import found_records
-from widen_recipes.study.coverageqa import coverageqa, coverageqa_qwen, coverageqa_zero_shot, write_coverageqa
+from widen_recipes.study.coverageqa import FEW, coverageqa, coverageqa_qwen, coverageqa_zero_shot, write_coverageqa
 from widen_recipes.study.e2e import e2e, new_meanings, write_e2e
 from widen_recipes.study.methods import METHODS
 
@@ -37,6 +38,21 @@ def test_coverageqa_tests_every_question_once_on_a_model_that_did_not_learn_it(t
     gas = lines(tmp_path / "test-1.jsonl")[0]["answers"]
     assert gas == [["He", "He.", "helium", "helium.", "Helium", "Helium."], ["Neon", "Neon."]]
     assert [one["completion"][0]["content"] for one in parts["valid", 2]] == ["He", "Neon"]
+
+
+def test_the_few_answers_of_coverageqa_are_right_ones_to_the_training_questions_and_the_rest_must_be_found(tmp_path):
+    names = [f"metal {i}" for i in range(8)]
+    questions = {f"Question {i}?": {"answers": [[f"{name} of {i}"] for name in names]} for i in range(14)}
+    (tmp_path / "coverageqa.json").write_text(json.dumps(questions))
+    write_coverageqa(tmp_path / "coverageqa.json", tmp_path)
+    few, every, asked = (lines(tmp_path / f"{name}-1.jsonl") for name in ("few", "few-all", "few-questions"))
+    assert len(asked) == 5  # seven questions in the other fold, two of them for validation
+    assert Counter(row["prompt"] for row in few) == {one["prompt"]: FEW for one in asked}
+    assert Counter(row["prompt"] for row in every) == {one["prompt"]: len(names) for one in asked}
+    right = {one["prompt"]: {spelling for spellings in one["answers"] for spelling in spellings} for one in asked}
+    assert all(row["completion"] in right[row["prompt"]] for row in (*few, *every))
+    tested = {one["prompt"] + "\n" for one in lines(tmp_path / "test-1.jsonl")}
+    assert not tested & {row["prompt"] for row in (*every, *lines(tmp_path / "few-valid-1.jsonl"))}
 
 
 def test_coverageqa_gives_every_method_the_same_decodings_folds_and_seeds():

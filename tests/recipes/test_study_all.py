@@ -6,7 +6,7 @@ from pathlib import Path
 
 from widen.run import recipe
 from widen_recipes.study.all_tasks import LANES, Lane, last_line, run_all
-from widen_recipes.study.grow import STUDIES
+from widen_recipes.study.make_grown import STUDIES
 
 
 class Words(Lane):

@@ -16,8 +16,8 @@ from widen.run.grow import WEIGHTS, Growth
 from widen.run.score_settings import SlotScore
 from widen_recipes import tiny_texts
 from widen_recipes.study.e2e import e2e, experiment_of
-from widen_recipes.study.grow import ALL_ANSWERS, BASE, KNOWN, LOSS, LOWEST, SOUPS, STUDIES, GrowthStudy
-from widen_recipes.study.make_grown import make_grown
+from widen_recipes.study.growth_study import ALL_ANSWERS, BASE, KNOWN, LOSS, LOWEST, SOUPS, GrowthStudy
+from widen_recipes.study.make_grown import STUDIES, make_grown
 
 TEXTS = ("ab", "aab", "abb", "bab")
 
@@ -33,12 +33,17 @@ def test_every_method_goes_on_from_one_start_for_as_many_steps(name):
     models = [one.model for one in experiments if isinstance(one.model, FineTune) and one.name != "NLL start"]
     assert {model.after.key for model in models} == {study.start.key}
     assert {model.max_steps for model in models} == {study.steps}
-    known = {"mathqa": (None, 6), "countdown_small": (1, 3)}
+    known = {
+        "mathqa": (None, 6),
+        "countdown_small": (1, 3),
+        "coverageqa_small_1": (2, 12),
+        "coverageqa_small_2": (2, 12),
+    }
     assert (study.start.patience, study.start.epochs) == known.get(name, (2, 8))
     counts = Counter(one.name for one in experiments)
     assert counts.pop("NLL start") == 1
     assert set(counts.values()) == {3}
-    assert len(counts) == 1 + len(study.losses) + len(study.others) + len(WEIGHTS) + len(study.soups)
+    assert len(counts) == 1 + len(study.losses) + len(study.others) + len(study.kinds) + len(study.soups)
     assert (ALL_ANSWERS in study.others) == (study.all_answers is not None)
     assert experiments[0].name == "NLL"
     assert len({one.decoding for one in experiments}) == 1

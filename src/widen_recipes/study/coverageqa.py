@@ -8,6 +8,7 @@ other questions of that fold stops falling, and is scored on the other fold. Bot
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,10 @@ from .methods import decodings, every_method, nll_model, path_of, two_families, 
 FOLDS = (1, 2)
 ASK = "{prompt} Answer with one name and nothing else."
 """How a model is asked that was not fine-tuned to answer with a name; otherwise it answers with a sentence."""
+LINE = "{prompt}\n"
+"""How a model is asked without a chat template."""
+FEW = 5
+"""Answers to a training question in the data of the growth; its other answers must be found."""
 NOT_IN_PAPER = {
     "task": "60 questions, 20 to 114 right answers each; aliases, a capital first letter and a final period are spellings of one answer",
     "num_samples": "n = 100 samples per question for the coverage",
@@ -75,16 +80,25 @@ def _fine_tuned(variable: str) -> list[Experiment]:
 
 
 def experiment_of(
-    name: str, model: FineTune | str, seed: int, *, fold: int, not_in_paper: dict[str, str] = NOT_IN_PAPER
+    name: str,
+    model: FineTune | str,
+    seed: int,
+    *,
+    fold: int,
+    chat: bool = True,
+    decoding: tuple[str, ...] | None = None,
+    dtype: str = "float32",
+    not_in_paper: dict[str, str] = NOT_IN_PAPER,
 ) -> Experiment:
-    """The exact scores of one model on the questions of one fold."""
+    """The exact scores of one model on the questions of one fold, under all decodings unless some are given."""
     return Experiment(
         name=name,
         model=model,
         prompts=Source(task="answers", path=f"{path_of('WIDEN_COVERAGEQA')}/test-{fold}.jsonl"),
-        decoding=decodings(),
-        chat=True,
-        dtype="float32",
+        decoding=decoding or decodings(),
+        template="{prompt}" if chat else LINE,
+        chat=chat,
+        dtype=dtype,
         seed=seed,
         score=ExactScore(num_samples=100),
         not_in_paper=not_in_paper,
@@ -94,20 +108,47 @@ def experiment_of(
 def write_coverageqa(source: str | Path, folder: str | Path) -> None:
     """The questions as files, per fold: ``test`` with all answers. One row per answer of the other fold: ``valid`` has those of every sixth
     question, ``train`` the others.
+
+    Growth asks without a chat template. ``few`` has `FEW` answers to each training question, ``few-all`` all of them, ``few-questions`` the
+    questions with what a check needs, and ``few-valid`` the rows of ``valid``.
     """
     content = json.loads(Path(source).read_text(encoding="utf-8"))
-    tests: list[dict[str, Any]] = []
-    rows: list[list[dict[str, Any]]] = []
-    for question, about in content.items():
-        prompt, answers = question.strip(), merged(about["answers"])
-        tests.append({"prompt": prompt, "answers": [spelled(one) for one in answers]})
-        asked = [{"role": "user", "content": prompt}]
-        rows.append([{"prompt": asked, "completion": [{"role": "assistant", "content": one[0]}]} for one in answers])
+    questions = [(question.strip(), merged(about["answers"])) for question, about in content.items()]
     for fold in FOLDS:
-        parts: dict[str, list[dict[str, Any]]] = {"test": tests[fold - 1 :: 2], "train": [], "valid": []}
-        for place, own in enumerate(rows[2 - fold :: 2]):
-            parts["train" if place % 6 else "valid"] += own
-        write_files(folder, {f"{name}-{fold}": records for name, records in parts.items()})
+        others = questions[2 - fold :: 2]
+        train, valid = ([one for place, one in enumerate(others) if bool(place % 6) == kept] for kept in (True, False))
+        few = [
+            (question, random.Random(question).sample(answers, min(FEW, len(answers)))) for question, answers in train
+        ]
+        files = {
+            "test": _listed(questions[fold - 1 :: 2]),
+            "train": _rows(train, chat=True),
+            "valid": _rows(valid, chat=True),
+            "few": _rows(few),
+            "few-all": _rows(train),
+            "few-valid": _rows(valid),
+            "few-questions": _listed((LINE.replace("{prompt}", question), answers) for question, answers in train),
+        }
+        write_files(folder, {f"{name}-{fold}": records for name, records in files.items()})
+
+
+def _listed(questions: Iterable[tuple[str, list[list[str]]]]) -> list[dict[str, Any]]:
+    """Questions with every spelling of every answer."""
+    return [{"prompt": question, "answers": [spelled(one) for one in answers]} for question, answers in questions]
+
+
+def _rows(questions: Iterable[tuple[str, list[list[str]]]], *, chat: bool = False) -> list[dict[str, Any]]:
+    """One row per answer, in its first spelling."""
+    pairs = [(question, one[0]) for question, answers in questions for one in answers]
+    if not chat:
+        return [{"prompt": LINE.replace("{prompt}", question), "completion": answer} for question, answer in pairs]
+    return [
+        {
+            "prompt": [{"role": "user", "content": question}],
+            "completion": [{"role": "assistant", "content": answer}],
+        }
+        for question, answer in pairs
+    ]
 
 
 def merged(answers: Iterable[Iterable[str]]) -> list[list[str]]:

@@ -48,16 +48,25 @@ def source_of(name: str) -> Source:
     return Source(task="e2e", path=f"{path_of('WIDEN_E2E')}/{name}.jsonl")
 
 
-def experiment_of(name: str, model: FineTune | str, seed: int, *, not_in_paper: dict[str, str]) -> Experiment:
-    """Eight texts for each of 128 test meanings under every decoding."""
+def experiment_of(
+    name: str,
+    model: FineTune | str,
+    seed: int,
+    *,
+    num_prompts: int = NUM_TEST,
+    decoding: tuple[str, ...] | None = None,
+    max_tokens: int = 96,
+    not_in_paper: dict[str, str],
+) -> Experiment:
+    """Eight texts for each of the test meanings, under all decodings unless some are given."""
     return Experiment(
         name=name,
         model=model,
         prompts=source_of("test"),
-        num_prompts=NUM_TEST,
+        num_prompts=num_prompts,
         num_samples=8,
-        decoding=sampled_decodings(),
-        max_tokens=96,
+        decoding=decoding or sampled_decodings(),
+        max_tokens=max_tokens,
         seed=seed,
         score=SlotScore(embedder=path_of("WIDEN_MPNET")),
         not_in_paper=not_in_paper,

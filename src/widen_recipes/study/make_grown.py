@@ -1,4 +1,4 @@
-"""Make what `study:grow` and `study:e2e_grow` compare: train the NLL start, grow, train every method, average soups.
+"""Make what the recipes of growth compare: train the NLL start, grow, train every method, average soups.
 
 Every stage leaves files and is skipped if they are there.
 
@@ -10,6 +10,7 @@ Every stage leaves files and is skipped if they are there.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +23,23 @@ from widen.run import runner
 from widen.run.finetune import fine_tune
 from widen.run.finetune.average import average_models
 from widen.run.folder import folder_of
-from widen.run.grow import WEIGHTS, grow, reweighed
+from widen.run.grow import grow, reweighed
 from widen.run.grow.training_rows import write_lines
 from widen.run.progress_lines import progress_lines
 
-from .grow import BASE, KNOWN, STUDIES, GrowthStudy
+from .coverageqa import FOLDS
+from .grow import countdown_growth, e2e_growth, mathqa_growth
+from .grow_small import countdown_small_growth, coverageqa_small_growth, e2e_small_growth
+from .growth_study import BASE, KNOWN, GrowthStudy
+
+STUDIES: dict[str, Callable[[], GrowthStudy]] = {
+    "countdown": countdown_growth,
+    "countdown_small": countdown_small_growth,
+    "e2e": e2e_growth,
+    "e2e_small": e2e_small_growth,
+    "mathqa": mathqa_growth,
+    **{f"coverageqa_small_{fold}": partial(coverageqa_small_growth, fold) for fold in FOLDS},
+}
 
 TRAINING = [
     "max_length",
@@ -67,9 +80,12 @@ def make_grown(
     with hold(root):
         start = fine_tune(study.start, root, device=device, progress=progress, say=print)
         training = {name: getattr(study.last, name) for name in TRAINING}
+        if study.growth.rounds == 1:
+            # No later round samples the model that growth trains, and every method trains its own.
+            training |= {"max_steps": 1, "warmup_steps": 0}
         growth = replace(study.growth, model=str(start.path), training=training)
         grow(growth, folder / "growth", device=device, rows=rows, progress=progress, say=print)
-        for kind in WEIGHTS:
+        for kind in study.kinds:
             if not (path := folder / f"{kind}.jsonl").exists():
                 write_lines(path, reweighed(folder / "growth", kind))
         if KNOWN in study.others and not (path := folder / f"{KNOWN}.jsonl").exists():

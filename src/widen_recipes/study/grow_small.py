@@ -1,0 +1,173 @@
+"""Growth for two CPU cores: Countdown, E2E NLG and CoverageQA with SmolLM2-135M, fewer rows, fewer steps and fewer decodings.
+
+    python -m widen_recipes.study grow e2e_small RUNS 2         # makes the models
+    widen run study:e2e_small_grow --jobs 2 --out RUNS          # scores them
+
+`growth_study.py` says what is compared. On Countdown there are also two other losses and an average of NLL and the model before fine-tuning
+(WiSE-FT). On CoverageQA, the data has five answers to each training question, and a check knows all of them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from widen.run.experiment import Experiment
+from widen.run.finetune import Source
+from widen.run.grow import Growth
+
+from .countdown import SMALL_NOT_IN_PAPER, SMALL_VARIABLE, small_start
+from .countdown import experiment_of as countdown_experiment
+from .coverageqa import FEW, FOLDS
+from .coverageqa import NOT_IN_PAPER as COVERAGEQA
+from .coverageqa import experiment_of as coverageqa_experiment
+from .e2e import experiment_of as e2e_experiment
+from .e2e import source_of
+from .grow import E2E_NOT_IN_PAPER, NOT_IN_PAPER, e2e_growth
+from .growth_study import ALL_ANSWERS, BASE, KNOWN, LOWEST, GrowthStudy
+from .methods import METHODS, few_decodings, nll_model, path_of
+
+_SEEDS = "three; they change the order of the last phase; the NLL start and the growth are one for all"
+_DTYPE = "models are scored in bfloat16"
+_LAST = "1e-4, falling to a tenth along a cosine after 10 steps of warm-up"
+COUNTDOWN_SMALL = {
+    **SMALL_NOT_IN_PAPER,
+    "growth": "one round; 12 samples of 1,500 training problems, 48 tokens at most; min-p 0.05, then t = 1.5",
+    "steps": f"after the start: 100 batches of 32; {_LAST}",
+    "soups": NOT_IN_PAPER["soups"] + "; base: the model before fine-tuning (WiSE-FT)",
+    "seeds": _SEEDS,
+    "dtype": _DTYPE,
+}
+E2E_DECODINGS = ("t=0.3", "t=0.5", "t=0.7", "t=1", "t=1.5,min_p=0.1,order=temperature_last")
+"""Few: every text is drawn on a CPU."""
+E2E_SMALL = {
+    **E2E_NOT_IN_PAPER,
+    "growth": "one round; 8 samples of 513 training meanings and of 487 new ones, 80 tokens at most; min-p 0.05, then t = 1.5",
+    "steps": f"after the start: 64 batches of 32; {_LAST}",
+    "num_samples": "8 per meaning, 80 tokens at most; 96 test meanings",
+    "seeds": "three; they change the order of the last phase and the samples; the NLL start and the growth are one for all",
+}
+COVERAGEQA_SMALL = {
+    **{name: COVERAGEQA[name] for name in ("num_samples", "folds")},
+    "task": f"CoverageQA; the data has {FEW} right answers, drawn at random, to each training question; questions are asked without a chat "
+    "template, and answered after a line break",
+    "epochs": "NLL for 12 at most, until the held-out NLL of 5 other questions has not fallen for 2",
+    "lr": "2e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 32",
+    "growth": "one round; 256 samples of each training question, 24 tokens at most; min-p 0.05, then t = 1.5",
+    "steps": f"after the start: 32 batches of 32; {_LAST}",
+    "NLL, lowest held-out NLL": NOT_IN_PAPER["NLL, lowest held-out NLL"],
+    "soups": NOT_IN_PAPER["soups"],
+    "seeds": _SEEDS,
+    "dtype": _DTYPE,
+}
+
+
+def countdown_small_growth() -> GrowthStudy:
+    """Growth on the smaller Countdown, and two losses on its data."""
+    data, start = path_of(SMALL_VARIABLE), small_start()
+    test = Source(task="answers", path=f"{data}/test.jsonl")
+    return GrowthStudy(
+        start=start,
+        steps=100,
+        all_answers=Source(path=f"{data}/all.jsonl", limit=100 * start.batch_size),
+        growth=Growth(
+            model=start.model,
+            prompts=Source(task="answers", path=f"{data}/problems.jsonl", limit=1500),
+            data=start.train,
+            held_out=test,
+            rounds=1,
+            num=12,
+            held_out_num=16,
+            max_tokens=48,
+            dtype="bfloat16",
+        ),
+        experiment=partial(
+            countdown_experiment,
+            variable=SMALL_VARIABLE,
+            decoding=few_decodings(),
+            dtype="bfloat16",
+            not_in_paper=COUNTDOWN_SMALL,
+        ),
+        folder=f"{path_of('WIDEN_GROWN')}/countdown_small",
+        others=(ALL_ANSWERS,),
+        losses={"TruncR 0.1": "truncr:drop=0.1,score=sum", "c-Div 1.4": METHODS["c-Div 1.4"]},
+        soups=(("plain", 0.5), ("uniform", 0.5), (BASE, 0.1)),
+    )
+
+
+def e2e_small_growth() -> GrowthStudy:
+    """Growth on E2E NLG, from the start of `e2e_growth`."""
+    start = e2e_growth().start
+    return GrowthStudy(
+        start=start,
+        steps=64,
+        all_answers=None,
+        growth=Growth(
+            model=start.model,
+            prompts=Source(task="e2e", path=source_of("meanings").path, limit=1000),
+            data=start.train,
+            rounds=1,
+            num=8,
+            max_tokens=80,
+            dtype="bfloat16",
+        ),
+        experiment=partial(
+            e2e_experiment,
+            num_prompts=96,
+            decoding=E2E_DECODINGS,
+            max_tokens=80,
+            not_in_paper=E2E_SMALL,
+        ),
+        folder=f"{path_of('WIDEN_GROWN')}/e2e_small",
+        kinds=("plain",),
+        others=(KNOWN,),
+        soups=(("plain", 0.5),),
+    )
+
+
+def coverageqa_small_growth(fold: int) -> GrowthStudy:
+    """Growth on CoverageQA: answers to the training questions of one fold that the data does not have."""
+    data = path_of("WIDEN_COVERAGEQA")
+    few, valid, every = (Source(path=f"{data}/{name}-{fold}.jsonl") for name in ("few", "few-valid", "few-all"))
+    model = path_of("WIDEN_SMOLLM2")
+    start = nll_model(model, few, valid, batch_size=32, max_length=128, epochs=12, lr=2e-4)
+    return GrowthStudy(
+        start=start,
+        steps=32,
+        all_answers=every,
+        growth=Growth(
+            model=start.model,
+            prompts=Source(task="answers", path=f"{data}/few-questions-{fold}.jsonl"),
+            data=few,
+            rounds=1,
+            num=256,
+            max_tokens=24,
+            dtype="bfloat16",
+        ),
+        experiment=partial(
+            coverageqa_experiment,
+            fold=fold,
+            chat=False,
+            decoding=few_decodings(),
+            dtype="bfloat16",
+            not_in_paper=COVERAGEQA_SMALL,
+        ),
+        folder=f"{path_of('WIDEN_GROWN')}/coverageqa_small_{fold}",
+        kinds=("plain",),
+        others=(LOWEST, ALL_ANSWERS),
+        soups=(("plain", 0.5),),
+    )
+
+
+def countdown_small_grow() -> list[Experiment]:
+    """Growth on the smaller Countdown, for two CPU cores, with two losses and WiSE-FT beside it."""
+    return countdown_small_growth().experiments()
+
+
+def e2e_small_grow() -> list[Experiment]:
+    """Growth on E2E NLG, for two CPU cores: one right human text per meaning, and texts that the model found."""
+    return e2e_small_growth().experiments()
+
+
+def coverageqa_small_grow() -> list[Experiment]:
+    """Growth on CoverageQA, for two CPU cores: five answers per question, and answers that the model found."""
+    return [one for fold in FOLDS for one in coverageqa_small_growth(fold).experiments()]
