@@ -9,8 +9,10 @@
 It splits the data by prompt into train, validation and test. It scores the model as it is under a
 grid of decodings. Then it trains with several losses for a short time, drops the worse half, and
 trains the others longer. NLL, the usual loss, is never dropped. It also averages the weights of the
-NLL model with those of the model as it is. It chooses on the validation prompts and measures on the
-test prompts. To continue a stopped search, run the same command again.
+NLL model with those of the model as it is. With a checker or a task of programs, it samples the NLL
+model on the training prompts and trains NLL on the new right answers too, as widen grow does. It
+chooses on the validation prompts and measures on the test prompts. To continue a stopped search,
+run the same command again.
 """
 
 from __future__ import annotations
@@ -86,6 +88,7 @@ def main(options: argparse.Namespace) -> int:
 def plan_lines(search: Search) -> list[str]:
     """The plan in words, with estimates of time and memory."""
     from widen.run.advise.plan import duration
+    from widen.run.advise.request import grown_num
 
     request, plan, counts = search.request, search.plan, search.splits.counts
     rungs = [
@@ -93,6 +96,7 @@ def plan_lines(search: Search) -> list[str]:
         for rivals, steps in zip(plan.rivals, plan.steps, strict=True)
     ]
     repeats = f" ({counts['repeats']:,} of them repeat another)" if counts["repeats"] else ""
+    growing = [f"growing: {grown_num(search.splits)} samples of every training row's prompt"] if plan.grow else []
     left_out = [loss for loss in request.losses if loss not in plan.losses]
     lines = [
         f"wish: {request.parsed}",
@@ -100,6 +104,7 @@ def plan_lines(search: Search) -> list[str]:
         f"score: {request.score.kind}, {len(request.grid)} decodings of every model",
         f"losses: {', '.join(plan.losses)}" + (f" (no time for {', '.join(left_out)})" if left_out else ""),
         f"training: {', then '.join(rungs)}",
+        *growing,
         f"estimate: about {duration(plan.seconds)} of {duration(request.budget)}; {plan.memory / 2**30:.1f} GiB while training "
         f"{plan.parameters / 1e6:.3g}M parameters on {request.device}",
         f"measured: {plan.step:.2g} s per step, {plan.check:.2g} s per evaluation with its checkpoint, {plan.score:.2g} s to score a model",

@@ -67,12 +67,16 @@ class Finalist:
     Args:
       loss: empty for the model as it is.
       share: of the trained weights; the rest is the model as it is (WiSE-FT).
+      new: right answers that were found and that it was trained on too; 0 for the data alone.
+      folder: of the model with new answers.
       test: the scores of `to_test`.
     """
 
     loss: str
     steps: int
     share: float = 1.0
+    new: int = 0
+    folder: str = ""
     validation: Points
     test: Points = field(default_factory=dict)
 
@@ -80,6 +84,8 @@ class Finalist:
     def name(self) -> str:
         """As in the text."""
         name = {"": AS_IT_IS, "nll": "NLL"}.get(self.loss, self.loss)
+        if self.new:
+            return f"{name} with {self.new:,} new right answers"
         return name if self.share == 1 else f"the average of {name} ({self.share:g}) and {AS_IT_IS}"
 
     def tested(self, wish: Wish) -> Point:
@@ -109,7 +115,8 @@ class Advice:
       reasons: sentences.
       train, average, use: the commands to train and to average, and the decoding for other software; filled in by
         `widen.run.advise.search`.
-      grow: the command that adds the model's own right answers to the data, where a judge can tell and no other loss is recommended.
+      new: right answers that were found and that the recommended model was trained on too.
+      grow: the command that finds them; or one to try, where a judge can tell and there was no time to grow.
     """
 
     wish: str
@@ -127,6 +134,7 @@ class Advice:
     test_prompts: int = 0
     share: float = 1.0
     average: str = ""
+    new: int = 0
 
     @property
     def headline(self) -> str:
@@ -136,6 +144,8 @@ class Advice:
         start = {"": "Do not train", "nll": "Keep NLL"}.get(self.loss, f"Train with {self.loss}")
         if self.share < 1:
             start += f", average it with the model as it is ({self.share:g} and {1 - self.share:g} of the weights)"
+        if self.new:
+            start += f", train it on {self.new:,} new right answers too"
         return f"{start}, decode with {Decoding.parse(self.decoding).in_words}."
 
     @property
@@ -190,7 +200,7 @@ def advise_from(finalists: Sequence[Finalist], wish: Wish) -> Advice:
     If no decoding reaches the level, the advice names the one that comes closest.
 
     Args:
-      finalists: the model as it is, NLL, their average, and another loss, simplest first.
+      finalists: the model as it is, NLL, their average, NLL with new right answers, and another loss, simplest first.
     """
     able = [one for one in finalists if wish.choose(one.validation).met]
     best = max(able or finalists, key=lambda one: wish.rank(one.validation))
@@ -220,6 +230,7 @@ def advise_from(finalists: Sequence[Finalist], wish: Wish) -> Advice:
         loss=best.loss,
         steps=best.steps,
         share=best.share,
+        new=best.new,
         decoding=decoding.spec,
         expected=expected,
         parts=_parts(finalists, best, wish) if able else {},
@@ -235,7 +246,7 @@ def _misses(one: Finalist, wish: Wish) -> bool:
 def _parts(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> dict[str, Value]:
     """Differences of the goal on the test prompts. A part is missing if one of its two sides does not reach the level."""
     able = [one for one in finalists if wish.choose(one.validation).met]
-    by_loss = {one.loss: one.tested(wish) for one in able if one.share == 1}
+    by_loss = {one.loss: one.tested(wish) for one in able if one.share == 1 and not one.new}
     rivals = [one for one in able if one.loss not in ("", "nll")]
     parts = {}
     alone = wish.choose(best.validation, lambda one: one.temperature_alone)
@@ -247,10 +258,12 @@ def _parts(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> dict[st
     for one in able:
         if one.share < 1 and one.loss in by_loss:
             parts["average"] = difference(one.tested(wish), by_loss[one.loss], wish.goal)
+        if one.new and one.loss in by_loss:
+            parts["new answers"] = difference(one.tested(wish), by_loss[one.loss], wish.goal)
     if "nll" in by_loss and "" in by_loss:
         parts["training"] = difference(by_loss["nll"], by_loss[""], wish.goal)
     for one in finalists:
-        if one.loss == "nll" and one.share == 1:
+        if one.loss == "nll" and one.share == 1 and not one.new:
             for metric in (wish.goal, wish.bound):
                 parts[f"{metric} over NLL at t=1"] = difference(best.tested(wish), one.test[PLAIN], metric)
     return parts

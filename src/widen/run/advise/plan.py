@@ -25,7 +25,7 @@ from ..runner import run
 from ..score_settings import CheckerScore
 from ..scoring.checked import TRIED, Checker
 from ..scoring.job import ScoreTools, limits_of
-from .request import AdviceRequest, check_every
+from .request import AdviceRequest, check_every, grown_num
 from .split import Splits
 
 FEWEST_STEPS = 8
@@ -41,7 +41,7 @@ MORE = 12
 GPU_ROWS = 32
 """A GPU draws about this many times the rows of the short measurement in the same time."""
 FINALISTS = 4
-"""The model as it is, NLL, their average, and another loss."""
+"""The model as it is, NLL, their average, and another loss; a grown model is one more."""
 TEST_DECODINGS = 3
 """Decodings of each finalist on the test prompts: the chosen one, the best temperature alone, and t = 1."""
 
@@ -53,6 +53,7 @@ class Timing:
     Args:
       step, score, load, test: seconds of one training step, of scoring one model on validation, of loading and saving it, of the test.
       check: seconds of one evaluation during training with its checkpoint; 0 in plans of earlier versions, which left it out.
+      grow: seconds to look for new right answers to the training prompts; 0 if nothing can judge them.
       max_tokens: of a sample.
       parameters, memory: of the model, and bytes while it trains.
     """
@@ -62,6 +63,7 @@ class Timing:
     load: float
     test: float
     check: float = 0.0
+    grow: float = 0.0
     max_tokens: int
     parameters: int
     memory: int
@@ -95,8 +97,9 @@ class Plan(Timing):
 
     @property
     def end(self) -> float:
-        """Of what comes after the losses: the average of NLL with the model as it is, and the test."""
-        return 2 * self.load + self.score + self.test
+        """Of what comes after the losses: the average of NLL with the model as it is, the grown model, and the test."""
+        grown = self.grow + self.job("nll", self.steps[-1]) if self.grow else 0.0
+        return 2 * self.load + self.score + grown + self.test
 
 
 def halved(rivals: int) -> tuple[int, ...]:
@@ -112,7 +115,7 @@ def halved(rivals: int) -> tuple[int, ...]:
 
 
 def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: int) -> Plan:
-    """As many losses as fit with at least `FEWEST_STEPS`, and then as many steps as fit.
+    """As many losses as fit with at least `FEWEST_STEPS`, and then as many steps as fit. Growth is left out last.
 
     Args:
       losses: NLL first; if time is short, the last ones are left out.
@@ -120,12 +123,13 @@ def make_plan(timing: Timing, losses: Sequence[str], *, budget: float, longest: 
       longest: most steps of the last rung.
     """
     for count in range(len(losses), 0, -1):
-        plan_from = partial(_plan, timing, tuple(losses[:count]))
-        most = longest // 2 ** (len(halved(count - 1)) - 1)
-        choices = range(FEWEST_STEPS, max(FEWEST_STEPS, most) + 1)
-        fitting = bisect_right(choices, MARGIN * budget, key=lambda first: plan_from(first).seconds)
-        if fitting:
-            return plan_from(choices[fitting - 1])
+        for grow in (timing.grow, 0.0)[: 2 if count == 1 else 1]:
+            plan_from = partial(_plan, replace(timing, grow=grow), tuple(losses[:count]))
+            most = longest // 2 ** (len(halved(count - 1)) - 1)
+            choices = range(FEWEST_STEPS, max(FEWEST_STEPS, most) + 1)
+            fitting = bisect_right(choices, MARGIN * budget, key=lambda first: plan_from(first).seconds)
+            if fitting:
+                return plan_from(choices[fitting - 1])
     raise ValueError(
         f"budget: {duration(budget)} is too short; this model and data need at least "
         f"{duration(plan_from(FEWEST_STEPS).seconds / MARGIN)} "
@@ -182,13 +186,16 @@ def measure(request: AdviceRequest, splits: Splits) -> Timing:
         more = prompts if request.device == "cpu" else max(1.0, prompts / GPU_ROWS)
         score = max(0.0, one - each) + each * more * len(request.grid)
     share = 1.0 if listed else TEST_DECODINGS / len(request.grid)
-    test = FINALISTS * score * share * splits.counts["test"] / splits.counts["validation"]
+    test = (FINALISTS + request.judged) * score * share * splits.counts["test"] / splits.counts["validation"]
+    drawn = splits.counts["validation"] * request.num_samples * len(request.grid)
+    grow = score * splits.counts["train"] * grown_num(splits) / drawn if request.judged else 0.0
     return Timing(
         step=step,
         score=score,
         load=load + save + 1,
         test=test,
         check=check,
+        grow=grow,
         max_tokens=max_tokens,
         parameters=parameters,
         memory=memory,

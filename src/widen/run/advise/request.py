@@ -17,8 +17,10 @@ from widen.sample.grid import decoding_grid
 from ..experiment import Experiment
 from ..finetune.config import FineTune, Lora, Source, micro_batch_for
 from ..finetune.defaults import precision_for
+from ..grow import Growth
 from ..score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, Score
 from ..scoring.checked import Checker
+from ..value import to_json
 from .split import Splits
 from .wish import Wish
 
@@ -48,11 +50,33 @@ SAMPLED_GRID = decoding_grid(
     top_p_heats=(1.0,),
 )
 """Fewer decodings than for exact scores: each one draws samples of its own."""
+GROWN = "grown"
+"""The folder of the growth, and a word in the name of its model."""
+GROWN_NUM, GROWN_SAMPLES = 16, 8192
+"""Most samples of a training prompt, and of all of them, in the search for new right answers."""
+GROWN_TRAINING: tuple[str, ...] = (
+    "save_dtype",
+    "seed",
+    "lr",
+    "batch_size",
+    "micro_batch",
+    "precision",
+    "lora",
+    "max_steps",
+    "schedule",
+)
+GROWN_TRAINING += ("evaluate", "eval_steps", "patience")
+"""Settings of NLL that its training on the new answers keeps."""
 
 
 def check_every(steps: int) -> int:
     """Steps between two evaluations of NLL."""
     return max(1, steps // CHECKS)
+
+
+def grown_num(splits: Splits) -> int:
+    """Samples of each training prompt in the search for new right answers."""
+    return max(1, min(GROWN_NUM, GROWN_SAMPLES // splits.counts["train"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +174,11 @@ class AdviceRequest:
         )
 
     @property
+    def judged(self) -> bool:
+        """Whether a judge can recognise right answers that the data does not have."""
+        return isinstance(self.score, (CheckerScore, ProgramScore))
+
+    @property
     def grid(self) -> tuple[Decoding, ...]:
         """The decodings that every model is tried with."""
         return EXACT_GRID if self.task == "answers" else SAMPLED_GRID
@@ -180,12 +209,31 @@ class AdviceRequest:
             **watched,  # type: ignore[arg-type]
         )
 
+    def growth(self, nll: str, steps: int, splits: Splits, *, max_tokens: int) -> Growth:
+        """One round of growth: the NLL model is sampled, and NLL trains on the data and what was found, from the model as it is."""
+        config = to_json(self.fine_tune("nll", steps, splits))
+        training = {name: config[name] for name in GROWN_TRAINING if config[name] is not None}
+        return Growth(
+            model=nll,
+            prompts=splits.train,
+            checker=self.checker or "",
+            rounds=1,
+            num=grown_num(splits),
+            held_out_num=grown_num(splits),
+            max_tokens=max_tokens,
+            start=self.model,
+            dtype="float32" if self.device == "cpu" else "bfloat16",
+            seed=self.seed,
+            training=training,
+        )
+
     def experiment(
         self, model: FineTune | str, prompts: Source, decodings: Sequence[Decoding], *, max_tokens: int
     ) -> Experiment:
-        """One model, scored on the prompts of one split. A folder is the model as it is, or an average, by the name of the folder."""
+        """One model, scored on the prompts of one split. A folder is the model as it is, an average by its name, or a grown model."""
         if isinstance(model, str):
-            name = "as it is" if model == self.model else Path(model).name
+            own = f"nll, {GROWN}" if GROWN in Path(model).parts else Path(model).name
+            name = "as it is" if model == self.model else own
         else:
             name = f"{str(model.loss).split(' then ')[-1]}, {model.max_steps} steps"
         return Experiment(

@@ -4,6 +4,7 @@
     <root>/data/                            the splits
     <root>/<model>/                         one run folder per model
     <root>/averages/<average>/              NLL, averaged with the model as it is
+    <root>/grown/                           new right answers, and NLL trained on them too
     <root>/advise.csv  advice.json          the table, and the advice
 
 Trained models, samples and scores on disk are used again, and decisions are read from the state: a killed search continues as it was.
@@ -12,9 +13,8 @@ Trained models, samples and scores on disk are used again, and decisions are rea
 from __future__ import annotations
 
 import math
-import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,17 +29,19 @@ from ..experiment import Experiment
 from ..finetune.average import average_models
 from ..finetune.config import FineTune
 from ..folder import RunFolder, StageProgress, folder_of, silent
+from ..grow import Growth, grow
+from ..grow.rounds import last_model
 from ..model_card import complete_card
 from ..record import by_decoding
 from ..runner import run
-from ..score_settings import CheckerScore, ProgramScore
 from ..scoring.score_files import found_records
 from ..value import from_json, to_json
 from .advice import FILE, Advice, Finalist, advise_from, to_test
 from .advice import SCHEMA as ADVICE_SCHEMA
+from .commands import grow_command, merge_command, train_command
 from .engines import how_to_decode
 from .plan import MOST_EPOCHS, Plan, Timing, duration, make_plan, measure
-from .request import AdviceRequest
+from .request import GROWN, AdviceRequest
 from .split import Splits, split
 from .wish import Points
 
@@ -57,7 +59,7 @@ class Search:
     """A request with its splits and its plan, which are made or found on disk; a folder that holds the work of another request is refused.
 
     Attributes:
-      jobs: the outcome of every job: "trained" or "no time".
+      jobs: the outcome of every job: "trained", "no time" or, for growth, "nothing new".
     """
 
     def __init__(
@@ -122,6 +124,8 @@ class Search:
         def model(one: Finalist) -> FineTune | str:
             if not one.loss:
                 return request.model
+            if one.new:
+                return one.folder
             config = request.fine_tune(one.loss, one.steps, splits)
             return config if one.share == 1 else str(self._average(one))
 
@@ -140,25 +144,14 @@ class Search:
             if not (path := self._average(average)).exists():
                 both = [str(self._folder(nll).checkpoint), request.model]
                 write_folder(path, partial(average_models, both, [SHARE, 1 - SHARE]))
-            finalists = [as_it_is, nll, validated(average), *rivals]
+            grown = self._grown(nll, say, progress) if request.judged else None
+            finalists = [as_it_is, nll, *map(validated, [average, grown] if grown else [average]), *rivals]
             say("scoring the finalists on the test prompts")
             scored = [replace(one, test=points(model(one), test=to_test(one, request.parsed))) for one in finalists]
             run("advise", everything, root, device=request.device, progress=progress, notice=say)
         finally:
             self.save()
-        advice, best = advise_from(scored, request.parsed), request.model
-        if advice.loss:
-            chosen = Finalist(loss=advice.loss, steps=advice.steps, share=advice.share, validation={})
-            config, folder = request.fine_tune(advice.loss, advice.steps, splits), self._folder(chosen).path
-            advice = replace(advice, folder=str(folder), train=train_command(config, root, device=request.device))
-            best = f"{folder}/checkpoint"
-        if advice.share < 1:
-            best = str(self._average(chosen))
-            models = shlex.join([advice.folder, request.model])
-            command = f"widen merge {models} --weights {advice.share:g} {1 - advice.share:g} --out averaged"
-            advice = replace(advice, folder=best, average=command)
-        use = how_to_decode(Decoding.parse(advice.decoding), best, max_tokens=self.plan.max_tokens)
-        advice = replace(advice, use=use, test_prompts=splits.counts["test_prompts"], **self._data_advice(advice))
+        advice = self._with_commands(advise_from(scored, request.parsed), nll, grown)
         write_sealed(root / FILE, {"schema": ADVICE_SCHEMA, "advice": to_json(advice), "request": to_json(request)})
         for name in {one.folder_name for one in everything}:
             complete_card(RunFolder(root / name))
@@ -172,26 +165,51 @@ class Search:
         """The folder of an average."""
         return self.root / "averages" / f"{one.loss}-{one.steps}-steps-average-{one.share:g}"
 
-    def _data_advice(self, advice: Advice) -> dict[str, Any]:
-        """What other data may bring: learning repeated rows once, and the model's own right answers."""
-        counts, reasons, grow = self.splits.counts, advice.reasons, ""
+    def _growth(self, nll: Finalist) -> Growth:
+        folder = str(self._folder(nll).path)
+        return self.request.growth(folder, nll.steps, self.splits, max_tokens=self.plan.max_tokens)
+
+    def _grown(self, nll: Finalist, say: Say, progress: StageProgress) -> Finalist | None:
+        """NLL, trained for as many steps on the data and on new right answers; None if there is no time, or nothing is new."""
+        needed = self.plan.grow + self.plan.job("nll", nll.steps) + self.plan.test
+        late = not self.plan.grow or self.spent + needed > self.request.budget
+        if self.jobs.get("grow") == "no time" or ("grow" not in self.jobs and late):
+            self.jobs["grow"] = "no time"
+            self.save()
+            say("growing: no time left")
+            return None
+        config, out = self._growth(nll), self.root / GROWN
+        say(f"growing: {config.num} samples of every training prompt, then NLL on the new right answers too")
+        rounds = grow(config, out, device=self.request.device, progress=progress, say=say)
+        new = rounds[-1].new
+        self.jobs["grow"] = "trained" if new else "nothing new"
+        self.save()
+        return replace(nll, new=new, folder=last_model(config, out, rounds)) if new else None
+
+    def _with_commands(self, advice: Advice, nll: Finalist, grown: Finalist | None) -> Advice:
+        """The advice with its folder, the commands that make the model, and how to decode it."""
+        request, root, device, model = self.request, self.root, self.request.device, self.request.model
+        if advice.loss:
+            config = request.fine_tune(advice.loss, advice.steps, self.splits)
+            folder = str(folder_of(root, config).path)
+            advice = replace(advice, folder=folder, train=train_command(config, root, device=device))
+            model = f"{folder}/checkpoint"
+        if advice.share < 1:
+            command = merge_command([advice.folder, request.model], [advice.share, 1 - advice.share])
+            model = str(self._average(replace(nll, share=advice.share)))
+            advice = replace(advice, folder=model, average=command)
+        growing = grow_command(self._growth(nll), root / GROWN, device=device) if request.judged else ""
+        if advice.new and grown is not None:
+            advice, model = replace(advice, folder=grown.folder, grow=growing), f"{grown.folder}/checkpoint"
+        counts, reasons = self.splits.counts, advice.reasons
         if counts["repeats"]:
             of = f"{counts['repeats']:,} of the {counts['train']:,} training rows repeat another row"
             reasons += (f"{of}: compare with widen train --distinct, which learns each of them once.",)
-        if advice.met and advice.loss in ("", "nll") and isinstance(self.request.score, (CheckerScore, ProgramScore)):
-            reasons += ("Data may bring more than a loss: widen grow adds the model's own right answers (see below).",)
-            flags = {
-                "task": self.request.task,
-                "prompts": self.splits.train.path,
-                "held-out": self.splits.test.path,
-                "checker": self.request.checker,
-                "max-tokens": self.plan.max_tokens,
-                "lr": self.request.lr,
-                "batch-size": self.request.batch_size,
-                "device": self.request.device,
-            }
-            grow = f"widen grow {shlex.quote(advice.folder or self.request.model)} {_written(flags)}"
-        return {"reasons": reasons, "grow": grow}
+        if advice.met and self.jobs.get("grow") == "no time":
+            reasons += ("There was no time to look for new right answers: widen grow does that (see below).",)
+            advice = replace(advice, grow=growing)
+        use = how_to_decode(Decoding.parse(advice.decoding), model, max_tokens=self.plan.max_tokens)
+        return replace(advice, use=use, reasons=reasons, test_prompts=counts["test_prompts"])
 
     def _halve(self, train: Callable[[str, int], Finalist], say: Say) -> list[Finalist]:
         """Successive halving within the budget: every rung doubles the steps and keeps the better half of the losses. NLL is never dropped.
@@ -238,30 +256,3 @@ class Search:
             rank = self.request.parsed.rank
             alive = sorted(rivals, key=lambda loss: rank(best[loss].validation), reverse=True)
         return [best["nll"], *(best[loss] for loss in alive if loss in best)]
-
-
-def train_command(config: FineTune, root: Path, *, device: str) -> str:
-    """The `widen train` command of a fine-tuning. Run as it is, it finds the finished model."""
-    flags: dict[str, object] = {
-        "model": config.model,
-        "task": config.train.task,
-        "data": config.train.path,
-        "loss": config.loss,
-        "steps": config.max_steps,
-        "batch-size": config.batch_size,
-        "lr": config.lr,
-        "lora": config.lora.rank if config.lora else None,
-        "precision": config.precision,
-        "schedule": config.schedule,
-        "seed": config.seed,
-        "eval": config.evaluate.path if config.evaluate else None,
-        "eval-steps": config.eval_steps,
-        "patience": config.patience,
-        "device": device,
-        "out": root,
-    }
-    return f"widen train {_written(flags)}"
-
-
-def _written(flags: Mapping[str, object]) -> str:
-    return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None)
