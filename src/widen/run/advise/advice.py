@@ -85,7 +85,7 @@ class Finalist:
         """As in the text."""
         name = {"": AS_IT_IS, "nll": "NLL"}.get(self.loss, self.loss)
         if self.new:
-            return f"{name} with {self.new:,} new right answers"
+            return f"{name} plus {self.new:,} new right answers"
         return name if self.share == 1 else f"the average of {name} ({self.share:g}) and {AS_IT_IS}"
 
     def tested(self, wish: Wish) -> Point:
