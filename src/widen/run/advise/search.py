@@ -79,7 +79,8 @@ class Search:
             raise ValueError(
                 f"{self._path} has schema {found.get('schema')!r}; this version of widen reads schema {SCHEMA}"
             )
-        if differs := [key for key in self._asked if found["asked"].get(key) != self._asked[key]]:
+        before = found["asked"]
+        if differs := [key for key in {**before, **self._asked} if before.get(key) != self._asked.get(key)]:
             if not {one.name for one in self.root.iterdir()} <= ONLY_PLANNED:
                 raise ValueError(
                     f"{self.root} holds advice for another request (they differ in {', '.join(differs)}): take another --out, or "
@@ -88,7 +89,9 @@ class Search:
             found = {}  # nothing ran yet, as after --dry-run
         self._before, self.jobs = float(found.get("spent", 0.0)), dict[str, str](found.get("jobs", {}))
         once = request.embedder is None
-        self.splits = split(request.task, request.data, self.root / "data", seed=request.seed, once=once)
+        self.splits = split(
+            request.task, request.data, self.root / "data", seed=request.seed, once=once, chat=request.chat
+        )
         if found.get("plan") is not None:
             self.plan = from_json(Plan, found["plan"])
         else:
@@ -157,7 +160,8 @@ class Search:
             models = shlex.join([advice.folder, request.model])
             command = f"widen merge {models} --weights {advice.share:g} {1 - advice.share:g} --out averaged"
             advice = replace(advice, folder=best, average=command)
-        use = how_to_decode(Decoding.parse(advice.decoding), best, max_tokens=self.plan.max_tokens)
+        decoding = Decoding.parse(advice.decoding)
+        use = how_to_decode(decoding, best, max_tokens=self.plan.max_tokens, chat=request.chat)
         advice = replace(advice, use=use, test_prompts=splits.counts["test_prompts"], **self._data_advice(advice))
         write_sealed(root / FILE, {"schema": ADVICE_SCHEMA, "advice": to_json(advice), "request": to_json(request)})
         for name in {one.folder_name for one in everything}:
@@ -182,7 +186,7 @@ class Search:
             reasons += ("Data may bring more than a loss: widen grow adds the model's own right answers (see below).",)
             flags = {
                 "task": self.request.task,
-                "prompts": self.splits.train.path,
+                "prompts": self.splits.prompts.path,
                 "held-out": self.splits.test.path,
                 "checker": self.request.checker,
                 "max-tokens": self.plan.max_tokens,
@@ -190,7 +194,8 @@ class Search:
                 "batch-size": self.request.batch_size,
                 "device": self.request.device,
             }
-            grow = f"widen grow {shlex.quote(advice.folder or self.request.model)} {_written(flags)}"
+            chat = " --chat" if self.request.chat else ""
+            grow = f"widen grow {shlex.quote(advice.folder or self.request.model)} {_written(flags)}{chat}"
         return {"reasons": reasons, "grow": grow}
 
     def _halve(self, train: Callable[[str, int], Finalist], say: Say) -> list[Finalist]:
