@@ -15,6 +15,7 @@ from widen.run.chat_form import check_form
 from widen.run.finetune import Source
 from widen.run.grow import Growth, grow, reweighed, rounds
 from widen.run.sampling import Models
+from widen.run.value import to_json
 from widen.sample import read_samples
 
 TURNS = "{% for m in messages %}{{ m['role'] }}:\n{{ m['content'] }}</s>{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}"
@@ -181,9 +182,9 @@ def test_a_model_without_a_chat_template_is_refused_and_one_with_it_is_named_if_
         run("none", chat=True)
 
 
-def test_the_flag_becomes_a_setting_that_older_files_do_not_have():
+def test_the_flag_becomes_a_setting_that_files_without_it_do_not_have():
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
     words = ["m", "--prompts", "p.jsonl", "--task", "answers"]
-    assert verb.make_growth(parser.parse_args([*words, "--chat"])).chat
-    assert not verb.make_growth(parser.parse_args(words)).chat
+    assert to_json(verb.make_growth(parser.parse_args([*words, "--chat"])))["chat"]
+    assert "chat" not in to_json(verb.make_growth(parser.parse_args(words)))
