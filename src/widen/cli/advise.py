@@ -4,6 +4,7 @@
       --wish "recall at precision >= 0.9" --budget 30m
   widen advise --model M --data all.jsonl --checker mine.py:check \\
       --wish "pass@10 at pass@1 >= 0.3" --budget 2h --device cuda
+  widen advise ... --chat                         an Instruct model, through its chat template
   widen advise ... --dry-run                      print the plan and stop
 
 It splits the data by prompt into train, validation and test. It scores the model as it is under a
@@ -13,6 +14,10 @@ NLL model with those of the model as it is. With a checker or a task of programs
 model on the training prompts and trains NLL on the new right answers too, as widen grow does. It
 chooses on the validation prompts and measures on the test prompts. To continue a stopped search,
 run the same command again.
+
+With --chat, each prompt is the user's message and each answer the assistant's: in the samples, the
+scores, the training and the printed commands. Rows that are conversations need --chat. What comes
+before the answer at their end is the prompt, and only that answer is learnt.
 """
 
 from __future__ import annotations
@@ -47,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="losses to try besides NLL (default: TruncR 0.1, c-Div 1.4, GEM 0.7)",
     )
+    add("--chat", action="store_true", help="ask and train through the model's chat template")
     add("--lora", type=int, metavar="R", help="train adapters of this rank (default: all weights)")
     add("--num", type=int, metavar="N", help="samples per prompt (default: 16; --embedder: 1; --task answers: 100)")
     add("--max-tokens", type=int, metavar="N", help="longest sample (default: twice the data's longest completion)")
@@ -89,6 +95,7 @@ def plan_lines(search: Search) -> list[str]:
     """The plan in words, with estimates of time and memory."""
     from widen.run.advise.plan import duration
     from widen.run.advise.request import grown_num
+    from widen.run.chat_form import check_form
 
     request, plan, counts = search.request, search.plan, search.splits.counts
     rungs = [
@@ -109,4 +116,6 @@ def plan_lines(search: Search) -> list[str]:
         f"{plan.parameters / 1e6:.3g}M parameters on {request.device}",
         f"measured: {plan.step:.2g} s per step, {plan.check:.2g} s per evaluation with its checkpoint, {plan.score:.2g} s to score a model",
     ]
+    if note := check_form(request.model, chat=request.chat):
+        lines.append(note)
     return [*lines, f"{duration(search.spent)} spent before; continuing"] if search.spent > 1 and search.jobs else lines

@@ -3,6 +3,7 @@
   widen grow runs/NLL --prompts train.jsonl --task answers --held-out test.jsonl --out runs/grown
   widen grow ./my-model --prompts train.jsonl --checker own.py:check --weights uniform --epochs 2
   widen grow runs/NLL --prompts train.jsonl --task mbpp --decoding "min_p=0.05 then t=1.5"
+  widen grow ./my-instruct-model --prompts train.jsonl --task answers --chat
 
 Each round samples the last model on --prompts and judges the answers. It writes the answers that
 are right and new to round-k/grown.jsonl, and trains on the original data and everything found so
@@ -11,6 +12,10 @@ far. The command stops after --rounds, or when a round finds nothing new.
 The task or --checker judges the answers. In the task `answers`, the file lists the right answers.
 mathqa_python, mbpp, humaneval and codecontests run the answer as a program. A text of `e2e` is
 right if it states every part of its meaning. Programs and checkers run in a sandbox only.
+
+With --chat, each prompt is the user's message and each answer the assistant's: in the samples, the
+held-out samples and the training. Rows that are conversations need --chat. What comes before the
+answer at their end is the prompt, and only that answer is learnt.
 
 If the command is killed, the same command continues: nothing is drawn, judged or trained twice. A
 larger --rounds adds rounds.
@@ -65,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--held-out-num", type=int, metavar="N", help="samples per held-out problem (default: --num)")
     add("--held-out-decoding", default="t=1", metavar="D", help="decoding of the held-out samples (default t=1)")
+    add("--chat", action="store_true", help="ask and train through the model's chat template")
     add("--fenced", action="store_true", help="the program is the first block between ``` marks")
     add(
         "--wall-seconds", type=float, default=10.0, metavar="S", help="time limit for a program or a check (default 10)"

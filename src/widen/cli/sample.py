@@ -72,6 +72,7 @@ def main(options: argparse.Namespace) -> int:
     """Sample each model in turn."""
     from rich.console import Console
 
+    from widen.run.chat_form import form_note
     from widen.sample import collect, read_samples
 
     prompts, console = _prompts(options), Console()
@@ -90,7 +91,7 @@ def main(options: argparse.Namespace) -> int:
         engine, folder, unprompted = open_model(model, options, notice=notice)
         if prompts is None and unprompted is None:
             raise ValueError(f"{model} needs --prompts FILE: what it is to continue")
-        if said := _template_note(model, engine, chat=options.chat):
+        if said := form_note(model, getattr(engine, "tokenizer", None), chat=options.chat):
             notice(said)
         asked = prompts or unprompted or []
         last.clear()
@@ -110,20 +111,6 @@ def main(options: argparse.Namespace) -> int:
             of = f"{cut:,} of {sum(map(len, found.values())):,} samples"
             notice(f"{of} were cut at --max-tokens {options.max_tokens}: their answers do not end")
     return 0
-
-
-def _template_note(model: str, engine: Engine, *, chat: bool) -> str:
-    """A warning if the prompts are not in the form that the model was trained on; "" if they are, or nothing is known."""
-    from widen.run.folder import RunFolder
-
-    trained = bool(getattr(getattr(engine, "tokenizer", None), "chat_template", None))
-    if (inputs := Path(model) / "inputs.json").is_file():
-        trained = bool(RunFolder(model).read(inputs).get("chat", trained))
-        if chat and not trained:
-            return f"{model} was trained on texts without a chat template: with --chat it is asked in another form"
-    if trained and not chat:
-        return f"{model} has a chat template, but these prompts go in without it. Use --chat if it is an Instruct model"
-    return ""
 
 
 def _prompts(options: argparse.Namespace) -> list[Prompt] | None:

@@ -117,7 +117,7 @@ def card_text(folder: RunFolder) -> str:
         f"---\n{about.to_yaml()}\n---\n\n{MARK}\n\n# {_short(config.model)}, fine-tuned with {config.loss}\n",
         loss_text(str(config.loss), config.weight_scale),
         _training(folder, config),
-        _decoding(_chosen(folder)),
+        _decoding(_chosen(folder), chat=bool(folder.read(folder.path / "inputs.json").get("chat"))),
         _scores(all_records(folder)),
     ]
     return "\n".join(parts)
@@ -142,7 +142,7 @@ def _data(config: FineTune) -> str:
     return f"`{_short(config.train.path) or config.train.task}` in the format `{config.train.task}`{split}"
 
 
-def _decoding(found: tuple[Decoding, str] | None) -> str:
+def _decoding(found: tuple[Decoding, str] | None, *, chat: bool) -> str:
     if found is None:
         return (
             "## Decoding\n\nNone is recommended: fewer than two decodings have a precision and a recall. `widen sample` draws at several, "
@@ -154,8 +154,8 @@ def _decoding(found: tuple[Decoding, str] | None) -> str:
         return f"{text}It is in `generation_config.json`: `model.generate(**inputs)` uses it.\n"
     return (
         f"{text}It is not in `generation_config.json`, because transformers cannot apply these steps in this order. Draw with "
-        f"`widen sample MODEL --prompts FILE --decodings '{best.spec}'`, or in Python:\n\n"
-        f"```python\n{transformers_call(best)}\n```\n"
+        f"`widen sample MODEL --prompts FILE --decodings '{best.spec}'{' --chat' if chat else ''}`, or in Python:\n\n"
+        f"```python\n{transformers_call(best, chat=chat)}\n```\n"
     )
 
 

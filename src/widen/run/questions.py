@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.tasks import Example, Read, listed, read
-from widen.data.tasks.conversations import template_ids
+from widen.data.tasks.conversations import in_form, template_ids
 from widen.disk.atomic import write_text
 from widen.disk.digest import file_digest, source_digest
 from widen.disk.json_file import read_json, write_sealed
@@ -76,18 +76,30 @@ def task_questions(task: str, source: str, *, limit: int | None = None) -> list[
     return named(found.examples)
 
 
-def distinct_questions(source: Source) -> list[Question]:
-    """The questions of a source, each once, though its rows may hold several answers to one prompt.
+def distinct_questions(source: Source, *, chat: bool = False) -> list[Question]:
+    """The questions of a source, each once, though its rows may hold several answers to one prompt; see `in_one_form` for ``chat``.
 
     Rows are one question if their prompts and facts are equal. The fact ``references`` lists the answers of a row, so it does not count.
     """
     found = read(source.task, source.path, split=source.split, limit=source.limit)
     _check(found, source.path or source.task, skip_bad=False)
     first: dict[str, Example] = {}
-    for one in found.examples:
+    for one in in_one_form(found.examples, source, chat=chat):
         asked = {name: fact for name, fact in one.facts.items() if name != "references"}
-        first.setdefault(json.dumps([one.prompt, asked]), one)
-    return named(list(first.values()))
+        first.setdefault(json.dumps([one.prompt, one.asked, asked]), one)
+    return named(list(first.values()), chat=chat)
+
+
+def in_one_form(examples: Sequence[Example], source: Source, *, chat: bool) -> list[Example]:
+    """The examples of a source as texts, or, with ``chat``, as conversations; an error names the example that cannot be."""
+    found = []
+    for number, one in enumerate(examples, start=1):
+        try:
+            found.append(in_form(one, chat=chat))
+        except ValueError as error:
+            where = f"{source.path or source.task}, example {number} ({one.prompt[:40]!r})"
+            raise ValueError(f"{where}: {error}") from None
+    return found
 
 
 def _check(found: Read, source: str, *, skip_bad: bool, hint: str = "") -> None:

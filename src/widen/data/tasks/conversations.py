@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .definition import text_of
+from .definition import Example, text_of
 
 Message = Mapping[str, Any]
 """``role`` and ``content``, and whatever else the chat template reads."""
@@ -61,6 +61,31 @@ def transcript(messages: Sequence[Message]) -> str:
     if len(messages) == 1:
         return str(messages[0]["content"])
     return "\n".join(f"{one['role']}: {one['content']}" for one in messages)
+
+
+def in_form(example: Example, *, chat: bool) -> Example:
+    """The example as it is asked and learnt: as a text, or, with ``chat``, as a conversation with at most one answer after the prompt.
+
+    A prompt becomes the user's message, its completion the assistant's. Of a conversation, the answer at its end is the completion. A
+    ValueError says why the example has no such form.
+
+    >>> in_form(Example("2 + 2 =", "4", {}), chat=True).messages
+    ({'role': 'user', 'content': '2 + 2 ='}, {'role': 'assistant', 'content': '4'})
+    """
+    if not chat:
+        if example.messages:
+            raise ValueError("a conversation needs the chat template: give chat (--chat)")
+        return example
+    asked = example.asked or ({"role": "user", "content": example.prompt},)
+    said = example.messages[len(asked) :]
+    if not example.messages and example.completion:
+        said = ({"role": "assistant", "content": example.completion},)
+    if not any(str(one["content"]).strip() for one in asked):
+        raise ValueError("there is no prompt, which a chat template needs: leave the record out, or chat (--chat)")
+    if len(said) > 1 or any(one["role"] != "assistant" for one in said):
+        raise ValueError("'completion' must hold one message of the assistant; move earlier messages to 'prompt'")
+    answer = str(said[0]["content"]) if said else ""
+    return example._replace(completion=answer, messages=(*asked, *said), given=len(asked))
 
 
 def template_ids(tokenizer: Any, messages: Sequence[Message], *, ask: bool = False, **options: Any) -> Any:

@@ -52,7 +52,8 @@ def grow_command(config: Growth, out: Path, *, device: str) -> str:
     }
     training = {name: value for name, value in to_json(config.training).items() if name != "seed"}
     changes = (f"--set {shlex.quote(f'{name}={json.dumps(value)}')}" for name, value in training.items())
-    return f"widen grow {shlex.quote(config.model)} {_written(flags)} {' '.join(changes)}"
+    chat = ["--chat"] if config.chat else []
+    return " ".join(["widen grow", shlex.quote(config.model), _written(flags), *chat, *changes])
 
 
 def merge_command(models: list[str], weights: list[float]) -> str:

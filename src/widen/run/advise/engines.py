@@ -17,12 +17,17 @@ TRANSFORMERS |= {"typical": "typical_p", "epsilon": "epsilon_cutoff", "eta": "et
 DECODING_KEYS = {"do_sample", *TRANSFORMERS.values()}
 NEUTRAL = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
 """Said in every call: for what a call leaves out, ``generate`` takes the model's generation_config.json."""
+IN_CHAT = """talk = [{"role": "user", "content": prompt}]
+inputs = tokenizer.apply_chat_template(talk, add_generation_prompt=True, return_dict=True, return_tensors="pt").to(model.device)"""
+"""The ``inputs`` of a ``prompt``, by the chat template of a ``tokenizer``."""
 VLLM = ("temperature", "min_p", "top_k", "top_p")
 """vLLM's order of steps."""
 
 
-def how_to_decode(decoding: Decoding, model: str, *, max_tokens: int) -> dict[str, str]:
+def how_to_decode(decoding: Decoding, model: str, *, max_tokens: int, chat: bool = False) -> dict[str, str]:
     """How to ask each engine for a decoding, or why it cannot do it. ``model`` is a folder or a hub name.
+
+    With ``chat``, the prompts go through the model's chat template.
 
     >>> found = how_to_decode(Decoding.truncate_then_heat(min_p=0.1, temperature=2), "MODEL", max_tokens=8)
     >>> print(found["widen"])
@@ -40,22 +45,25 @@ def how_to_decode(decoding: Decoding, model: str, *, max_tokens: int) -> dict[st
     in each request: "max_tokens": 8
     >>> how_to_decode(Decoding(temperature=0.7), "MODEL", max_tokens=8)["transformers"]
     'model.generate(**inputs, max_new_tokens=8, do_sample=True, temperature=0.7, top_k=0, top_p=1.0, repetition_penalty=1.0)'
+    >>> how_to_decode(Decoding(), "MODEL", max_tokens=8, chat=True)["llama.cpp"].splitlines()[-1]
+    'in each request to /v1/chat/completions: "max_tokens": 8'
     """
     run, spec = shlex.quote(model.removesuffix("/checkpoint")), shlex.quote(decoding.spec)
+    chat_flag = " --chat" if chat else ""
     return {
-        "widen": f"widen sample {run} --prompts FILE --max-tokens {max_tokens} --decodings {spec}",
-        "transformers": transformers_call(decoding, max_new_tokens=max_tokens),
-        "vLLM": _vllm(decoding, shlex.quote(model), max_tokens),
-        "llama.cpp": _llama_cpp(decoding, model, max_tokens),
+        "widen": f"widen sample {run} --prompts FILE --max-tokens {max_tokens} --decodings {spec}{chat_flag}",
+        "transformers": transformers_call(decoding, chat=chat, max_new_tokens=max_tokens),
+        "vLLM": _vllm(decoding, shlex.quote(model), max_tokens, chat=chat),
+        "llama.cpp": _llama_cpp(decoding, model, max_tokens, chat=chat),
     }
 
 
-def transformers_call(decoding: Decoding, **more: object) -> str:
-    """Python that samples a ``model`` of transformers for some ``inputs``; ``more`` goes to `generate`."""
-    settings = generation_settings(decoding)
+def transformers_call(decoding: Decoding, *, chat: bool = False, **more: object) -> str:
+    """Python that samples a ``model`` of transformers for some ``inputs``, in chat for a ``prompt``; ``more`` goes to `generate`."""
+    settings, lines = generation_settings(decoding), [IN_CHAT] if chat else []
     if settings is not None:
-        return _generate(more | (settings if decoding.greedy else NEUTRAL | settings))
-    lines = ["from widen.sample import Decoding, logits_processors"]
+        return "\n".join([*lines, _generate(more | (settings if decoding.greedy else NEUTRAL | settings))])
+    lines += ["from widen.sample import Decoding, logits_processors"]
     lines.append(f'steps = logits_processors(Decoding.parse("{decoding.spec}"))')
     return "\n".join([*lines, _generate(more | NEUTRAL | {"logits_processor": "steps"})])
 
@@ -80,18 +88,21 @@ def generation_settings(decoding: Decoding) -> dict[str, Any] | None:
     return {"do_sample": True, "temperature": 1.0, "top_k": 0} | found  # without a top_k transformers takes 50
 
 
-def _vllm(decoding: Decoding, model: str, max_tokens: int) -> str:
+def _each_request(chat: bool) -> str:
+    return "in each request to /v1/chat/completions:" if chat else "in each request:"
+
+
+def _vllm(decoding: Decoding, model: str, max_tokens: int, *, chat: bool) -> str:
     names = [name for name, _ in decoding.steps]
     # for what a request leaves out, vLLM takes the model's generation_config.json
     asked = {"max_tokens": max_tokens, "temperature": decoding.temperature, "top_p": 1, "top_k": -1}
     asked["repetition_penalty"] = 1
     if decoding.greedy or (all(name in VLLM for name in names) and names == sorted(names, key=VLLM.index)):
-        return f"vllm serve {model}\nin each request: {_fields(asked | dict(decoding.steps))}"
+        return f"vllm serve {model}\n{_each_request(chat)} {_fields(asked | dict(decoding.steps))}"
     if names == ["min_p", "temperature"]:
         plugin = f"vllm serve {model} --logits-processors widen.sample.vllm_plugin:MinPFirst"
-        return (
-            f'{plugin}\nin each request: {_fields(asked)}, "vllm_xargs": {{"min_p_first": {as_text(decoding.min_p)}}}'
-        )
+        own = f'"vllm_xargs": {{"min_p_first": {as_text(decoding.min_p)}}}'
+        return f"{plugin}\n{_each_request(chat)} {_fields(asked)}, {own}"
     return f"cannot express this order ({decoding.in_words}): vLLM applies the temperature first"
 
 
@@ -99,7 +110,7 @@ def _fields(values: Mapping[str, float]) -> str:
     return ", ".join(f'"{name}": {as_text(value)}' for name, value in values.items())
 
 
-def _llama_cpp(decoding: Decoding, model: str, max_tokens: int) -> str:
+def _llama_cpp(decoding: Decoding, model: str, max_tokens: int, *, chat: bool) -> str:
     steps = dict(decoding.steps) or {"temperature": decoding.temperature}
     steps.setdefault("temperature", decoding.temperature)
     if other := [name for name in steps if name not in LLAMA_CPP]:
@@ -111,5 +122,5 @@ def _llama_cpp(decoding: Decoding, model: str, max_tokens: int) -> str:
         lines = [f"hf download {shlex.quote(model)} --local-dir {shlex.quote(folder)}"]
     file = shlex.quote(f"{folder}.gguf")
     lines.append(f"python convert_hf_to_gguf.py {shlex.quote(folder)} --outfile {file}")
-    lines.append(f'llama-server -m {file} --samplers "{";".join(steps)}" {flags}')
-    return "\n".join([*lines, f"in each request: {_fields({'max_tokens': max_tokens})}"])
+    lines.append(f'llama-server -m {file} --samplers "{";".join(steps)}" {flags}' + (" --jinja" if chat else ""))
+    return "\n".join([*lines, f"{_each_request(chat)} {_fields({'max_tokens': max_tokens})}"])

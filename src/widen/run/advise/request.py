@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ..finetune.defaults import precision_for
 from ..grow import Growth
 from ..score_settings import CheckerScore, ExactScore, KnnScore, ProgramScore, Score
 from ..scoring.checked import Checker
-from ..value import to_json
+from ..value import NEWER, to_json
 from .split import Splits
 from .wish import Wish
 
@@ -92,6 +92,7 @@ class AdviceRequest:
       lora: rank of an adapter; None trains all weights.
       num: samples per prompt. For listed answers nothing is drawn, and recall is the share of right answers expected in ``num`` samples.
       max_tokens: of a sample; None takes twice the longest completion of the data.
+      chat: ask through the chat template, with the prompt as the user's message, and train on the answer as the assistant's.
       device: not part of what is asked; float32 on a CPU, bfloat16 on a GPU.
     """
 
@@ -110,6 +111,7 @@ class AdviceRequest:
     lr: float | None = None
     seed: int = 0
     device: str = "cpu"
+    chat: bool = field(default=False, metadata=NEWER)
 
     def __post_init__(self) -> None:
         task(self.task)
@@ -215,7 +217,8 @@ class AdviceRequest:
         training = {name: config[name] for name in GROWN_TRAINING if config[name] is not None}
         return Growth(
             model=nll,
-            prompts=splits.train,
+            prompts=splits.prompts,
+            chat=self.chat,
             checker=self.checker or "",
             rounds=1,
             num=grown_num(splits),
@@ -243,6 +246,7 @@ class AdviceRequest:
             num_samples=1 if self.task == "answers" else self.num_samples,
             decoding=tuple(one.spec for one in decodings),
             max_tokens=max_tokens,
+            chat=self.chat,
             dtype="float32" if self.device == "cpu" else "bfloat16",
             seed=self.seed,
             score=self.score,

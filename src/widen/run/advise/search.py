@@ -81,7 +81,8 @@ class Search:
             raise ValueError(
                 f"{self._path} has schema {found.get('schema')!r}; this version of widen reads schema {SCHEMA}"
             )
-        if differs := [key for key in self._asked if found["asked"].get(key) != self._asked[key]]:
+        before = found["asked"]
+        if differs := [key for key in {**before, **self._asked} if before.get(key) != self._asked.get(key)]:
             if not {one.name for one in self.root.iterdir()} <= ONLY_PLANNED:
                 raise ValueError(
                     f"{self.root} holds advice for another request (they differ in {', '.join(differs)}): take another --out, or "
@@ -90,7 +91,9 @@ class Search:
             found = {}  # nothing ran yet, as after --dry-run
         self._before, self.jobs = float(found.get("spent", 0.0)), dict[str, str](found.get("jobs", {}))
         once = request.embedder is None
-        self.splits = split(request.task, request.data, self.root / "data", seed=request.seed, once=once)
+        self.splits = split(
+            request.task, request.data, self.root / "data", seed=request.seed, once=once, chat=request.chat
+        )
         if found.get("plan") is not None:
             self.plan = from_json(Plan, found["plan"])
         else:
@@ -208,7 +211,8 @@ class Search:
         if advice.met and self.jobs.get("grow") == "no time":
             reasons += ("There was no time to look for new right answers: widen grow does that (see below).",)
             advice = replace(advice, grow=growing)
-        use = how_to_decode(Decoding.parse(advice.decoding), model, max_tokens=self.plan.max_tokens)
+        decoding = Decoding.parse(advice.decoding)
+        use = how_to_decode(decoding, model, max_tokens=self.plan.max_tokens, chat=request.chat)
         return replace(advice, use=use, reasons=reasons, test_prompts=counts["test_prompts"])
 
     def _halve(self, train: Callable[[str, int], Finalist], say: Say) -> list[Finalist]:

@@ -9,7 +9,7 @@ from widen.sample.decoding import Decoding, Settings
 from widen.sample.engines.local import DTYPES
 
 from ..finetune.config import FineTune, Source
-from ..value import from_json
+from ..value import NEWER, from_json
 from .weights import WEIGHTS
 
 
@@ -31,6 +31,7 @@ class Growth:
       max_tokens: of an answer. An answer that reaches it without ending counts as wrong.
       weights, cap: see `widen.run.grow.weights`.
       start: each training starts from ``base`` (the ``model``), from ``last`` (the model of the round before), or from a named model.
+      chat: ask through the chat template, with the prompt as the user's message, and train on the answer as the assistant's.
       held_out_num, held_out_decoding: how held-out problems are sampled.
       fenced: a program is the first block between ``` marks of an answer.
       wall_seconds: for one program or one call of the checker.
@@ -64,6 +65,7 @@ class Growth:
     dtype: str = "auto"
     seed: int = 0
     training: dict[str, Any] = field(default_factory=dict)
+    chat: bool = field(default=False, metadata=NEWER)
 
     def __post_init__(self) -> None:
         for name in ("decoding", "held_out_decoding"):

@@ -22,6 +22,7 @@ from widen.disk.json_file import read_json, write_sealed
 from widen.disk.lock import hold
 from widen.sample.decoding import Decoding
 
+from ..chat_form import check_form
 from ..experiment import Experiment
 from ..finetune.model_files import settings_of
 from ..finetune.stage import fine_tune
@@ -86,8 +87,8 @@ def grow(
     """
     out = Path(out)
     with hold(out):
-        questions = distinct_questions(config.prompts)
-        held_out = distinct_questions(config.held_out) if config.held_out else []
+        questions = distinct_questions(config.prompts, chat=config.chat)
+        held_out = distinct_questions(config.held_out, chat=config.chat) if config.held_out else []
         if both := {one.example.prompt for one in questions} & {one.example.prompt for one in held_out}:
             such = f"such as {min(both)[:60]!r}"
             raise ValueError(f"{len(both)} held-out problems are also in --prompts, {such}: remove them")
@@ -98,7 +99,9 @@ def grow(
                 for name in dict.fromkeys((config.model, config.start)):
                     if name == config.model or name not in ("base", "last"):
                         settings_of(name)  # refuses a model that is not there
-            data = data_rows(config.data or config.prompts, out / "data.jsonl", verifier)
+                        if note := check_form(name, chat=config.chat):
+                            say(note)
+            data = data_rows(config.data or config.prompts, out / "data.jsonl", verifier, chat=config.chat)
             if config.data and not data:
                 raise ValueError(
                     f"data={config.data.path!r}: no row has a completion to learn; without --data, those of --prompts are taken"
@@ -184,6 +187,7 @@ class Stages:
             num_samples=num,
             decoding=(config.held_out_decoding if held_out else config.decoding,),
             max_tokens=config.max_tokens,
+            chat=config.chat,
             dtype=config.dtype,
             seed=config.seed + (0 if held_out else number),
         )

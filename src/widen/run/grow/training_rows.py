@@ -3,6 +3,8 @@
 data.jsonl              {"prompt", "completion", "loss_weights" or null, "key"}        the original data with the keys of its answers
 round-k/grown.jsonl     {"prompt", "completion", "loss_weights", "origin": {...}}      answers that are new in round k
 round-k/train.jsonl     the same fields; all rows that round k trains on
+
+In chat, "prompt" and "completion" of these rows are messages, and data.jsonl has the prompt's in "messages".
 """
 
 from __future__ import annotations
@@ -14,23 +16,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from widen.data.tasks import listed, read
+from widen.data.tasks.conversations import Message
 from widen.disk.atomic import write_text
 
 from ..finetune.config import Source
+from ..questions import in_one_form
 from .verify import FoundAnswers, RightAnswer, Verifier
 from .weights import Seen, answer_weights
 
 
 class DataRow(NamedTuple):
-    """One row of the original data."""
+    """One row of the original data; ``messages`` are those of the prompt in chat."""
 
     prompt: str
     completion: str
     loss_weights: Any
     key: str
+    messages: Sequence[Message] = ()
 
 
-def data_rows(source: Source, path: Path, verifier: Verifier) -> list[DataRow]:
+def data_rows(source: Source, path: Path, verifier: Verifier, *, chat: bool = False) -> list[DataRow]:
     """The rows of the data that have a completion, with their keys. They are written to ``path``; if it exists, it is only read."""
     if not path.exists():
         found = read(source.task, source.path, split=source.split, limit=source.limit, facts=False)
@@ -38,12 +43,13 @@ def data_rows(source: Source, path: Path, verifier: Verifier) -> list[DataRow]:
             raise ValueError(
                 f"{len(found.bad)} records of {source.path or source.task} cannot be used:\n{listed(found.bad)}"
             )
-        rows = [one for one in found.examples if one.completion.strip()]
+        rows = [one for one in in_one_form(found.examples, source, chat=chat) if one.completion.strip()]
         keys = verifier.keys([(one.prompt, one.completion) for one in rows])
-        made = (
-            DataRow(one.prompt, one.completion, one.loss_weights, key)._asdict()
+        made = [
+            {"prompt": one.prompt, "completion": one.completion, "loss_weights": one.loss_weights, "key": key}
+            | ({"messages": one.asked} if chat else {})
             for one, key in zip(rows, keys, strict=True)
-        )
+        ]
         write_lines(path, made)
     return read_rows(path)
 
@@ -69,13 +75,13 @@ def rows_to_train(
 
     Weights have mean 1 over the rows of each prompt. The ``loss_weights`` of a row of the data are multiplied by its weight.
     """
-    copies = Counter((row.prompt, row.key) for row in data)
+    copies = Counter((_asked(row), row.key) for row in data)
     finds: dict[str, dict[str, list[tuple[Judgement, RightAnswer, int]]]] = {}
     for prompt, key in copies:
         finds.setdefault(prompt, {})[key] = []
     for judgement in judgements:
         for problem in judgement.found:
-            known = finds.setdefault(problem.prompt, {})
+            known = finds.setdefault(_asked(problem), {})
             for answer in problem.answers:
                 known.setdefault(answer.key, []).append((judgement, answer, problem.drawn))
     grown, new, weight = list[dict[str, Any]](), list[dict[str, Any]](), dict[tuple[str, str], float]()
@@ -94,14 +100,21 @@ def rows_to_train(
                 if judgement is judgements[-1]:
                     new.append(grown[-1])
     originals = [
-        _row(row.prompt, row.completion, _times(row.loss_weights, weight[row.prompt, row.key]), {"round": 0})
+        _row(_asked(row), row.completion, _times(row.loss_weights, weight[_asked(row), row.key]), {"round": 0})
         for row in data
     ]
-    return [*originals, *grown], new, [len(finds[problem.prompt]) > 1 for problem in judgements[-1].found]
+    return [*originals, *grown], new, [len(finds[_asked(problem)]) > 1 for problem in judgements[-1].found]
 
 
-def _row(prompt: str, completion: str, loss_weights: Any, origin: dict[str, Any]) -> dict[str, Any]:
-    return {"prompt": prompt, "completion": completion, "loss_weights": loss_weights, "origin": origin}
+def _asked(row: DataRow | FoundAnswers) -> str:
+    """What a model is asked, as JSON: the messages of a conversation, or a text."""
+    return json.dumps(row.messages or row.prompt, sort_keys=True)
+
+
+def _row(asked: str, completion: str, loss_weights: Any, origin: dict[str, Any]) -> dict[str, Any]:
+    prompt = json.loads(asked)
+    answer = completion if isinstance(prompt, str) else [{"role": "assistant", "content": completion}]
+    return {"prompt": prompt, "completion": answer, "loss_weights": loss_weights, "origin": origin}
 
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> Path:

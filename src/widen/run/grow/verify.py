@@ -4,7 +4,7 @@ Some tasks check an answer with a function of ours (`Task.check`): `answers` by 
 checker of the user's own run in the judge's sandbox, and nowhere else; their verdicts are kept by content, so that nothing is judged twice.
 
 One line of a file of right answers is one problem:
-{"id", "prompt", "drawn", "right", "cut", "answers": [{"key", "completion", "found", "q", "logq"}]}
+{"id", "prompt", "drawn", "right", "cut", "answers": [{"key", "completion", "found", "q", "logq"}]}, in chat also "messages"
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from widen.data.tasks import task
 from widen.disk.atomic import write_text
@@ -30,7 +31,7 @@ from ..scoring.job import ScoreTools
 from ..scoring.programs import judge_of, program_in, run_programs
 from ..scoring.same_program import tidy
 from ..scoring.score_files import Measured
-from ..value import from_json, to_json
+from ..value import NEWER, from_json, to_json
 from .config import Growth
 
 
@@ -108,7 +109,10 @@ class RightAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundAnswers:
-    """One problem: samples drawn, how many are right, how many max_tokens cut off, and the distinct right answers."""
+    """One problem: samples drawn, how many are right, how many max_tokens cut off, and the distinct right answers.
+
+    ``messages`` are those that it was asked with in chat.
+    """
 
     id: str
     prompt: str
@@ -116,6 +120,7 @@ class FoundAnswers:
     right: int
     cut: int
     answers: tuple[RightAnswer, ...]
+    messages: tuple[dict[str, Any], ...] = field(default=(), metadata=NEWER)
 
 
 def judge_samples_once(
@@ -154,6 +159,7 @@ def judge_samples_once(
                 right=sum(map(len, answers.values())),
                 cut=sum(sample.finish != "stop" for sample in drawn),
                 answers=tuple(_answer(key, same, len(drawn)) for key, same in answers.items()),
+                messages=tuple(map(dict, one.example.asked)),
             )
         )
     write_text(path, "".join(json.dumps(to_json(one)) + "\n" for one in found))
