@@ -35,7 +35,9 @@ def test_the_verb_prints_a_line_a_round_a_table_and_the_model(capsys, place):
     for one in entries[1:]:
         assert f"round {one['round']}: {one['new']} new right answers" in out
         assert f"\n {one['round']} " in out
-    assert "round new rows several precision coverage" in out  # no word is broken in a narrow terminal
+    assert "round new rows several precision distinct" in out  # no word is broken in a narrow terminal
+    assert "distinct right answers a prompt; held out pass@1" in out
+    assert "coverage" not in out  # elsewhere that is a share of the right answers; this is a number
     assert "pass@12" in out
     assert f"model: out/{entries[-1]['model']}" in out
     assert (place / "out" / entries[-1]["model"] / "scores" / "grow.json").is_file()

@@ -78,6 +78,17 @@ def test_what_has_no_average_is_refused_with_a_sentence(tmp_path, capsys):
     assert "b has no tensor model.layers.0.input_layernorm.weight" in refused(b, a)
 
 
+def test_a_refused_average_of_runs_leaves_nothing(tmp_path, capsys):
+    for name in ("a", "b"):
+        model(tmp_path / name / "checkpoint", 1)
+        (tmp_path / name / "config.json").write_text(json.dumps({"experiment": {"name": name}}))
+    before = sorted(tmp_path.rglob("*"))
+    out = tmp_path / "new" / "out"
+    assert main(["merge", str(tmp_path / "a"), str(tmp_path / "b"), "--weights", ".5", ".4", "--out", str(out)]) == 2
+    assert "add up to 0.9" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def before_and_after(folder):
     """Two GPT-2 models with a tokenizer each, as transformers saves them."""
     config = GPT2Config(vocab_size=8, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=1)

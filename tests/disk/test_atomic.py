@@ -119,6 +119,18 @@ def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["checksums.json", "model", "old"]
 
 
+def test_a_folder_that_fails_to_fill_leaves_no_new_parents(tmp_path):
+    (tmp_path / "there").mkdir()
+
+    def fill(folder):
+        raise RuntimeError("out of memory")
+
+    for place in ("there/model", "new/deep/model"):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            write_folder(tmp_path / place, fill)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
 def test_a_folder_is_not_written_through_a_link(tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "model").symlink_to(tmp_path / "theirs")

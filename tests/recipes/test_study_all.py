@@ -61,11 +61,11 @@ def test_a_lane_without_its_variables_is_left_out_and_named(tmp_path):
 def test_every_lane_names_recipes_growths_and_all_variables_that_these_read(monkeypatch):
     for name, one in LANES.items():
         read = []
-        for module in ("countdown", "coverageqa", "e2e", "grow", "code", "mathqa"):
+        for module in ("countdown", "coverageqa", "e2e", "grow", "grow_small", "code", "mathqa"):
             place = sys.modules[f"widen_recipes.study.{module}"]
             monkeypatch.setattr(place, "path_of", lambda variable, to=read: to.append(variable) or f"${variable}")
         for recipe_name in one.recipes:
             assert recipe.find("widen_recipes", f"study:{recipe_name}"), name
-        if one.grown:
-            STUDIES[one.grown]()
+        for task in one.grown:
+            STUDIES[task]()
         assert set(read) == set(one.variables), name

@@ -13,7 +13,10 @@ from widen.run import recipe, runner
 from widen.run.finetune import FineTune, Source
 from widen.run.folder import folder_of
 from widen.run.grow import WEIGHTS, Growth
+from widen.run.record import Record
 from widen.run.score_settings import SlotScore
+from widen.run.table import summarise
+from widen.sample.decoding import Decoding
 from widen_recipes import tiny_texts
 from widen_recipes.study.e2e import e2e, experiment_of
 from widen_recipes.study.growth_study import ALL_ANSWERS, BASE, KNOWN, LOSS, LOWEST, SOUPS, GrowthStudy
@@ -60,6 +63,23 @@ def test_other_losses_train_on_the_data_of_nll_and_their_names_do_not_say_grown(
     assert set(study.losses) == {"TruncR 0.1", "c-Div 1.4"}
     for name, loss in study.losses.items():
         assert by_name[name] == replace(by_name["NLL"], loss=loss)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_seeds_of_a_soup_are_one_setting_as_those_of_every_method_are(name):
+    """So the table has their mean, and `widen run --seeds 1` leaves out the others."""
+    experiments = STUDIES[name]().experiments()
+    assert len({one.setting for one in experiments}) == len({one.name for one in experiments})
+    assert len({one.folder_name for one in experiments}) == len(experiments)
+    assert {one.model_seed for one in runner.first_seeds(name, experiments, 1)} == {0}
+
+
+def test_a_table_has_one_row_for_all_seeds_of_a_soup_and_its_model_has_no_seed():
+    soups = [one for one in STUDIES["countdown_small"]().experiments() if one.name == "soup of NLL and 0.5 plain"]
+    about = {"task": "answers", "loss": "", "metric": "precision", "decoding": Decoding()}
+    scored = [(one, [Record(**about, value=0.1 * one.seed, model=one.base, seed=one.seed)]) for one in soups]
+    (row,) = summarise("study:grow", scored)
+    assert (row.seeds, row.model, row.values["precision"].value) == (3, "soup-plain-0.5", pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("name", ["grow", "e2e_grow", "mathqa_grow"])

@@ -151,14 +151,15 @@ def _table(rounds: list[Round], config: Growth) -> object:
     """One row per round: what the samples held, and how the model that came out of it does on held-out problems."""
     passes = {r.metric for one in rounds for r in one.records if r.metric.startswith("pass@")}
     held = [*sorted(passes, key=lambda name: int(name.removeprefix("pass@"))), "coverage"] if config.held_out else []
-    headers = ["round", "new", "rows", "several", "precision", "coverage", *(f"held out\n{name}" for name in held)]
+    headers = ["round", "new", "rows", "several", "precision", "distinct"]
+    headers += [f"held out\n{'distinct' if name == 'coverage' else name}" for name in held]
     rows = []
     for one in rounds:
         sampled = (one.value(name, held_out=False) for name in ("several", "precision", "coverage"))
         numbers = [*sampled, *(one.value(name, held_out=True) for name in held)]
         counts = [f"{one.new:,}", f"{one.rows:,}"] if one.round else ["", ""]
         rows.append([str(one.round), *counts, *("" if v is None else f"{v:.3f}" for v in numbers)])
-    caption = "new, several, precision and coverage: samples of the model before the training of that round"
+    caption = "new, several, precision and distinct (right answers a prompt): samples of the model before the training of that round"
     return table_of(
         f"weights {config.weights}, {config.decoding}", headers, rows, caption=caption, box=SIMPLE_HEAD, padding=0
     )

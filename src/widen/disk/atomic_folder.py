@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from .atomic import refuse_all_but, temporary_name
@@ -16,11 +17,13 @@ from .checksums import write_checksums
 def write_folder(path: str | Path, fill: Callable[[Path], None]) -> Path:
     """Create a folder by ``fill(temporary folder)``, with ``checksums.json``, and move it to ``path``; an older one is replaced.
 
-    Temporary folders that killed writers of the same path left behind are removed, so only one process may write ``path`` at a time.
+    If ``fill`` fails, nothing new is left, not even folders above ``path``. Temporary folders that killed writers of the same path left
+    behind are removed, so only one process may write ``path`` at a time.
 
     Raises ValueError if ``path`` is a symbolic link or a file.
     """
     path = Path(path)
+    new_parents = [one for one in path.parents if not one.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     refuse_all_but(stat.S_ISDIR, path, "folder")
     for leftover in path.parent.glob(f".{glob.escape(path.name[:50])}.*.part"):
@@ -37,6 +40,9 @@ def write_folder(path: str | Path, fill: Callable[[Path], None]) -> Path:
         temporary.rename(path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
+        with suppress(OSError):  # others may have written there
+            for one in new_parents:
+                one.rmdir()
         raise
     _flush_one(path.parent)
     return path

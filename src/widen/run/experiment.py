@@ -43,7 +43,7 @@ class Experiment:
     Args:
       name: the name in tables; seeds of one setting share it.
       model: a `Configuration` (a small model trained from scratch on a task with listed answers), a `FineTune`, or the folder or hub
-        name of a model to use as it is.
+        name of a model to use as it is. If there is one folder per seed, its name ends in ``-seed<n>``.
       start: checkpoint folder that a small model starts from; None starts from random weights.
       prompts: examples whose prompts a real model continues, with what scoring needs: completions, answers, tests.
       num_prompts: use the first N of them; None uses all.
@@ -153,6 +153,11 @@ class Experiment:
         return Path(self.model.model if isinstance(self.model, FineTune) else self.model).name
 
     @property
+    def base_of_all_seeds(self) -> str:
+        """`base`, as all seeds of a setting share it."""
+        return self._without_seed(self.base)
+
+    @property
     def model_seed(self) -> int:
         """The seed of the training, or of the samples for a model that is used as it is."""
         return self.seed if isinstance(self.model, str) else self.model.seed
@@ -181,7 +186,13 @@ class Experiment:
         model = to_json(self.model)
         if isinstance(model, dict):
             model = {**model, "seed": 0} | ({"data": {**model["data"], "seed": 0}} if "data" in model else {})
+        else:
+            model = self._without_seed(model)
         return content_hash(model, {**to_json(self), "model": None, "seed": 0})
+
+    def _without_seed(self, name: str) -> str:
+        """A model that is used as it is may have one folder per seed, such as ``soup-seed0`` for ``seed=0``: they are one setting."""
+        return name.removesuffix(f"-seed{self.seed}") if isinstance(self.model, str) else name
 
 
 @lru_cache(maxsize=1024)

@@ -26,6 +26,7 @@ from .best_setting import MethodBest
 from .environment import environment
 from .experiment import Experiment
 from .finetune.config import FineTune
+from .finetune.model_files import may_be_on_hub
 from .finetune.stage import fine_tune
 from .finetune.token_data import same_data
 from .folder import RunFolder, StageProgress, folder_of, silent
@@ -73,6 +74,7 @@ def run(
     jobs: int = 1,
     drop_checkpoints: bool = False,
     skip_bad: bool = False,
+    made_by: str = "",
     progress: StageProgress = silent,
     notice: Callable[[str], None] = lambda text: None,
 ) -> list[Row]:
@@ -87,6 +89,7 @@ def run(
       jobs: number of real models that are trained, sampled and exactly scored at a time, each in its own process.
       drop_checkpoints: remove a fine-tuned model's weights once all its samples, or its exact scores, are on disk.
       skip_bad: skip bad records instead of refusing to start.
+      made_by: the command that makes the folders of the models that are used as they are; without it, they may be names on the hub.
       progress: called with (what, done, total).
       notice: called with messages for the user.
 
@@ -99,6 +102,8 @@ def run(
     check_variables(experiments)
     tools, cache = ScoreTools(root, device=device, progress=progress), dict[Any, Any]()
     chosen = [job_of(one, tools, skip_bad=skip_bad) for one in experiments]
+    if "sample" in stages and not servers:
+        _refuse_missing(chosen, made_by)
     by_model: dict[str, list[ScoreJob]] = {}
     for job in chosen:
         if not isinstance(job.experiment.model, Configuration):
@@ -182,6 +187,19 @@ def check_variables(experiments: Sequence[Experiment]) -> None:
         )
 
 
+def _refuse_missing(jobs: Sequence[ScoreJob], made_by: str) -> None:
+    """Refuse a model folder that is needed and not there, before anything is made."""
+    for job in jobs:
+        one = job.experiment
+        if isinstance(one.model, str) and _is_missing(one.model, made_by) and not is_sampled(job):
+            how = f": make it with `{made_by}`" if made_by else ""
+            raise FileNotFoundError(f"{one.name}, seed {one.model_seed}: there is no folder {one.model}{how}")
+
+
+def _is_missing(model: str, made_by: str = "") -> bool:
+    return not Path(model).exists() and (made_by != "" or not may_be_on_hub(model))
+
+
 def _prefixed(progress: StageProgress, seed: int) -> StageProgress:
     return lambda what, done, total: progress(f"train {what}, seed {seed}", done, total)
 
@@ -231,9 +249,15 @@ def _score(jobs: Sequence[ScoreJob], notice: Callable[[str], None]) -> Scored:
         folder, one, _, tools = job
         exact, records = isinstance(one.score, ExactScore), found_records(folder, one)
         if records is None:
-            if not (folder.is_trained or isinstance(one.model, str) if exact else is_sampled(job)):
-                lacks = "no trained model is" if exact else "not all samples are"
-                notice(f"{one.name}, seed {one.model_seed}: {lacks} in {folder.path}; not in the table")
+            lacks = ""
+            if not exact:
+                lacks = "" if is_sampled(job) else f"not all samples are in {folder.path}"
+            elif not isinstance(one.model, str):
+                lacks = "" if folder.is_trained else f"no trained model is in {folder.path}"
+            elif _is_missing(one.model):
+                lacks = f"there is no folder {one.model}"
+            if lacks:
+                notice(f"{one.name}, seed {one.model_seed}: {lacks}; not in the table")
                 continue
             records = score_one(job)
         scored.append((one, records))

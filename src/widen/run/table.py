@@ -129,7 +129,7 @@ def _row(recipe: str, decoding: Decoding | None, members: Sequence[tuple[Experim
         recipe=recipe,
         name=first.name,
         task=first.task,
-        model=first.base,
+        model=first.base_of_all_seeds,
         loss=first.loss,
         b=getattr(first.model.data, "under_representation", None) if isinstance(first.model, Configuration) else None,
         decoding=drawn.spec,

@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROWS = "4096"
-"""Samples that a model draws at a time: several models share the memory."""
 EVERY = 30.0
 """Seconds between two reports of progress."""
 
@@ -35,23 +33,24 @@ class Lane:
 
     Args:
       variables: environment variables that its recipes read.
-      grown: its name in `grow.STUDIES`, if it has a growth.
+      grown: growths that its recipes compare, by their names in `make_grown.STUDIES`.
       recipes: of `widen_recipes.study`.
       jobs: models at a time.
+      rows: samples that a model draws at a time: several models share the memory.
     """
 
     variables: tuple[str, ...]
     recipes: tuple[str, ...]
-    grown: str = ""
+    grown: tuple[str, ...] = ()
     jobs: int = 1
+    rows: int = 2048
 
     def commands(self, root: Path) -> list[list[str]]:
         """What to run, each as a list of words."""
-        found = []
-        if self.grown:
-            found.append([sys.executable, "-m", "widen_recipes.study", "grow", self.grown, str(root), str(self.jobs)])
+        grow = [sys.executable, "-m", "widen_recipes.study", "grow"]
+        found = [[*grow, task, str(root), str(self.jobs)] for task in self.grown]
         for name in self.recipes:
-            flags = {"--device": "cuda", "--jobs": str(self.jobs), "--rows": ROWS, "--out": str(root)}
+            flags = {"--device": "cuda", "--jobs": str(self.jobs), "--rows": str(self.rows), "--out": str(root)}
             words = [word for flag in flags.items() for word in flag]
             found.append([*_run(name), *words, "--drop-checkpoints"])
         return found
@@ -62,18 +61,26 @@ def _run(recipe: str) -> list[str]:
 
 
 _SMALL, _GROWN = "WIDEN_SMOLLM2", "WIDEN_GROWN"
-_E2E = (_SMALL, _GROWN, "WIDEN_E2E", "WIDEN_MPNET")
-_QWEN = ("WIDEN_QWEN", "WIDEN_COVERAGEQA", "WIDEN_HUMANEVAL", "WIDEN_MBPP")
 LANES = {
     "countdown": Lane(
-        variables=(_SMALL, _GROWN, "WIDEN_COUNTDOWN"), grown="countdown", recipes=("grow", "countdown"), jobs=4
+        variables=(_SMALL, _GROWN, "WIDEN_COUNTDOWN"), grown=("countdown",), recipes=("grow", "countdown"), jobs=4
     ),
-    "e2e": Lane(variables=_E2E, grown="e2e", recipes=("e2e_grow", "e2e"), jobs=4),
-    "coverageqa": Lane(variables=(_SMALL, "WIDEN_COVERAGEQA"), recipes=("coverageqa", "coverageqa_zero_shot"), jobs=3),
+    "e2e": Lane(
+        variables=(_SMALL, _GROWN, "WIDEN_E2E", "WIDEN_MPNET"), grown=("e2e",), recipes=("e2e_grow", "e2e"), jobs=4
+    ),
+    "coverageqa": Lane(
+        variables=(_SMALL, _GROWN, "WIDEN_COVERAGEQA"),
+        grown=("coverageqa_small_1", "coverageqa_small_2"),
+        recipes=("coverageqa_small_grow", "coverageqa", "coverageqa_zero_shot"),
+        jobs=2,
+    ),
     "mathqa": Lane(
-        variables=(_SMALL, _GROWN, "WIDEN_TEMPLATES"), grown="mathqa", recipes=("mathqa_grow", "mathqa"), jobs=3
+        variables=(_SMALL, _GROWN, "WIDEN_TEMPLATES"), grown=("mathqa",), recipes=("mathqa_grow", "mathqa"), jobs=3
     ),
-    "qwen": Lane(variables=_QWEN, recipes=("coverageqa_qwen_zero_shot", "code", "coverageqa_qwen")),
+    "code": Lane(variables=("WIDEN_QWEN", "WIDEN_HUMANEVAL", "WIDEN_MBPP"), recipes=("code",)),
+    "qwen": Lane(
+        variables=("WIDEN_QWEN", "WIDEN_COVERAGEQA"), recipes=("coverageqa_qwen", "coverageqa_qwen_zero_shot"), jobs=2
+    ),
 }
 """Sixteen cores and 140 GB of GPU memory carry all of them."""
 

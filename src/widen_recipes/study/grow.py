@@ -26,6 +26,11 @@ from .mathqa import nll_start as mathqa_start
 from .mathqa import source_of as mathqa_source
 from .methods import nll_model, path_of
 
+MADE_BY = {
+    f"{task}_grow".removeprefix("countdown_"): f"python -m widen_recipes.study grow {task} {{out}}"
+    for task in ("countdown", "e2e", "mathqa")
+}
+"""The command that makes the soups of each recipe."""
 NOT_IN_PAPER = {
     "growth": "two rounds; Countdown: 12 samples of 12,000 training problems, E2E: 16 of 513 training meanings and of 1,000 new ones, "
     "MathQA: 8 of every question; min-p 0.05, then t = 1.5",

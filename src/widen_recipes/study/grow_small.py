@@ -26,6 +26,12 @@ from .grow import E2E_NOT_IN_PAPER, NOT_IN_PAPER, e2e_growth
 from .growth_study import ALL_ANSWERS, BASE, KNOWN, LOWEST, GrowthStudy
 from .methods import METHODS, few_decodings, nll_model, path_of
 
+MADE_BY = {
+    f"{task}_grow": f"python -m widen_recipes.study grow {task} {{out}}" for task in ("countdown_small", "e2e_small")
+}
+_FOLDS = (f"python -m widen_recipes.study grow coverageqa_small_{fold} {{out}}" for fold in FOLDS)
+MADE_BY["coverageqa_small_grow"] = " && ".join(_FOLDS)
+"""The command that makes the soups of each recipe."""
 _SEEDS = "three; they change the order of the last phase; the NLL start and the growth are one for all"
 _DTYPE = "models are scored in bfloat16"
 _LAST = "1e-4, falling to a tenth along a cosine after 10 steps of warm-up"

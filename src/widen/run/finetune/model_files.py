@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,11 @@ def is_run(path: str) -> bool:
         return "experiment" in json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
+
+
+def may_be_on_hub(model: str) -> bool:
+    """Whether a name has the form of one on the hub, ``name`` or ``owner/name``. Every other name is a path."""
+    return re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model) is not None
 
 
 def resolved(model: str) -> str:

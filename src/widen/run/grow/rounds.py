@@ -252,9 +252,16 @@ def sentence(one: Round) -> str:
     text = f"round {one.round}: {one.new:,} new right answers" if one.round else "beginning"
     if one.round:
         text += f"; {value('several', held_out=False):.1%} of the prompts have more than one; "
-        text += f"precision {value('precision', held_out=False):.3f}, coverage {value('coverage', held_out=False):.2f}"
-    shown = [r for r in one.records if r.score["held_out"] and (r.metric.startswith("pass@") or r.metric == "coverage")]
-    return text + ("; held out " + ", ".join(f"{r.metric} {r.value:.3f}" for r in shown) if shown else "")
+        text += f"precision {value('precision', held_out=False):.3f}, {_distinct(one, held_out=False)}"
+    if shown := [r for r in one.records if r.score["held_out"] and r.metric.startswith("pass@")]:
+        passes = ", ".join(f"{r.metric} {r.value:.3f}" for r in shown)
+        text += f"; held out {passes}, {_distinct(one, held_out=True)}"
+    return text
+
+
+def _distinct(one: Round, *, held_out: bool) -> str:
+    """The metric that records call coverage. Elsewhere coverage is a share of the right answers, so the number is said in words."""
+    return f"{one.value('coverage', held_out=held_out):.2f} distinct right answers a prompt"
 
 
 def _inputs(config: Growth) -> dict[str, str | None]:
