@@ -4,7 +4,7 @@ One file per task; `methods.py` holds what they share. The page "Run the recipes
 """
 
 from .code import code
-from .countdown import countdown, countdown_small
+from .countdown import countdown, countdown_small, countdown_small_losses
 from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, coverageqa_zero_shot
 from .e2e import e2e
 from .grow import e2e_grow, grow, mathqa_grow
@@ -18,6 +18,7 @@ __all__ = [
     "countdown",
     "countdown_small",
     "countdown_small_grow",
+    "countdown_small_losses",
     "countdown_wise",
     "coverageqa",
     "coverageqa_qwen",

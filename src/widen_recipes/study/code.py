@@ -25,7 +25,7 @@ ASK = {
     "block, without explanations.\n\n{prompt}",
 }
 NOT_IN_PAPER = {
-    "task": "HumanEval (164 problems) and the first 128 of MBPP; the paper has neither",
+    "task": "the first 80 problems of HumanEval and the first 64 of MBPP; the paper has neither",
     "prompt": "one message of the user by the model's chat template; MBPP shows its tests",
     "program": "the first block between ``` marks, or the whole answer; HumanEval's head of the function stands before it",
     "max_tokens": "256",
@@ -40,7 +40,7 @@ def code() -> list[Experiment]:
             name=f"{title}, {family}",
             model=path_of("WIDEN_QWEN"),
             prompts=Source(task=task, path=path_of(f"WIDEN_{task.upper()}"), split="test"),
-            num_prompts={"humaneval": 164, "mbpp": 128}[task],
+            num_prompts={"humaneval": 80, "mbpp": 64}[task],
             num_samples=100,
             decoding=(family_settings[number],),
             max_tokens=256,

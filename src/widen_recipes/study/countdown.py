@@ -42,6 +42,12 @@ SMALL_NOT_IN_PAPER = {
     "epochs": "NLL for 3 at most, until the held-out NLL of 16 other sets of numbers has not fallen for 1",
     "lr": "3e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 32",
 }
+SMALL_LOSSES = {
+    **SMALL_NOT_IN_PAPER,
+    "epochs": SMALL_NOT_IN_PAPER["epochs"] + "; then 1 of each loss, and 2 of NLL 2x",
+    "lr": "3e-4, then 1e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 32",
+    "seeds": NOT_IN_PAPER["seeds"],
+}
 
 
 def countdown() -> list[Experiment]:
@@ -54,6 +60,12 @@ def countdown_small() -> list[Experiment]:
     """An NLL model on a smaller Countdown, for two CPU cores: what decodings bring over temperature alone."""
     score = partial(experiment_of, variable=SMALL_VARIABLE, not_in_paper=SMALL_NOT_IN_PAPER)
     return [score(name, small_start(), 0, decoding=specs) for name, specs in two_families().items()]
+
+
+def countdown_small_losses() -> list[Experiment]:
+    """Every loss from one NLL model, for one epoch more, on the smaller Countdown."""
+    score = partial(experiment_of, variable=SMALL_VARIABLE, not_in_paper=SMALL_LOSSES)
+    return every_method(small_start(), score, epochs=1, lr=1e-4)
 
 
 def small_start() -> FineTune:

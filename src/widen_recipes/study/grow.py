@@ -32,9 +32,9 @@ MADE_BY = {
 }
 """The command that makes the soups of each recipe."""
 NOT_IN_PAPER = {
-    "growth": "two rounds; Countdown: 12 samples of 12,000 training problems, E2E: 16 of 513 training meanings and of 1,000 new ones, "
-    "MathQA: 8 of every question; min-p 0.05, then t = 1.5",
-    "steps": "after the start: 300 batches, of 256 for Countdown, of 32 for E2E, of 64 for MathQA",
+    "growth": "two rounds; Countdown: 12 samples of 12,000 training problems, E2E: 16 of 513 training meanings and of 1,000 new ones; "
+    "min-p 0.05, then t = 1.5",
+    "steps": "after the start: 300 batches, of 256 for Countdown, of 32 for E2E",
     "NLL, lowest held-out NLL": "of four evaluations of NLL on the way, the model with the lowest held-out NLL",
     "soups": "the average of a grown model's weights and those of NLL with the same seed",
 }
@@ -44,6 +44,14 @@ E2E_NOT_IN_PAPER = {
     "task": "E2E NLG: one right human text for each of 513 meanings to train on, 48 others for validation, 128 others to test on",
     "epochs": "NLL for 8 at most, until the held-out NLL has not fallen for 2",
     "lr": "2e-4, then 1e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 32",
+}
+MATHQA_DECODINGS = ("t=0.6", "t=1", "t=1.5,min_p=0.05,order=temperature_last")
+MATHQA_NOT_IN_PAPER = {
+    **MATHQA,
+    "growth": "one round; 8 samples of every question; min-p 0.05, then t = 1.5",
+    "steps": "after the start: 150 batches of 64",
+    "soups": NOT_IN_PAPER["soups"],
+    "coverage": MATHQA["coverage"].replace("32", "16"),
 }
 
 
@@ -99,20 +107,23 @@ def mathqa_growth() -> GrowthStudy:
     train = start.train
     return GrowthStudy(
         start=start,
+        steps=150,
         all_answers=None,
         growth=Growth(
             model=start.model,
             prompts=train,
             held_out=dev,
+            rounds=1,
             num=8,
             held_out_num=8,
             max_tokens=192,
             wall_seconds=5.0,
             dtype="bfloat16",
         ),
-        experiment=partial(mathqa_experiment, not_in_paper={**MATHQA, **NOT_IN_PAPER}),
+        experiment=partial(mathqa_experiment, num=16, decoding=MATHQA_DECODINGS, not_in_paper=MATHQA_NOT_IN_PAPER),
         folder=f"{path_of('WIDEN_GROWN')}/mathqa",
-        others=(LOSS, LOWEST),
+        others=(),
+        soups=(("plain", 0.5), ("uniform", 0.5)),
     )
 
 

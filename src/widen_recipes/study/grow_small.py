@@ -95,7 +95,7 @@ def countdown_small_growth() -> GrowthStudy:
         ),
         folder=f"{path_of('WIDEN_GROWN')}/countdown_small",
         others=(ALL_ANSWERS,),
-        losses={"TruncR 0.1": "truncr:drop=0.1,score=sum", "c-Div 1.4": METHODS["c-Div 1.4"]},
+        losses={name: METHODS[name] for name in ("TruncR 0.1", "c-Div 1.4")},
         soups=(("plain", 0.5), ("uniform", 0.5), (BASE, 0.1)),
     )
 

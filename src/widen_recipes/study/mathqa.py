@@ -44,18 +44,26 @@ def source_of(name: str) -> Source:
 
 
 def experiment_of(
-    name: str, model: FineTune | str, seed: int, *, not_in_paper: dict[str, str] = NOT_IN_PAPER
+    name: str,
+    model: FineTune | str,
+    seed: int,
+    *,
+    num: int = 32,
+    decoding: tuple[str, ...] = DECODINGS,
+    not_in_paper: dict[str, str] = NOT_IN_PAPER,
 ) -> Experiment:
-    """32 programs for each of 200 test questions under every decoding."""
+    """Programs for each of 200 test questions under every decoding."""
     return Experiment(
         name=name,
         model=model,
         prompts=source_of("test"),
         num_prompts=200,
-        num_samples=32,
-        decoding=DECODINGS,
+        num_samples=num,
+        decoding=decoding,
         max_tokens=192,
         seed=seed,
-        score=ProgramScore(ks=(1, 4, 16, 32), wall_seconds=5.0, cpu_seconds=5, distinct=True),
+        score=ProgramScore(
+            ks=tuple(k for k in (1, 4, 16, 32) if k <= num), wall_seconds=5.0, cpu_seconds=5, distinct=True
+        ),
         not_in_paper=not_in_paper,
     )

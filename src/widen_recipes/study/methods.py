@@ -19,7 +19,7 @@ SEEDS = range(3)
 METHODS = {
     "NLL": "nll",
     "c-Div 1.4": "cdiv:alpha=1.4",
-    "TruncR 0.1": "truncr:drop=0.1,window=4096,score=sum",
+    "TruncR 0.1": "truncr:drop=0.1,score=sum",
     "GEM 0.7": "gem:beta=0.7",
     "TOFU 1": "tofu:gamma=1,beta=0.8",
     "DCO 16": "dco:n=16",
