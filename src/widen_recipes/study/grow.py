@@ -19,11 +19,10 @@ from .countdown import nll_start
 from .e2e import NOT_IN_PAPER as E2E
 from .e2e import experiment_of as e2e_experiment
 from .e2e import source_of
-from .growth_study import ALL_ANSWERS, KNOWN, LOSS, LOWEST, GrowthStudy
+from .growth_study import KNOWN, GrowthStudy
 from .mathqa import NOT_IN_PAPER as MATHQA
 from .mathqa import experiment_of as mathqa_experiment
 from .mathqa import nll_start as mathqa_start
-from .mathqa import source_of as mathqa_source
 from .methods import nll_model, path_of
 
 MADE_BY = {
@@ -32,9 +31,8 @@ MADE_BY = {
 }
 """The command that makes the soups of each recipe."""
 NOT_IN_PAPER = {
-    "growth": "two rounds; Countdown: 12 samples of 12,000 training problems, E2E: 16 of 513 training meanings and of 1,000 new ones; "
-    "min-p 0.05, then t = 1.5",
-    "steps": "after the start: 300 batches, of 256 for Countdown, of 32 for E2E",
+    "growth": "two rounds; 12 samples of 12,000 training problems; min-p 0.05, then t = 1.5",
+    "steps": "after the start: 300 batches of 256",
     "NLL, lowest held-out NLL": "of four evaluations of NLL on the way, the model with the lowest held-out NLL",
     "soups": "the average of a grown model's weights and those of NLL with the same seed",
 }
@@ -44,14 +42,16 @@ E2E_NOT_IN_PAPER = {
     "task": "E2E NLG: one right human text for each of 513 meanings to train on, 48 others for validation, 128 others to test on",
     "epochs": "NLL for 8 at most, until the held-out NLL has not fallen for 2",
     "lr": "2e-4, then 1e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 32",
+    "growth": "one round; 16 samples of 513 training meanings and of 1,000 new ones; min-p 0.05, then t = 1.5",
+    "steps": "after the start: 150 batches of 32",
 }
-MATHQA_DECODINGS = ("t=0.6", "t=1", "t=1.5,min_p=0.05,order=temperature_last")
+MATHQA_DECODINGS = ("t=0.6", "t=1")
 MATHQA_NOT_IN_PAPER = {
     **MATHQA,
     "growth": "one round; 8 samples of every question; min-p 0.05, then t = 1.5",
-    "steps": "after the start: 150 batches of 64",
+    "steps": "after the start: 60 batches of 64",
     "soups": NOT_IN_PAPER["soups"],
-    "coverage": MATHQA["coverage"].replace("32", "16"),
+    "coverage": MATHQA["coverage"].replace("32", "8"),
 }
 
 
@@ -84,46 +84,45 @@ def e2e_growth() -> GrowthStudy:
     start = nll_model(path_of("WIDEN_SMOLLM2"), one, valid, batch_size=32, max_length=192, lr=2e-4)
     return GrowthStudy(
         start=start,
-        all_answers=source_of("all"),
+        steps=150,
+        all_answers=None,
         growth=Growth(
             model=start.model,
             prompts=source_of("meanings"),
             data=one,
-            held_out=valid,
+            rounds=1,
             num=16,
-            held_out_num=16,
             max_tokens=96,
             dtype="bfloat16",
         ),
         experiment=partial(e2e_experiment, not_in_paper=E2E_NOT_IN_PAPER),
         folder=f"{path_of('WIDEN_GROWN')}/e2e",
-        others=(LOSS, KNOWN, LOWEST, ALL_ANSWERS),
+        kinds=("plain", "uniform"),
+        others=(KNOWN,),
+        soups=(("plain", 0.5),),
     )
 
 
 def mathqa_growth() -> GrowthStudy:
     """Growth on MathQA-Python: each training question has one program, and others may be right too."""
-    start, dev = mathqa_start(), mathqa_source("dev")
-    train = start.train
+    start = mathqa_start()
     return GrowthStudy(
         start=start,
-        steps=150,
+        steps=60,
         all_answers=None,
         growth=Growth(
             model=start.model,
-            prompts=train,
-            held_out=dev,
+            prompts=start.train,
             rounds=1,
             num=8,
-            held_out_num=8,
             max_tokens=192,
             wall_seconds=5.0,
             dtype="bfloat16",
         ),
-        experiment=partial(mathqa_experiment, num=16, decoding=MATHQA_DECODINGS, not_in_paper=MATHQA_NOT_IN_PAPER),
+        experiment=partial(mathqa_experiment, num=8, decoding=MATHQA_DECODINGS, not_in_paper=MATHQA_NOT_IN_PAPER),
         folder=f"{path_of('WIDEN_GROWN')}/mathqa",
         others=(),
-        soups=(("plain", 0.5), ("uniform", 0.5)),
+        soups=(("plain", 0.5),),
     )
 
 

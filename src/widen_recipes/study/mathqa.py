@@ -63,7 +63,7 @@ def experiment_of(
         max_tokens=192,
         seed=seed,
         score=ProgramScore(
-            ks=tuple(k for k in (1, 4, 16, 32) if k <= num), wall_seconds=5.0, cpu_seconds=5, distinct=True
+            ks=tuple(k for k in (1, 4, 8, 16, 32) if k <= num), wall_seconds=5.0, cpu_seconds=5, distinct=True
         ),
         not_in_paper=not_in_paper,
     )
