@@ -87,8 +87,20 @@ def countdown(ax: Axes) -> None:
     in_percent(ax, recall=[0.3, 0.4, 0.5, 0.6], precision=[0.1, 0.2, 0.3])
 
 
+def methods(ax: Axes, file: str, looks: dict[str, tuple[str, str]]) -> None:
+    """The best decodings of each method, means over seeds and over the sets of problems in the table."""
+    for name, (colour, dash) in looks.items():
+        points: dict[str, list[tuple[float, float]]] = {}
+        for row in result_rows(file):
+            if row["name"] == name:
+                points.setdefault(row["decoding"], []).append((float(row["recall"]), float(row["precision"])))
+        edge = best_decodings([tuple(np.mean(folds, axis=0)) for folds in points.values()])
+        ax.plot(*zip(*edge, strict=True), color=colour, linestyle=dash, marker="o", markersize=4, label=name)
+    ax.figure.legend(loc="outside upper left", ncols=3 if len(looks) > 4 else 2, fontsize=12, columnspacing=1.2)
+
+
 def growing(ax: Axes) -> None:
-    """One start on Countdown, then as many steps of each method: the best decodings of each, means over seeds."""
+    """One start on Countdown, then as many steps of each method."""
     looks = {
         "NLL": (ORANGE, "-"),
         "grown, plain": (GREEN, "-"),
@@ -96,13 +108,46 @@ def growing(ax: Axes) -> None:
         "c-Div 1.4": (PINK, "-."),
         "TruncR 0.1": (BLUE, "--"),
     }
-    for name, (colour, dash) in looks.items():
-        rows = [row for row in result_rows("study_countdown_small_grow.csv") if row["name"] == name]
-        edge = best_decodings([(float(row["recall"]), float(row["precision"])) for row in rows])
-        ax.plot(*zip(*edge, strict=True), color=colour, linestyle=dash, marker="o", markersize=4, label=name)
+    methods(ax, "study_countdown_small_grow.csv", looks)
     ax.set(xlim=(0.19, 0.64), ylim=(0.15, 0.48))
     in_percent(ax, recall=[0.2, 0.3, 0.4, 0.5, 0.6], precision=[0.2, 0.3, 0.4])
-    ax.figure.legend(loc="outside upper left", ncols=3, fontsize=12, columnspacing=1.2)
+
+
+def growing_e2e(ax: Axes) -> None:
+    """One start on E2E NLG, then as many steps of each method."""
+    looks = {"NLL": (ORANGE, "-"), "grown, plain": (GREEN, "-"), "grown, known prompts": (BLUE, "--")}
+    methods(ax, "study_e2e_grow.csv", looks)
+    ax.set(xlim=(0.42, 0.98), ylim=(0.1, 0.9))
+    in_percent(ax, recall=[0.5, 0.6, 0.7, 0.8, 0.9], precision=[0.2, 0.4, 0.6, 0.8])
+    ax.set(xlabel="share of the human texts in reach of the samples")
+
+
+def growing_coverageqa(ax: Axes) -> None:
+    """One start for each fold of CoverageQA, then as many steps of each method; means of both folds."""
+    looks = {
+        "NLL": (ORANGE, "-"),
+        "NLL, lowest held-out NLL": (PINK, "-."),
+        "grown, plain": (GREEN, "-"),
+        "NLL on all answers": (INK, ":"),
+    }
+    methods(ax, "study_coverageqa_small_grow.csv", looks)
+    ax.set(xlim=(0.08, 0.6), ylim=(0.25, 0.68))
+    in_percent(ax, recall=[0.1, 0.2, 0.3, 0.4, 0.5], precision=[0.3, 0.4, 0.5, 0.6])
+
+
+def losses(ax: Axes) -> None:
+    """Losses on Countdown, each with the best of all decodings."""
+    looks = {
+        "NLL": (ORANGE, "-"),
+        "GEM 0.7": (BLUE, "--"),
+        "c-Div 1.4": (PINK, "-."),
+        "TruncR 0.1": (GREEN, "--"),
+        "EAFT": (INK, ":"),
+        "smooth 0.05": (GREY, "-"),
+    }
+    methods(ax, "study_countdown_small_losses.csv", looks)
+    ax.set(xlim=(0.2, 0.64), ylim=(0.18, 0.38))
+    in_percent(ax, recall=[0.2, 0.3, 0.4, 0.5, 0.6], precision=[0.2, 0.25, 0.3, 0.35])
 
 
 def mathqa(ax: Axes) -> None:
@@ -150,6 +195,9 @@ RESULT_PICTURES: dict[str, Callable[[Axes], None]] = {
     "coverageqa": coverageqa,
     "countdown": countdown,
     "growing": growing,
+    "growing_e2e": growing_e2e,
+    "growing_coverageqa": growing_coverageqa,
+    "losses": losses,
     "mathqa": mathqa,
     "frontier": frontier,
 }

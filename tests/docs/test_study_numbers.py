@@ -1,34 +1,14 @@
 """Numbers of the study on README and the pages are those of the kept tables."""
 
-import csv
-from pathlib import Path
-
 import pytest
+from kept_tables import ROOT, assert_shown, cells_of, gain_between, rows_of, signed, three_digits
 
-import widen_recipes
 from widen.sample import Decoding
-
-ROOT = Path(__file__).parents[2]
-RESULTS = Path(widen_recipes.__file__).parent / "results"
-
-
-def three_digits(value):
-    return f"{value:.3f}".replace("0.", ".")
-
-
-def rows_of(name):
-    """Rows of a kept table of the study."""
-    lines = (RESULTS / f"study_{name}.csv").read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
 def zero_shot(model, kind=""):
     """Rows of a model as it is on CoverageQA."""
     return rows_of(f"coverageqa_{model}zero_shot{kind}")
-
-
-def cells_of(row, *names):
-    return [three_digits(float(row[name])) for name in names]
 
 
 def gain_of(row):
@@ -54,18 +34,6 @@ def test_the_table_of_a_real_model_is_the_kept_one(section, name, problems):
         last = [shown[1], f"+{gain_of(row)}"] if gained else ["the same", "none"]
         required = f"≥ {share:.0%}".replace("%", " %") if share else "none"
         assert f"| {required} | {' | '.join([shown[0], *last])} |" in page
-
-
-def assert_shown(pages):
-    """Every page has its sentences; line breaks do not matter."""
-    for name, sentences in pages.items():
-        page = " ".join((ROOT / name).read_text(encoding="utf-8").split())
-        for sentence in sentences:
-            assert sentence in page, f"{name}: {sentence}"
-
-
-def signed(value):
-    return f"{float(value):+.3f}".replace("0.", ".").replace("-", "−")
 
 
 @pytest.mark.parametrize(("task", "name"), [("Countdown", "countdown_wise"), ("CoverageQA", "coverageqa_wise")])
@@ -121,13 +89,6 @@ SOUP, BASE = "soup of NLL and 0.5 plain", "soup of NLL and 0.1 base"
 def growing():
     """Rows of the kept table on growing, by method and share."""
     return {(row["name"], float(row["share"])): row for row in rows_of("countdown_small_grow_halves")}
-
-
-def gain_between(row):
-    if not row["gain"]:
-        return "never"
-    gain, low, high = (signed(row[key]) for key in ("gain", "gain_low", "gain_high"))
-    return f"{gain} ({low} to {high})"
 
 
 def test_the_table_of_growing_is_the_kept_one():

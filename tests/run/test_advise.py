@@ -1,7 +1,10 @@
 """The search of `widen advise`: the plan, successive halving within the budget, kills, and the commands that it prints."""
 
+import argparse
 import json
+import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,10 @@ import torch
 from advising import TIMING, WISH, World, answers_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from widen.cli import advise as advise_verb
 from widen.cli import merge as merge_verb
+from widen.report import run_report
+from widen.report.page import Page
 from widen.run.advise import search as searching
 from widen.run.advise.plan import FEWEST_STEPS, _training_seconds, make_plan
 from widen.run.advise.request import AdviceRequest
@@ -71,6 +77,27 @@ def test_the_average_is_of_nll_and_the_model_as_it_is_and_the_printed_command_ma
     merge_verb.add_arguments(parser)
     options = parser.parse_args(__import__("shlex").split(advice.average)[2:])
     assert ([f"{options.models[0]}/checkpoint", options.models[1]], options.weights) == ([trained, before], [0.9, 0.1])
+
+
+def test_without_plotly_the_advice_is_whole_and_a_note_says_how_to_get_the_page(tmp_path, monkeypatch, capsys):
+    world = World(monkeypatch)
+    made_up = partial(searching.Search, clock=lambda: world.now, timing=lambda *_: TIMING)
+    monkeypatch.setattr(searching, "Search", made_up)
+    monkeypatch.setattr(advise_verb, "plan_lines", lambda search: [])
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.setattr(
+        run_report, "write_report", lambda *_, **__: Page(title="", lead="", sections=(), made_by="").html()
+    )
+    parser, out = argparse.ArgumentParser(), tmp_path / "my advice"
+    advise_verb.add_arguments(parser)
+    asked = ["--model", "m", "--data", answers_file(tmp_path / "all.jsonl"), "--task", "answers", "--budget", "50m"]
+    assert advise_verb.main(parser.parse_args([*asked, "--wish", str(WISH), "--out", str(out)])) == 0
+    assert (out / "advice.json").is_file()
+    said = capsys.readouterr().out
+    assert f"advice: {out / 'advice.json'}" in said
+    assert (
+        f"no page: the page needs plotly and jinja2: pip install 'widen[report]'; then `widen report '{out}'`" in said
+    )
 
 
 def test_the_cards_of_all_trained_models_are_completed(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ before the answer at their end is the prompt, and only that answer is learnt.
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,8 +87,11 @@ def main(options: argparse.Namespace) -> int:
         with bars() as progress:
             advice = search.advise(say=console.print, progress=progress)
         console.print("", *advice.sentences, "", *advice.commands, sep="\n")
-        page, *_ = write_report([options.out], options.out / "report.html", figures=False)
-    console.print("", f"page: {page}", f"advice: {options.out / 'advice.json'}", sep="\n")
+        try:
+            page = f"page: {write_report([options.out], options.out / 'report.html', figures=False)[0]}"
+        except ImportError as error:  # what is already computed does not need it
+            page = f"no page: {error}; then `widen report {shlex.quote(str(options.out))}`"
+    console.print("", page, f"advice: {options.out / 'advice.json'}", sep="\n")
     return 0
 
 

@@ -1,0 +1,109 @@
+"""What the pages say of growing on E2E NLG and CoverageQA, and of losses on Countdown, is in the kept tables."""
+
+import numpy as np
+import pytest
+from kept_tables import assert_shown, cells_of, gain_between, halves_of, rows_of, section_of, three_digits
+
+LISTED = {"none": 0, "≥ 65 %": 0.65, "≥ 80 %": 0.8, "≥ 95 %": 0.95}
+E2E = (("distinct_right", 0), ("distinct_right", 0.95), ("recall", 0.8), ("recall", 0.95))
+SECTIONS = {
+    "Growing on E2E NLG": ("e2e_grow", E2E),
+    "Growing on CoverageQA": ("coverageqa_small_grow", [("recall", share) for share in LISTED.values()]),
+    "Losses on Countdown": ("countdown_small_losses", [("recall", share) for share in LISTED.values()]),
+}
+QUIZ, GROWN = halves_of("coverageqa_small_grow"), ("grown, plain", "grown, uniform", "grown, known prompts")
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_the_table_of_a_section_is_the_kept_one(title):
+    name, columns = SECTIONS[title]
+    page, tables = section_of(title), {goal: halves_of(name, goal) for goal, _ in columns}
+    rows = {method: [tables[goal][method, share] for goal, share in columns] for method, _ in tables["recall"]}
+    nll = " | ".join(", ".join(cells_of(row, "precision", "value")) for row in rows.pop("NLL"))
+    assert f"| NLL: precision, value | {nll} |" in page
+    for method, own in rows.items():
+        assert f"| {method} | {' | '.join(map(gain_between, own))} |" in page
+
+
+def means(name):
+    """Precision and recall of each method and decoding, means over the sets of problems."""
+    found = {}
+    for row in rows_of(name):
+        at = (float(row["precision"]), float(row.get("distinct_right") or row["recall"]), float(row["recall"]))
+        found.setdefault((row["name"], row["decoding"]), []).append(at)
+    return {key: np.mean(values, axis=0) for key, values in found.items()}
+
+
+def test_the_sentences_on_e2e_are_those_of_the_kept_table():
+    points, best = means("e2e_grow"), halves_of("e2e_grow", "distinct_right")
+    grown, nll = (cells_of(best[name, 0], "value")[0] for name in ("grown, plain", "NLL"))
+    cool = [three_digits(points[name, "t=0.5"][0]) for name in ("grown, plain", "NLL")]
+    hot = points["NLL", "t=1.5"]
+    assert float(best["grown, plain", 0]["value"]) / float(best["NLL", 0]["value"]) == pytest.approx(4 / 3, abs=0.01)
+    assert {best["grown, plain", 0][f"decoding_{half}"] for half in (1, 2)} == {"t=0.5"}
+    assert all(float(best[name, share]["gain_low"]) > 0 for name in GROWN for share in (0, 0.95))
+    seeds = {row["name"]: row["seeds"] for row in rows_of("e2e_grow")}
+    assert seeds == {"NLL": "2", "grown, plain": "3", "grown, uniform": "2", "grown, known prompts": "3"}
+    at_most = [three_digits(points[name, "t=1.5"][2]) for name in ("NLL", "grown, plain")]
+    pages = {
+        "docs/which_method.md": [
+            f"{grown} of the samples are right and different, {nll} with NLL.",
+            f"There {cool[0]} of its texts are right. NLL has {cool[1]} at the same temperature.",
+            f"where it is right in {three_digits(hot[0])} of its texts, it reaches {at_most[0]} of the human texts, and the grown "
+            f"model {at_most[1]}",
+        ],
+        "README.md": [f"{gain_between(best['grown, plain', 0])} different right texts per sample"],
+        "docs/log.md": [f"{grown} of the samples are right and different from each other, {nll} with NLL"],
+    }
+    assert_shown(pages)
+
+
+def test_the_sentences_on_growing_on_coverageqa_are_those_of_the_kept_table():
+    grown, soup, overfit = "grown, plain", "soup of NLL and 0.5 plain", "NLL, lowest held-out NLL"
+    value = {key: cells_of(row, "value")[0] for key, row in QUIZ.items() if row["value"]}
+    assert all(float(QUIZ[name, share]["gain_low"]) > 0 for name in (grown, soup) for share in (0, 0.65, 0.8))
+    assert all(float(QUIZ[grown, share]["gain"]) > float(QUIZ[overfit, share]["gain"]) for share in (0, 0.8))
+    assert float(QUIZ[soup, 0]["precision"]) > float(QUIZ[grown, 0]["precision"])
+    assert not any(row["value"] for (name, share), row in QUIZ.items() if share == 0.95 and name != "NLL")
+    highest = max((at[0], spec) for (name, spec), at in means("coverageqa_small_grow").items() if name == "NLL")
+    gains = [gain_between(QUIZ[soup, share]).split()[0] for share in (0, 0.65, 0.8)]
+    pages = {
+        "docs/which_method.md": [
+            f"coverage {value[grown, 0]} instead of {value['NLL', 0]} without a required precision, "
+            f"{value[grown, 0.8]} instead of {value['NLL', 0.8]} at ≥ 80 %",
+            f"It gains {gain_between(QUIZ[overfit, 0]).split()[0]} without a required precision, but nothing at ≥ 80 %",
+            f"NLL reaches {three_digits(highest[0])} at t = {highest[1][2:].lstrip('0')}",
+            f"{', '.join(gains)}, never |",
+        ],
+        "README.md": [f"{gain_between(QUIZ[grown, 0])} coverage, none near the highest precision"],
+    }
+    assert_shown(pages)
+
+
+def test_no_loss_beats_nll_on_countdown_and_gem_is_a_temperature():
+    rows, points = halves_of("countdown_small_losses"), means("countdown_small_losses")
+    losses = {name for name, _ in rows} - {"NLL", "NLL 2x"}
+    assert len(losses) == 9
+    assert not any(row["gain"] and float(row["gain_low"]) > 0 for (name, _), row in rows.items() if name in losses)
+    assert all(float(rows["c-Div 1.4", share]["gain_high"]) < 0 for share in (0, 0.5, 0.65, 0.8))
+    assert {name for name in losses if float(rows[name, 0]["gain_high"]) < 0} == {"c-Div 1.4", "EAFT"}
+    others = [rows[name, 0] for name in losses - {"c-Div 1.4", "EAFT"}]
+    assert min(float(row["gain_low"]) for row in others) > -0.0255
+    assert max(float(row["gain_high"]) for row in others) < 0.0125
+    seeds = {row["name"]: int(row["seeds"]) for row in rows_of("countdown_small_losses")}
+    assert seeds == dict.fromkeys(losses, 2) | {"NLL": 3, "c-Div 1.4": 3, "NLL 2x": 1}
+
+    own = {spec: at for (name, spec), at in points.items() if name == "NLL" and "," not in spec}
+    heats = sorted(float(spec[2:]) for spec in own)
+    line = np.array([own[f"t={heat:g}"][[0, 2]] for heat in heats])
+
+    def nll_at(heat):
+        return np.array([np.interp(heat, heats, line[:, column]) for column in (0, 1)])
+
+    for heat in (one for one in heats if one <= 0.9):
+        apart = np.abs(points["GEM 0.7", f"t={heat:g}"][[0, 2]] - nll_at(heat / 0.7))
+        assert all(apart < (0.0115, 0.0095)), heat
+    for name in losses:
+        precision, _, coverage = points[name, "t=1"]
+        same = np.interp(-precision, -line[:, 0], line[:, 1])  # precision falls with the temperature
+        assert abs(coverage - same) < 0.0105, name
