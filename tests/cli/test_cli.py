@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from widen.cli.__main__ import VERBS, main
+from widen.cli.show import bars
 
 
 def call(capsys, *arguments):
@@ -45,6 +46,7 @@ def test_no_help_waits_for_torch_to_load():
     code = """
 import contextlib, sys
 from widen.cli.__main__ import VERBS, main
+from widen.cli.show import bars
 for verb in VERBS:
     with contextlib.suppress(SystemExit):
         main([verb, "--help"])
@@ -83,6 +85,15 @@ def test_a_config_for_a_gpu_is_printed_without_one(capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     status, out, _ = call(capsys, "train", "--model", "m", "--data", "d.jsonl", "--device", "cuda", "--print")
     assert (status, json.loads(out)["precision"]) == (0, "bf16")
+
+
+def test_no_number_of_a_progress_bar_is_cut_in_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with bars() as progress:
+        progress("train model, nll:steps=3 then cdiv:alpha=1.4,cap=10.0, seed 2", 1680, 3360)
+    out = capsys.readouterr().out
+    assert "cdiv:alpha=1.4,cap=10.0" in out
+    assert "1680/3360 -:--:--" in out
 
 
 def test_the_module_runs_as_a_program():
