@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from widen.cli.__main__ import VERBS, main
+from widen.cli.show import bars
 
 
 def call(capsys, *arguments):
@@ -45,6 +46,7 @@ def test_no_help_waits_for_torch_to_load():
     code = """
 import contextlib, sys
 from widen.cli.__main__ import VERBS, main
+from widen.cli.show import bars
 for verb in VERBS:
     with contextlib.suppress(SystemExit):
         main([verb, "--help"])
@@ -52,6 +54,46 @@ for verb in VERBS:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+ON_A_DEVICE = {
+    "demo": "",
+    "run": "mulmod:tiny:losses",
+    "advise": "--model m --data d.jsonl --wish recall --budget 1m",
+    "train": "--loss nll --steps 1",
+    "grow": "m --prompts p.jsonl",
+    "sample": "m",
+    "score": "runs",
+}
+"""The verbs that take --device, each with a call that would make something."""
+
+
+def test_every_verb_refuses_a_gpu_that_is_not_there_before_it_makes_anything(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for verb in VERBS:
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        assert ("--device" in capsys.readouterr().out) == (verb in ON_A_DEVICE), verb
+    for verb, words in ON_A_DEVICE.items():
+        status, _, err = call(capsys, verb, *words.split(), "--device", "cuda")
+        assert (status, err) == (2, f"widen {verb}: device='cuda': torch finds no GPU here\n")
+        assert list(tmp_path.iterdir()) == [], verb
+
+
+def test_a_config_for_a_gpu_is_printed_without_one(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    status, out, _ = call(capsys, "train", "--model", "m", "--data", "d.jsonl", "--device", "cuda", "--print")
+    assert (status, json.loads(out)["precision"]) == (0, "bf16")
+
+
+def test_no_number_of_a_progress_bar_is_cut_in_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with bars() as progress:
+        progress("train model, nll:steps=3 then cdiv:alpha=1.4,cap=10.0, seed 2", 1680, 3360)
+    out = capsys.readouterr().out
+    assert "cdiv:alpha=1.4,cap=10.0" in out
+    assert "1680/3360 -:--:--" in out
 
 
 def test_the_module_runs_as_a_program():

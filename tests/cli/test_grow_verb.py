@@ -43,6 +43,12 @@ def test_the_verb_prints_a_line_a_round_a_table_and_the_model(capsys, place):
     assert (place / "out" / entries[-1]["model"] / "scores" / "grow.json").is_file()
 
 
+def test_no_word_of_the_table_is_broken_in_a_narrow_terminal_by_many_samples(capsys, place, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = call(capsys, "--checker", "own.py:check", "--held-out", "test.jsonl", "--held-out-num", "1000")
+    assert " round new rows several precision distinct   pass@1 pass@1000 distinct" in out
+
+
 def test_flags_become_settings():
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)

@@ -3,9 +3,11 @@ notice when a wall is missing.
 """
 
 import os
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from contextlib import suppress
@@ -314,6 +316,18 @@ def test_the_system_interpreter_serves_too(monkeypatch):
     with Sandbox(limits=LIMITS, python="/usr/bin/python3", packages=(), workers=1) as sandbox:
         verdict = assertions("import sys\ndef f():\n    return sys.prefix", "assert f() == '/usr'", sandbox=sandbox)
     assert verdict.passed, verdict
+
+
+# As root, our own mount hides /tmp, and the user that we become may not enter a folder of root's in /var/tmp.
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp"])
+def test_a_bubblewrap_in_a_folder_of_the_caller_serves_too(monkeypatch, place):
+    only(monkeypatch, "inherited descriptors")
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        copied = shutil.copy(shutil.which("bwrap"), folder)
+        monkeypatch.setenv("PATH", folder, prepend=os.pathsep)
+        with Sandbox(limits=LIMITS, workers=1) as sandbox:
+            assert sandbox.protections.bubblewrap == copied
+            assert assertions("def f():\n    return 1", "assert f() == 1", sandbox=sandbox).passed
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/bin/false"])

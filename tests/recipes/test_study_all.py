@@ -1,8 +1,13 @@
 """All tasks of the study side by side: which run, what a failure and the end of the time do, and that the commands exist."""
 
+import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from widen.run import recipe
 from widen_recipes.study.all_tasks import LANES, Lane, last_line, run_all
@@ -20,6 +25,14 @@ def lane(*programs):
     return Words(variables=(), recipes=programs)
 
 
+LONG = """
+import os, subprocess, time
+child = subprocess.Popen(["sleep", "60"])
+print(os.getpid(), child.pid, flush=True)
+time.sleep(60)
+"""
+
+
 def test_each_lane_runs_its_commands_in_order_and_a_failure_stops_only_its_lane(tmp_path):
     lanes = {"good": lane("print('a')", "print('b')"), "bad": lane("raise SystemExit(3)", "print('never')")}
     assert run_all(tmp_path, 1, lanes=lanes, say=lambda text: None) == {"good": 0, "bad": 3}
@@ -29,17 +42,36 @@ def test_each_lane_runs_its_commands_in_order_and_a_failure_stops_only_its_lane(
 
 
 def test_the_end_of_the_time_stops_what_runs_with_its_children_and_begins_nothing_more(tmp_path):
-    path = tmp_path / "pids"
-    program = f"""
-import os, subprocess, time
-child = subprocess.Popen(["sleep", "60"])
-open({str(path)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
-time.sleep(60)
-"""
     began = time.monotonic()
-    assert run_all(tmp_path, 1.5 / 60, lanes={"long": lane(program, "print('never')")}) == {"long": None}
-    while left := [pid for pid in path.read_text().split() if alive(pid)]:
-        assert time.monotonic() - began < 30, left
+    assert run_all(tmp_path, 1.5 / 60, lanes={"long": lane(LONG, "print('never')")}) == {"long": None}
+    assert_gone((tmp_path / "long.log").read_text().split(), before=began + 30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_command_stops_what_runs_with_its_children(tmp_path, number):
+    program = f"""
+from test_study_all import LANES, LONG, lane
+from widen_recipes.study.all_tasks import all_tasks
+LANES.clear()
+LANES["long"] = lane(LONG, "print('never')")
+all_tasks({str(tmp_path)!r})
+"""
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    began, log = time.monotonic(), tmp_path / "long.log"
+    command = subprocess.Popen([sys.executable, "-c", program], env=here, stderr=subprocess.PIPE, text=True)
+    while not (log.exists() and log.read_text().endswith("\n")):
+        assert time.monotonic() < began + 60
+        time.sleep(0.05)
+    command.send_signal(number)
+    _, said = command.communicate(timeout=30)
+    assert (command.returncode, said) == (128 + number, "stopped; the same command continues\n")
+    assert_gone(log.read_text().split(), before=time.monotonic() + 30)
+
+
+def assert_gone(pids, *, before):
+    assert len(pids) == 2
+    while left := [pid for pid in pids if alive(pid)]:
+        assert time.monotonic() < before, left
         time.sleep(0.05)
 
 

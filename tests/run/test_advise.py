@@ -55,6 +55,7 @@ def test_a_forward_pass_a_step_and_a_checkpoint_are_measured_and_leave_no_file(t
     model, ids = LlamaForCausalLM(config), torch.ones(2, 3, dtype=torch.long)
     batch = {"input_ids": ids, "labels": ids}
     before = {name: weight.clone() for name, weight in model.named_parameters()}
+    (tmp_path / "measured-before" / "a").mkdir(parents=True)  # a call that was killed
     step, forward, save, checkpoint = _training_seconds(model, list(model.parameters()), batch, tmp_path)
     assert min(step, forward, save) > 0
     assert checkpoint > save

@@ -184,6 +184,8 @@ def note(real, seen):
     [
         ({"num": 13}, "begun with another num"),
         ({"weights": "plain"}, "begun with another weights"),
+        ({"training": {"lr": 0.1}}, r"begun with another training\.lr: restore it"),
+        ({"prompts": Source(path="train.jsonl", limit=4)}, r"begun with another prompts\.limit: restore it"),
         ({"held_out": Source(path="train.jsonl")}, "4 held-out problems are also in --prompts, such as '4='"),
         ({"checker": ""}, "--checker FILE.py:FUNCTION judges any answer"),
     ],

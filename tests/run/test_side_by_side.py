@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 
@@ -48,3 +54,43 @@ def test_another_error_is_not_tried_again():
     with ThreadPoolExecutor(1) as pool:
         assert run_all(pool, {"wrong": wrong}, lambda text: None) == ["wrong: bad data"]
     assert len(tried) == 1
+
+
+PARENT = """
+import os, time
+from test_side_by_side import say_and_sleep
+from widen.run.side_by_side import processes
+if __name__ == "__main__":
+    with processes(2) as pool:
+        list(pool.map(say_and_sleep, range(2)))
+"""
+
+
+def say_and_sleep(number):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+
+def test_the_processes_end_with_a_parent_that_is_killed():
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], env=here, stdout=subprocess.PIPE, text=True)
+    pids = [int(parent.stdout.readline()) for _ in range(2)]
+    assert all(map(alive, pids))
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = list(filter(alive, pids))
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    parent.stdout.close()
+    assert not left
+
+
+def alive(pid):
+    """Whether a process runs; one that has ended and waits to be collected does not."""
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False

@@ -73,6 +73,7 @@ def _call(verb: str, arguments: list[str]) -> int:
     module.add_arguments(parser)
     options = parser.parse_args(arguments)
     try:
+        _refuse_device(options)
         return int(module.main(options))
     except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
         text = str(error)
@@ -89,6 +90,14 @@ def _call(verb: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"\nwiden {verb}: stopped; run the same command again to continue", file=sys.stderr)
         return 130
+
+
+def _refuse_device(options: argparse.Namespace) -> None:
+    """Refuse a device that is not here before the verb makes anything; ``widen train --print`` makes nothing."""
+    if getattr(options, "device", None) not in (None, "cpu") and not getattr(options, "print", False):
+        from widen.run.finetune.defaults import device_for
+
+        device_for(options.device)
 
 
 if __name__ == "__main__":

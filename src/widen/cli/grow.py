@@ -149,8 +149,10 @@ def make_growth(options: argparse.Namespace) -> Growth:
 
 def _table(rounds: list[Round], config: Growth) -> object:
     """One row per round: what the samples held, and how the model that came out of it does on held-out problems."""
-    passes = {r.metric for one in rounds for r in one.records if r.metric.startswith("pass@")}
-    held = [*sorted(passes, key=lambda name: int(name.removeprefix("pass@"))), "coverage"] if config.held_out else []
+    found = {r.metric for one in rounds for r in one.records if r.metric.startswith("pass@")}
+    passes = sorted(found, key=lambda name: int(name.removeprefix("pass@")))
+    # The first and the last only: more columns would break words in a terminal of 80 columns.
+    held = [*dict.fromkeys((passes[0], passes[-1])), "coverage"] if passes else []
     headers = ["round", "new", "rows", "several", "precision", "distinct"]
     headers += [f"held out\n{'distinct' if name == 'coverage' else name}" for name in held]
     rows = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from widen.run.best_setting import BestSetting, MethodBest
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 @contextmanager
 def bars() -> Iterator[StageProgress]:
     """A callback that draws one progress bar per thing that is done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns) as shown:
+    name = TextColumn("{task.description}", table_column=Column())  # in a narrow terminal it wraps; the numbers do not
+    numbers = (one(table_column=Column(no_wrap=True)) for one in (MofNCompleteColumn, TimeRemainingColumn))
+    with Progress(name, BarColumn(), *numbers) as shown:
         tasks: dict[str, TaskID] = {}
 
         def at(what: str, done: int, total: int) -> None:

@@ -27,13 +27,18 @@ def main(argument: str) -> None:
         with open(os.path.join(plan["cgroup"], "cgroup.procs"), "w") as group:
             group.write(str(os.getpid()))
     binds = [tuple(bind) for bind in plan["binds"]]
+    bwrap = os.open(plan["bwrap"], os.O_PATH)  # closes on exec
     if plan["uid"] is not None:
         binds = _stage(binds)
         os.setgroups([])
         os.setresgid(plan["uid"], plan["uid"], plan["uid"])
         os.setresuid(plan["uid"], plan["uid"], plan["uid"])
     bindings = [word for source, inside in binds for word in ("--ro-bind", source, inside)]
-    os.execve(plan["bwrap"], ["bwrap", *bindings, *plan["options"], "--", *plan["command"]], {})
+    words = ["bwrap", *bindings, *plan["options"], "--", *plan["command"]]
+    try:
+        os.execve(plan["bwrap"], words, {})
+    except (FileNotFoundError, PermissionError):  # below /tmp, which is hidden now, or in a folder of root's own
+        os.execve(bwrap, words, {})
 
 
 def _stage(binds: list[tuple[str, str]]) -> list[tuple[str, str]]:

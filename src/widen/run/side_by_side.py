@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, wait
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import torch
 
@@ -67,10 +69,24 @@ def make_side_by_side(
         name: partial(_one_model, mine, *about, drop_checkpoints and name not in starts)
         for name, mine in groups.items()
     }
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with processes(jobs) as pool:
         failed = run_all(pool, tasks, notice)
     if failed:
         raise RuntimeError("\n".join(["some models failed; run the same command again to resume:", *failed]))
+
+
+def processes(jobs: int) -> ProcessPoolExecutor:
+    """Processes that end when this one does, however it ends: a run that is killed leaves no model training."""
+    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    def watch() -> None:
+        if (parent := multiprocessing.parent_process()) is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def run_all(pool: Executor, tasks: Mapping[str, Callable[[], None]], notice: Callable[[str], None]) -> list[str]:

@@ -146,9 +146,18 @@ def last_line(path: Path) -> str:
 
 
 def all_tasks(root: str, minutes: str = "inf") -> None:
-    """Run all tasks for so many minutes."""
+    """Run all tasks for so many minutes. Ctrl-C, SIGTERM and a closed terminal stop them too."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+            signal.signal(number, _stop)
     for name, status in run_all(root, float(minutes)).items():
         print(f"{name}: {'no time left' if status is None else 'failed' if status else 'done'}")
+
+
+def _stop(number: int, frame: object) -> None:
+    """End as an error would, so that the tasks are stopped; by default, SIGTERM would leave them running."""
+    print("stopped; the same command continues", file=sys.stderr)
+    sys.exit(128 + number)
 
 
 def tables(root: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -224,7 +225,9 @@ def _training_seconds(
     step = min(_seconds(a_step) for _ in range(3))
     with torch.no_grad():
         forward = _seconds(lambda: model(**batch))
-    with TemporaryDirectory(dir=folder) as place:  # on the disk of the runs
+    for left in folder.glob("measured-*"):  # by a call that was killed
+        shutil.rmtree(left)
+    with TemporaryDirectory(dir=folder, prefix="measured-") as place:  # on the disk of the runs
 
         def a_checkpoint() -> None:
             torch.save(optimizer.state_dict(), Path(place) / "optimizer.pt")

@@ -279,7 +279,7 @@ def _begun(config: Growth, out: Path) -> list[Round]:
     before = read_json(path)
     now = {"config": to_json(replace(config, rounds=1)), "inputs": _inputs(config)}
     then = {"config": {**before["config"], "rounds": 1}, "inputs": before["inputs"]}
-    changed = [key for part in now for key in {**now[part], **then[part]} if now[part].get(key) != then[part].get(key)]
+    changed = [name for part in now for name in _differ(now[part], then[part])]
     if changed and not any(out.glob("round-*")):  # nothing was drawn yet
         (out / "data.jsonl").unlink(missing_ok=True)
         _keep(config, out, [])
@@ -287,6 +287,18 @@ def _begun(config: Growth, out: Path) -> list[Round]:
     if changed:
         raise ValueError(f"{out} was begun with another {', '.join(changed)}: restore it, or choose another --out")
     return [from_json(Round, one) for one in before["rounds"]]
+
+
+def _differ(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
+    """The names of the settings that differ, such as ``training.lr``."""
+    found = list[str]()
+    for key in {**now, **then}:
+        one, other = now.get(key), then.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            found += [f"{key}.{name}" for name in _differ(one, other)]
+        elif one != other:
+            found.append(key)
+    return found
 
 
 def _keep(config: Growth, out: Path, rounds: list[Round]) -> None:
