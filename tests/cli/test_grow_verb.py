@@ -49,6 +49,20 @@ def test_no_word_of_the_table_is_broken_in_a_narrow_terminal_by_many_samples(cap
     assert " round new rows several precision distinct   pass@1 pass@1000 distinct" in out
 
 
+def test_to_find_only_names_the_rows_to_train_on(capsys, place):
+    _, out, _ = call(capsys, "--checker", "own.py:check", "--find-only", "--rounds", "1")
+    assert "rows to train on: out/round-1/train.jsonl\n" in out
+    assert "model:" not in out
+    assert [path.name for path in (place / "out" / "round-1").iterdir() if path.is_dir()] == ["samples"]
+
+
+@pytest.mark.parametrize(("flags", "named"), [("--lr 1e-4 --epochs 2", "epochs, lr"), ("--from last", "--from")])
+def test_to_find_only_refuses_settings_of_the_training(capsys, place, flags, named):
+    status, _, err = call(capsys, "--checker", "own.py:check", "--find-only", *flags.split())
+    assert (status, err) == (2, f"widen grow: --find-only trains nothing: leave out {named}\n")
+    assert not (place / "out").exists()
+
+
 def test_flags_become_settings():
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)

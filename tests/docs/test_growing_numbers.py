@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
-from kept_tables import assert_shown, cells_of, gain_between, halves_of, rows_of, section_of, three_digits
+from kept_tables import assert_shown, cells_of, gain_between, halves_of, rows_of, section_of, signed, three_digits
+
+from widen.sample import Decoding
 
 LISTED = {"none": 0, "≥ 65 %": 0.65, "≥ 80 %": 0.8, "≥ 95 %": 0.95}
 E2E = (("distinct_right", 0), ("distinct_right", 0.95), ("recall", 0.8), ("recall", 0.95))
@@ -45,15 +47,32 @@ def test_the_sentences_on_e2e_are_those_of_the_kept_table():
     seeds = {row["name"]: row["seeds"] for row in rows_of("e2e_grow")}
     assert seeds == {"NLL": "2", "grown, plain": "3", "grown, uniform": "2", "grown, known prompts": "3"}
     at_most = [three_digits(points[name, "t=1.5"][2]) for name in ("NLL", "grown, plain")]
+    reach = halves_of("e2e_grow")
+    over_seeds = [
+        f"{signed(row['gain'])} ± {three_digits(float(row['gain_half_width']))}"
+        for row in (best["grown, plain", 0], reach["grown, plain", 0.95])
+    ]
+    first = max(own[1] for (name, _), own in points.items() if name == "NLL")
+    assert float(best["grown, plain", 0]["value"]) / first == pytest.approx(5 / 4, abs=0.03)
+    assert min(float(spec[2:]) for _, spec in points if "," not in spec) == 0.5
     pages = {
         "docs/which_method.md": [
             f"{grown} of the samples are right and different, {nll} with NLL.",
+            f"The {nll} is lower than the {cells_of(best['NLL', 0.95], 'value')[0]} at ≥ 95 %",
+            f"The best decoding of NLL on all test sets has {three_digits(first)}.",
+            f"There NLL repeats texts: {three_digits(points['NLL', 't=0.5'][1])} of its samples",
+            f"the gain of *grown, plain* at ≥ 95 % is {over_seeds[1]}",
+            f"the gain of *grown, plain* in different right texts is {over_seeds[0]}",
+            f"the gain at ≥ 50 % is {gain_between(reach['grown, plain', 0.5])}",
             f"There {cool[0]} of its texts are right. NLL has {cool[1]} at the same temperature.",
-            f"where it is right in {three_digits(hot[0])} of its texts, it reaches {at_most[0]} of the human texts, and the grown "
+            f"where NLL is right in {three_digits(hot[0])} of its texts, it reaches {at_most[0]} of the human texts, and the grown "
             f"model {at_most[1]}",
         ],
-        "README.md": [f"{gain_between(best['grown, plain', 0])} different right texts per sample"],
-        "docs/log.md": [f"{grown} of the samples are right and different from each other, {nll} with NLL"],
+        "README.md": [f"{gain_between(best['grown, plain', 0.95])} different right texts per sample at 95 % of it"],
+        "docs/log.md": [
+            f"{grown} of the samples are right and different from each other, {nll} with NLL",
+            f"is {over_seeds[0]}. In k-NN recall at ≥ 95 % of the highest precision it is {over_seeds[1]}",
+        ],
     }
     assert_shown(pages)
 
@@ -65,17 +84,30 @@ def test_the_sentences_on_growing_on_coverageqa_are_those_of_the_kept_table():
     assert all(float(QUIZ[grown, share]["gain"]) > float(QUIZ[overfit, share]["gain"]) for share in (0, 0.8))
     assert float(QUIZ[soup, 0]["precision"]) > float(QUIZ[grown, 0]["precision"])
     assert not any(row["value"] for (name, share), row in QUIZ.items() if share == 0.95 and name != "NLL")
-    highest = max((at[0], spec) for (name, spec), at in means("coverageqa_small_grow").items() if name == "NLL")
+    points = means("coverageqa_small_grow")
+    highest, reached = (
+        max((at[0], spec) for (name, spec), at in points.items() if name == one) for one in ("NLL", grown)
+    )
+    right = {key: cells_of(row, "precision")[0] for key, row in QUIZ.items() if row["value"]}
+    assert float(right[grown, 0.8]) == pytest.approx(float(right["NLL", 0.8]), abs=0.004)
+    every = [gain_between(QUIZ["NLL on all answers", share]).split()[0] for share in (0, 0.8)]
     gains = [gain_between(QUIZ[soup, share]).split()[0] for share in (0, 0.65, 0.8)]
     pages = {
         "docs/which_method.md": [
             f"coverage {value[grown, 0]} instead of {value['NLL', 0]} without a required precision, "
             f"{value[grown, 0.8]} instead of {value['NLL', 0.8]} at ≥ 80 %",
             f"It gains {gain_between(QUIZ[overfit, 0]).split()[0]} without a required precision, but nothing at ≥ 80 %",
-            f"NLL reaches {three_digits(highest[0])} at t = {highest[1][2:].lstrip('0')}",
-            f"{', '.join(gains)}, never |",
+            f"NLL reaches {three_digits(highest[0])} at t = {highest[1][2:].lstrip('0')}, the grown model at most "
+            f"{three_digits(reached[0])}.",
+            f"the grown model is right less often ({right[grown, 0]}, NLL {right['NLL', 0]})",
+            f"more often than the grown model ({right[soup, 0]} against {right[grown, 0]})",
+            f"gains {every[0]} without a required precision. At ≥ 80 % it gains little more than growing ({every[1]} and "
+            f"{gain_between(QUIZ[grown, 0.8]).split()[0]})",
+            f"{', '.join(gains)}, but it does not reach 95 % of NLL's highest precision |",
         ],
-        "README.md": [f"{gain_between(QUIZ[grown, 0])} coverage, none near the highest precision"],
+        "README.md": [
+            f"{gain_between(QUIZ[grown, 0.8])} coverage at 80 % of it, but the grown model does not reach 95 % of it"
+        ],
     }
     assert_shown(pages)
 
@@ -85,6 +117,9 @@ def test_no_loss_beats_nll_on_countdown_and_gem_is_a_temperature():
     losses = {name for name, _ in rows} - {"NLL", "NLL 2x"}
     assert len(losses) == 9
     assert not any(row["gain"] and float(row["gain_low"]) > 0 for (name, _), row in rows.items() if name in losses)
+    never = {name for (name, share), row in rows.items() if share == 0.95 and not row["value"]}
+    assert never == {"c-Div 1.4", "GEM 0.7", "TOFU 1", "focal 1"}
+    assert [share for share in LISTED.values() if float(rows["NLL 2x", share]["gain_low"]) > 0] == [0.65]
     assert all(float(rows["c-Div 1.4", share]["gain_high"]) < 0 for share in (0, 0.5, 0.65, 0.8))
     assert {name for name in losses if float(rows[name, 0]["gain_high"]) < 0} == {"c-Div 1.4", "EAFT"}
     others = [rows[name, 0] for name in losses - {"c-Div 1.4", "EAFT"}]
@@ -107,3 +142,18 @@ def test_no_loss_beats_nll_on_countdown_and_gem_is_a_temperature():
         precision, _, coverage = points[name, "t=1"]
         same = np.interp(-precision, -line[:, 0], line[:, 1])  # precision falls with the temperature
         assert abs(coverage - same) < 0.0105, name
+
+
+def test_the_sentences_on_humaneval_are_those_of_the_kept_table():
+    rows = {row["decoding"]: cells_of(row, "pass@1", "pass@100") for row in rows_of("code")}
+    cut, alone, first, top = (
+        " and ".join(rows[Decoding.parse(spec).spec])
+        for spec in ("min_p=0.05 then t=1.2", "t=0.4", "t=1.2 then min_p=0.05", "top_p=0.95 then t=1")
+    )
+    gain = gain_between(halves_of("code", "pass@100")["HumanEval, min-p, then heat", 0])
+    one, hundred = alone.split(" and ")
+    sentences = [
+        f"t = .4 has pass@1 {one} and pass@100 {hundred}. `min_p=0.05 then t=1.2` has {cut}: {gain} pass@100.",
+        f"`t=1.2 then min_p=0.05` has {first}, `top_p=0.95 then t=1` {top}.",
+    ]
+    assert_shown({"docs/log.md": sentences})

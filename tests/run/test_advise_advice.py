@@ -21,6 +21,16 @@ def test_a_wish_that_cannot_be_met_says_so_and_names_the_closest():
     assert "The closest is NLL with t=0.5" in advice.reasons[1]
 
 
+def test_the_models_that_never_reach_the_level_are_one_list():
+    unable = [finalist(loss, AS_IT_IS) for loss in ("", "gem", "tofu")]
+    advice = advise_from([finalist("nll", NLL), *unable], WISH)
+    assert "The model as it is, gem and tofu never reach precision >= 0.8." in advice.reasons
+    assert (
+        "The model as it is never reaches precision >= 0.8."
+        in advise_from([finalist("nll", NLL), unable[0]], WISH).reasons
+    )
+
+
 @pytest.mark.parametrize(("gain", "loss"), [(0.004, "nll"), (0.2, "gem")])
 def test_a_loss_is_recommended_only_if_its_gain_is_outside_the_noise(gain, loss):
     better = {spec: (p, r + 0.1) for spec, (p, r) in NLL.items()}

@@ -160,6 +160,19 @@ def test_growth_stops_when_nothing_new_comes_and_trains_no_model_then(tmp_path, 
     assert not (tmp_path / "a" / "out" / f"round-{found[-1].round}" / "train.jsonl").exists()
 
 
+def test_to_find_only_writes_the_rows_and_trains_nothing_so_every_round_samples_the_same_model(tmp_path, monkeypatch):
+    counts, seen, real = Counts(), [], rounds.Stages.found
+    monkeypatch.setattr(
+        rounds.Stages, "found", lambda self, k, model, **more: seen.append(model) or real(self, k, model, **more)
+    )
+    first, second = run(tmp_path / "a", monkeypatch, counts, find_only=True, held_out=None)
+    assert not counts["train"]
+    assert (first.model, second.model) == ("", "")
+    assert set(seen) == {"base"}
+    assert first.new > 0
+    assert first.rows == len(lines(tmp_path / "a" / "out" / "round-1" / "train.jsonl")) == len(PROBLEMS) + first.new
+
+
 @pytest.mark.parametrize(
     ("start", "models"), [("base", ["base", "base"]), ("last", ["base", "out/round-1/model-base"])]
 )

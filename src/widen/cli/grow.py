@@ -13,6 +13,9 @@ The task or --checker judges the answers. In the task `answers`, the file lists 
 mathqa_python, mbpp, humaneval and codecontests run the answer as a program. A text of `e2e` is
 right if it states every part of its meaning. Programs and checkers run in a sandbox only.
 
+With --find-only, the command trains nothing. Every round samples MODEL again. Train on the last
+round-k/train.jsonl with any trainer; its column loss_weights holds the weights.
+
 With --chat, each prompt is the user's message and each answer the assistant's: in the samples, the
 held-out samples and the training. Rows that are conversations need --chat. What comes before the
 answer at their end is the prompt, and only that answer is learnt.
@@ -70,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--held-out-num", type=int, metavar="N", help="samples per held-out problem (default: --num)")
     add("--held-out-decoding", default="t=1", metavar="D", help="decoding of the held-out samples (default t=1)")
+    add("--find-only", action="store_true", help="train nothing: any trainer takes OUT/round-k/train.jsonl")
     add("--chat", action="store_true", help="ask and train through the model's chat template")
     add("--fenced", action="store_true", help="the program is the first block between ``` marks")
     add(
@@ -114,7 +118,13 @@ def main(options: argparse.Namespace) -> int:
             say=console.print,
         )
     console.print(_table(rounds, config), soft_wrap=False)
-    console.print(f"model: {last_model(config, out, rounds)}")
+    if config.find_only:
+        *_, last = [one.round for one in rounds if not one.round or one.rows]
+        console.print(
+            f"rows to train on: {out / f'round-{last}/train.jsonl' if last else 'none, as nothing new was found'}"
+        )
+    else:
+        console.print(f"model: {last_model(config, out, rounds)}")
     console.print(f"all numbers: {out / 'grow.json'}")
     return 0
 
@@ -128,7 +138,10 @@ def make_growth(options: argparse.Namespace) -> Growth:
 
     training: dict[str, Any] = {"save_dtype": "auto", "seed": options.seed}
     flags = {name: name for name in ("epochs", "lr", "batch_size", "loss")}
-    for key, text in changes(options, flags, example="precision=fp32").items():
+    asked = changes(options, flags, example="precision=fp32")
+    if options.find_only and (asked or options.start != "base"):
+        raise ValueError(f"--find-only trains nothing: leave out {', '.join([*asked] or ['--from'])}")
+    for key, text in asked.items():
         set_key(training, key, text)
     training.setdefault("precision", precision_for(options.device))
     size = training.get("batch_size", 8)

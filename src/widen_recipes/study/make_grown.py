@@ -80,10 +80,8 @@ def make_grown(
     with hold(root):
         start = fine_tune(study.start, root, device=device, progress=progress, say=print)
         training = {name: getattr(study.last, name) for name in TRAINING}
-        if study.growth.rounds == 1:
-            # No later round samples the model that growth trains, and every method trains its own.
-            training |= {"max_steps": 1, "warmup_steps": 0}
-        growth = replace(study.growth, model=str(start.path), training=training)
+        # Every method trains its own model; one that growth trains is needed only if a later round samples it.
+        growth = replace(study.growth, model=str(start.path), training=training, find_only=study.growth.rounds == 1)
         grow(growth, folder / "growth", device=device, rows=rows, progress=progress, say=print)
         for kind in study.kinds:
             if not (path := folder / f"{kind}.jsonl").exists():

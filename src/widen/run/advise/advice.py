@@ -280,7 +280,8 @@ def _remarks(finalists: Sequence[Finalist], best: Finalist, wish: Wish) -> list[
         most = f"at most {best.validation[alone.decoding][wish.bound].value:.3f} ({alone.decoding.in_words})"
         said.append(f"No temperature alone reaches {wish.bound} >= {wish.level:g}: {most}.")
     if never := [one.name for one in finalists if not wish.choose(one.validation).met]:
-        names = _capital(" and ".join(never))
+        *others, last = never
+        names = _capital(f"{', '.join(others)} and {last}" if others else last)
         said.append(f"{names} never reach{'es' * (len(never) == 1)} {wish.bound} >= {wish.level:g}.")
     found = value_of(best.tested(wish), wish.bound)
     if found.value < wish.level:

@@ -38,6 +38,7 @@ class Growth:
       dtype: of the weights while sampling.
       seed: of the samples; round k uses seed + k.
       training: keys of `FineTune`, such as ``{"epochs": 2.0, "lr": 1e-4}``.
+      find_only: train nothing. Every round samples ``model`` again and writes its ``train.jsonl``, which any trainer takes.
 
     Examples:
       >>> one = Growth(model="gpt2", prompts=Source(task="answers", path="train.jsonl"), training={"epochs": 2.0})
@@ -66,6 +67,7 @@ class Growth:
     seed: int = 0
     training: dict[str, Any] = field(default_factory=dict)
     chat: bool = field(default=False, metadata=NEWER)
+    find_only: bool = field(default=False, metadata=NEWER)
 
     def __post_init__(self) -> None:
         for name in ("decoding", "held_out_decoding"):

@@ -5,7 +5,7 @@ OUT/data.jsonl  verdicts/         the original data with keys; every verdict, by
 OUT/round-k/samples/              drawn from the model of the round before
 OUT/round-k/judged.jsonl          the right answers of every problem
 OUT/round-k/grown.jsonl           the new ones, with weights and origin
-OUT/round-k/train.jsonl           what the model of this round is trained on
+OUT/round-k/train.jsonl           what the model of this round is trained on; with ``find_only``, nothing is trained
 OUT/round-k/MODEL/                the run folder of that model, with held-out samples and scores
 OUT/round-k/held-out.jsonl        the right answers of every held-out problem; round-0 is the model at the beginning
 """
@@ -46,9 +46,9 @@ class Round:
     """One finished round; round 0 is the model at the beginning, which has held-out scores only.
 
     Args:
-      model: the run folder that was trained, relative to the folder of the growth; empty if nothing was new.
+      model: the run folder that was trained, relative to the folder of the growth; empty if nothing was.
       new: right answers that are new in this round.
-      rows: rows that the model was trained on.
+      rows: rows to train on.
       records: of the samples of this round, and of held-out problems (``held_out`` in the settings of their score).
     """
 
@@ -151,6 +151,8 @@ class Stages:
         if not new:
             return Round(round=number, records=tuple(records))
         write_lines(place / "train.jsonl", rows)
+        if config.find_only:
+            return Round(round=number, new=len(new), rows=len(rows), records=tuple(records))
         model = self.train(number, {"base": config.model, "last": samplers[number]}.get(config.start, config.start))
         records += self.evaluate(number, model) if self.held_out else []
         name = str(Path(model).relative_to(out))
