@@ -11,7 +11,7 @@ from widen.run import recipe
 from widen.run.finetune import Source
 from widen.run.finetune.model_files import may_be_on_hub
 from widen.run.folder import folder_of
-from widen.run.score_settings import ExactScore
+from widen.run.score_settings import ExactScore, SlotScore
 from widen_recipes import tiny_texts
 from widen_recipes.study.make_grown import STUDIES
 
@@ -40,6 +40,27 @@ def test_a_folder_that_is_missing_is_named_before_any_other_model_is_made(tmp_pa
     with pytest.raises(FileNotFoundError, match=f"^a soup, seed 0: there is no folder {soup}$"):
         run(tmp_path / "runs", there, lacking)
     assert not folder_of(tmp_path / "runs", there).path.exists()
+
+
+@pytest.mark.parametrize("stages", [("train", "sample", "score"), ("train", "sample")])
+def test_an_embedder_that_is_not_whole_is_refused_before_anything_is_drawn_unless_nothing_is_scored(tmp_path, stages):
+    embedder = tmp_path / "mpnet"
+    embedder.mkdir()
+    parts = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling")]
+    named = [{"idx": int(n), "path": path, "type": f"sentence_transformers.models.{kind}"} for n, path, kind in parts]
+    (embedder / "modules.json").write_text(json.dumps(named))
+    meanings = tmp_path / "test.jsonl"
+    meanings.write_text(json.dumps({"mr": "name[A], food[Thai]", "refs": ["A serves Thai food."]}) + "\n")
+    about = {"prompts": Source(task="e2e", path=str(meanings)), "num_prompts": None}
+    one = experiment(tiny_texts.folder(), score=SlotScore(embedder=str(embedder)), **about)
+    if "score" in stages:
+        with pytest.raises(
+            FileNotFoundError, match=r"1_Pooling/config\.json: there is no such file, though .*modules\.json names"
+        ):
+            run(tmp_path / "runs", one, stages=stages)
+    else:
+        run(tmp_path / "runs", one, stages=stages)
+    assert folder_of(tmp_path / "runs", one).path.exists() == ("score" not in stages)
 
 
 def test_a_server_may_have_a_folder_that_is_not_here(tmp_path, monkeypatch):

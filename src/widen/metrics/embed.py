@@ -217,6 +217,10 @@ def read_recipe(model: str | Path) -> dict[str, Any]:
         raise ValueError(f"{listed}: stages must be Transformer, Pooling and perhaps Normalize, got {', '.join(kinds)}")
     transformer, pooling_file = (Path(model) / stage["path"] for stage in stages[:2])
     pooling_file /= "config.json"
+    if not pooling_file.is_file():
+        raise FileNotFoundError(
+            f"{pooling_file}: there is no such file, though {listed} names its folder; copy the whole model"
+        )
     limits, pooling = (
         json.loads(file.read_text()) if file.is_file() else {}
         for file in (transformer / "sentence_bert_config.json", pooling_file)

@@ -19,6 +19,7 @@ from typing import Any
 
 from widen.disk.atomic import write_text
 from widen.judge import SandboxUnavailable
+from widen.metrics.embed import Embedder
 from widen.train.settings import Configuration
 
 from . import best_on_halves, best_setting
@@ -104,6 +105,8 @@ def run(
     chosen = [job_of(one, tools, skip_bad=skip_bad) for one in experiments]
     if "sample" in stages and not servers:
         _refuse_missing(chosen, made_by)
+    if "score" in stages:
+        _try_embedders(chosen)
     by_model: dict[str, list[ScoreJob]] = {}
     for job in chosen:
         if not isinstance(job.experiment.model, Configuration):
@@ -194,6 +197,16 @@ def _refuse_missing(jobs: Sequence[ScoreJob], made_by: str) -> None:
         if isinstance(one.model, str) and _is_missing(one.model, made_by) and not is_sampled(job):
             how = f": make it with `{made_by}`" if made_by else ""
             raise FileNotFoundError(f"{one.name}, seed {one.model_seed}: there is no folder {one.model}{how}")
+
+
+def _try_embedders(jobs: Sequence[ScoreJob]) -> None:
+    """Refuse an embedder that cannot be loaded, before anything is trained or drawn."""
+    tried = set[str]()
+    for folder, one, *_ in jobs:
+        embedder = getattr(one.score, "embedder", "")
+        if embedder and embedder not in tried and found_records(folder, one) is None:
+            tried.add(embedder)
+            Embedder(embedder)
 
 
 def _is_missing(model: str, made_by: str = "") -> bool:
