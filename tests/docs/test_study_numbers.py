@@ -140,7 +140,6 @@ def test_the_sentences_on_growing_are_those_of_the_kept_tables():
     assert [f"{float(recall):.1f}" for _, recall in half] == ["0.5", "0.5"]
     pages = {
         "README.md": [
-            f"{plain[0.95]} coverage near the highest precision of NLL, {plain[0.8]} at 80 % of it",
             f"{gain_between(rows[BASE, 0.95])} coverage on Countdown near the highest precision",
         ],
         "docs/index.md": [f"gives coverage {high}. NLL for the same number of steps gives {low} at the same precision"],
