@@ -41,11 +41,11 @@ def test_the_sentences_on_e2e_are_those_of_the_kept_table():
     grown, nll = (cells_of(best[name, 0], "value")[0] for name in ("grown, plain", "NLL"))
     cool = [three_digits(points[name, "t=0.5"][0]) for name in ("grown, plain", "NLL")]
     hot = points["NLL", "t=1.5"]
-    assert float(best["grown, plain", 0]["value"]) / float(best["NLL", 0]["value"]) == pytest.approx(4 / 3, abs=0.01)
+    assert float(best["grown, plain", 0]["value"]) / float(best["NLL", 0]["value"]) == pytest.approx(4 / 3, abs=0.02)
     assert {best["grown, plain", 0][f"decoding_{half}"] for half in (1, 2)} == {"t=0.5"}
     assert all(float(best[name, share]["gain_low"]) > 0 for name in GROWN for share in (0, 0.95))
     seeds = {row["name"]: row["seeds"] for row in rows_of("e2e_grow")}
-    assert seeds == {"NLL": "2", "NLL start": "1"} | dict(zip(GROWN, "323", strict=True))
+    assert seeds == {"NLL": "3", "NLL start": "1"} | dict(zip(GROWN, "323", strict=True))
     start = three_digits(max(at[1] for (name, _), at in points.items() if name == "NLL start"))
     at_most = [three_digits(points[name, "t=1.5"][2]) for name in ("NLL", "grown, plain")]
     reach = halves_of("e2e_grow")
@@ -54,14 +54,13 @@ def test_the_sentences_on_e2e_are_those_of_the_kept_table():
         for row in (best["grown, plain", 0], reach["grown, plain", 0.95])
     ]
     first = max(own[1] for (name, _), own in points.items() if name == "NLL")
-    assert float(best["grown, plain", 0]["value"]) / first == pytest.approx(5 / 4, abs=0.03)
+    assert float(best["grown, plain", 0]["value"]) / first == pytest.approx(4 / 3, abs=0.02)
     assert min(float(spec[2:]) for _, spec in points if "," not in spec) == 0.5
     pages = {
         "docs/which_method.md": [
             f"it is worse: at most {start} of its samples are right and different.",
             f"{grown} of the samples are right and different, {nll} with NLL.",
-            f"The {nll} is lower than the {cells_of(best['NLL', 0.95], 'value')[0]} at ≥ 95 %",
-            f"The best decoding of NLL on all test sets has {three_digits(first)}.",
+            f"If we choose the decoding of NLL on all test sets, it has {three_digits(first)}.",
             f"There NLL repeats texts: {three_digits(points['NLL', 't=0.5'][1])} of its samples",
             f"the gain of *grown, plain* at ≥ 95 % is {over_seeds[1]}",
             f"the gain of *grown, plain* in different right texts is {over_seeds[0]}",
@@ -72,6 +71,8 @@ def test_the_sentences_on_e2e_are_those_of_the_kept_table():
         ],
         "docs/log.md": [
             f"{grown} of the samples are right and different from each other, {nll} with NLL",
+            f"(each with the decoding that is best on the other half of the test sets; the best decoding of NLL on all test sets has "
+            f"{three_digits(first)})",
             f"is {over_seeds[0]}. In k-NN recall at ≥ 95 % of the highest precision it is {over_seeds[1]}",
         ],
     }
