@@ -63,6 +63,18 @@ def test_an_embedder_that_is_not_whole_is_refused_before_anything_is_drawn_unles
     assert folder_of(tmp_path / "runs", one).path.exists() == ("score" not in stages)
 
 
+def test_a_table_of_what_is_finished_needs_no_embedder(tmp_path):
+    """A run that was stopped is tabulated on a machine without the embedder."""
+    meanings = tmp_path / "test.jsonl"
+    meanings.write_text(json.dumps({"mr": "name[A], food[Thai]", "refs": ["A serves Thai food."]}) + "\n")
+    about = {"prompts": Source(task="e2e", path=str(meanings)), "num_prompts": None}
+    done = experiment(tiny_texts.folder(), score=SlotScore(embedder=""), **about)
+    run(tmp_path / "runs", done)
+    left, said = replace(done, seed=1, score=SlotScore(embedder=str(tmp_path / "no"))), []
+    assert run(tmp_path / "runs", done, left, stages=("score",), notice=said.append)
+    assert said[0].startswith(f"{left.name}, seed 1: not all samples are in")
+
+
 def test_a_server_may_have_a_folder_that_is_not_here(tmp_path, monkeypatch):
     monkeypatch.setattr("widen.run.sampling.served", lambda url: {"another model"})
     lacking = experiment(tiny_texts.folder(), model=str(tmp_path / "there"))

@@ -106,7 +106,7 @@ def run(
     if "sample" in stages and not servers:
         _refuse_missing(chosen, made_by)
     if "score" in stages:
-        _try_embedders(chosen)
+        _try_embedders([job for job in chosen if "sample" in stages or is_sampled(job)])
     by_model: dict[str, list[ScoreJob]] = {}
     for job in chosen:
         if not isinstance(job.experiment.model, Configuration):
@@ -200,7 +200,7 @@ def _refuse_missing(jobs: Sequence[ScoreJob], made_by: str) -> None:
 
 
 def _try_embedders(jobs: Sequence[ScoreJob]) -> None:
-    """Refuse an embedder that cannot be loaded, before anything is trained or drawn."""
+    """Refuse an embedder that is needed and cannot be loaded, before anything is trained or drawn."""
     tried = set[str]()
     for folder, one, *_ in jobs:
         embedder = getattr(one.score, "embedder", "")
