@@ -53,20 +53,17 @@ def experiment_of(
     model: FineTune | str,
     seed: int,
     *,
-    num_prompts: int = NUM_TEST,
-    decoding: tuple[str, ...] | None = None,
-    max_tokens: int = 96,
     not_in_paper: dict[str, str],
 ) -> Experiment:
-    """Eight texts for each of the test meanings, under all decodings unless some are given."""
+    """Eight texts for each of the test meanings, under all decodings."""
     return Experiment(
         name=name,
         model=model,
         prompts=source_of("test"),
-        num_prompts=num_prompts,
+        num_prompts=NUM_TEST,
         num_samples=8,
-        decoding=decoding or sampled_decodings(),
-        max_tokens=max_tokens,
+        decoding=sampled_decodings(),
+        max_tokens=96,
         seed=seed,
         score=SlotScore(embedder=path_of("WIDEN_MPNET")),
         not_in_paper=not_in_paper,
@@ -85,8 +82,8 @@ def write_e2e(
 
     The development and the test set are pooled and split anew by meaning. A meaning that differs from a test or validation meaning in one
     slot only is left out, so that nothing tested is a near copy of what was learnt. ``train`` has every text of its meanings. The files
-    for growth have right texts only: ``valid`` those of other meanings, ``one`` the first text of each training meaning, ``all`` every
-    text. ``meanings`` has the meanings of ``one`` and new ones without a text (`new_meanings`).
+    for growth have right texts only: ``valid`` those of other meanings, ``one`` the first text of each training meaning.
+    ``meanings`` has the meanings of ``one`` and new ones without a text (`new_meanings`).
     """
     texts: dict[str, list[str]] = {}
     for name in ("devset.csv", "testset_w_refs.csv"):
@@ -96,15 +93,13 @@ def write_e2e(
     tested, held_out, others = meanings[:num_test], meanings[num_test:][:num_valid], meanings[num_test + num_valid :]
     trained = [mr for mr in others if all(slots_apart(mr, kept) > 1 for kept in (*tested, *held_out))]
     every = _texts(texts, trained)
-    right = _right(every)
-    one = list({row["mr"]: row for row in reversed(right)}.values())[::-1]
+    one = list({row["mr"]: row for row in reversed(_right(every))}.values())[::-1]
     new = new_meanings(trained, (*tested, *held_out), num=num_new)
     files: dict[str, list[dict[str, Any]]] = {
         "train": every,
         "test": [{"mr": mr, "refs": texts[mr]} for mr in tested],
         "valid": _right(_texts(texts, held_out)),
         "one": one,
-        "all": right,
         "meanings": [{"mr": mr} for mr in (*(row["mr"] for row in one), *new)],
     }
     write_files(folder, files)

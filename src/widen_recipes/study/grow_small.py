@@ -1,7 +1,7 @@
-"""Growth for two CPU cores: Countdown, E2E NLG and CoverageQA with SmolLM2-135M, fewer rows, fewer steps and fewer decodings.
+"""Growth for two CPU cores: Countdown and CoverageQA with SmolLM2-135M, fewer rows, fewer steps and fewer decodings.
 
-    python -m widen_recipes.study grow e2e_small RUNS 2         # makes the models
-    widen run study:e2e_small_grow --jobs 2 --out RUNS          # scores them
+    python -m widen_recipes.study grow countdown_small RUNS 2         # makes the models
+    widen run study:countdown_small_grow --jobs 2 --out RUNS          # scores them
 
 `growth_study.py` says what is compared. On Countdown there are also two other losses and an average of NLL and the model before fine-tuning
 (WiSE-FT). On CoverageQA, the data has five answers to each training question, and a check knows all of them.
@@ -20,17 +20,16 @@ from .countdown import experiment_of as countdown_experiment
 from .coverageqa import FEW, FOLDS
 from .coverageqa import NOT_IN_PAPER as COVERAGEQA
 from .coverageqa import experiment_of as coverageqa_experiment
-from .e2e import experiment_of as e2e_experiment
-from .e2e import source_of
-from .grow import E2E_NOT_IN_PAPER, NOT_IN_PAPER, e2e_growth
-from .growth_study import ALL_ANSWERS, BASE, KNOWN, LOWEST, GrowthStudy
+from .grow import NOT_IN_PAPER
+from .growth_study import ALL_ANSWERS, BASE, LOWEST, GrowthStudy
 from .methods import METHODS, few_decodings, nll_model, path_of
 
 MADE_BY = {
-    f"{task}_grow": f"python -m widen_recipes.study grow {task} {{out}}" for task in ("countdown_small", "e2e_small")
+    "countdown_small_grow": "python -m widen_recipes.study grow countdown_small {out}",
+    "coverageqa_small_grow": " && ".join(
+        f"python -m widen_recipes.study grow coverageqa_small_{fold} {{out}}" for fold in FOLDS
+    ),
 }
-_FOLDS = (f"python -m widen_recipes.study grow coverageqa_small_{fold} {{out}}" for fold in FOLDS)
-MADE_BY["coverageqa_small_grow"] = " && ".join(_FOLDS)
 """The command that makes the soups of each recipe."""
 _SEEDS = "three; they change the order of the last phase; the NLL start and the growth are one for all"
 _DTYPE = "models are scored in bfloat16"
@@ -42,15 +41,6 @@ COUNTDOWN_SMALL = {
     "soups": NOT_IN_PAPER["soups"] + "; base: the model before fine-tuning (WiSE-FT)",
     "seeds": _SEEDS,
     "dtype": _DTYPE,
-}
-E2E_DECODINGS = ("t=0.3", "t=0.5", "t=0.7", "t=1", "t=1.5,min_p=0.1,order=temperature_last")
-"""Few: every text is drawn on a CPU."""
-E2E_SMALL = {
-    **E2E_NOT_IN_PAPER,
-    "growth": "one round; 8 samples of 513 training meanings and of 487 new ones, 80 tokens at most; min-p 0.05, then t = 1.5",
-    "steps": f"after the start: 64 batches of 32; {_LAST}",
-    "num_samples": "8 per meaning, 80 tokens at most; 96 test meanings",
-    "seeds": "three; they change the order of the last phase and the samples; the NLL start and the growth are one for all",
 }
 COVERAGEQA_SMALL = {
     **{name: COVERAGEQA[name] for name in ("num_samples", "folds")},
@@ -100,36 +90,6 @@ def countdown_small_growth() -> GrowthStudy:
     )
 
 
-def e2e_small_growth() -> GrowthStudy:
-    """Growth on E2E NLG, from the start of `e2e_growth`."""
-    start = e2e_growth().start
-    return GrowthStudy(
-        start=start,
-        steps=64,
-        all_answers=None,
-        growth=Growth(
-            model=start.model,
-            prompts=Source(task="e2e", path=source_of("meanings").path, limit=1000),
-            data=start.train,
-            rounds=1,
-            num=8,
-            max_tokens=80,
-            dtype="bfloat16",
-        ),
-        experiment=partial(
-            e2e_experiment,
-            num_prompts=96,
-            decoding=E2E_DECODINGS,
-            max_tokens=80,
-            not_in_paper=E2E_SMALL,
-        ),
-        folder=f"{path_of('WIDEN_GROWN')}/e2e_small",
-        kinds=("plain",),
-        others=(KNOWN,),
-        soups=(("plain", 0.5),),
-    )
-
-
 def coverageqa_small_growth(fold: int) -> GrowthStudy:
     """Growth on CoverageQA: answers to the training questions of one fold that the data does not have."""
     data = path_of("WIDEN_COVERAGEQA")
@@ -167,11 +127,6 @@ def coverageqa_small_growth(fold: int) -> GrowthStudy:
 def countdown_small_grow() -> list[Experiment]:
     """Growth on the smaller Countdown, for two CPU cores, with two losses and WiSE-FT beside it."""
     return countdown_small_growth().experiments()
-
-
-def e2e_small_grow() -> list[Experiment]:
-    """Growth on E2E NLG, for two CPU cores: one right human text per meaning, and texts that the model found."""
-    return e2e_small_growth().experiments()
 
 
 def coverageqa_small_grow() -> list[Experiment]:

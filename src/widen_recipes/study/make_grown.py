@@ -29,14 +29,13 @@ from widen.run.progress_lines import progress_lines
 
 from .coverageqa import FOLDS
 from .grow import countdown_growth, e2e_growth, mathqa_growth
-from .grow_small import countdown_small_growth, coverageqa_small_growth, e2e_small_growth
+from .grow_small import countdown_small_growth, coverageqa_small_growth
 from .growth_study import BASE, KNOWN, GrowthStudy
 
 STUDIES: dict[str, Callable[[], GrowthStudy]] = {
     "countdown": countdown_growth,
     "countdown_small": countdown_small_growth,
     "e2e": e2e_growth,
-    "e2e_small": e2e_small_growth,
     "mathqa": mathqa_growth,
     **{f"coverageqa_small_{fold}": partial(coverageqa_small_growth, fold) for fold in FOLDS},
 }

@@ -64,8 +64,10 @@ GROWN_TRAINING: tuple[str, ...] = (
     "lora",
     "max_steps",
     "schedule",
+    "evaluate",
+    "eval_steps",
+    "patience",
 )
-GROWN_TRAINING += ("evaluate", "eval_steps", "patience")
 """Settings of NLL that its training on the new answers keeps."""
 
 
