@@ -56,6 +56,11 @@ def test_to_find_only_names_the_rows_to_train_on(capsys, place):
     assert [path.name for path in (place / "out" / "round-1").iterdir() if path.is_dir()] == ["samples"]
 
 
+def test_to_find_only_says_so_if_nothing_new_was_found(capsys, place):
+    status, out, _ = call(capsys, "--checker", "own.py:check", "--find-only", "--num", "1")
+    assert (status, "rows to train on: none, as nothing new was found\n" in out) == (0, True)
+
+
 @pytest.mark.parametrize(("flags", "named"), [("--lr 1e-4 --epochs 2", "epochs, lr"), ("--from last", "--from")])
 def test_to_find_only_refuses_settings_of_the_training(capsys, place, flags, named):
     status, _, err = call(capsys, "--checker", "own.py:check", "--find-only", *flags.split())

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--held-out-num", type=int, metavar="N", help="samples per held-out problem (default: --num)")
     add("--held-out-decoding", default="t=1", metavar="D", help="decoding of the held-out samples (default t=1)")
-    add("--find-only", action="store_true", help="train nothing: any trainer takes OUT/round-k/train.jsonl")
+    add("--find-only", action="store_true", help="train nothing; use OUT/round-k/train.jsonl with any trainer")
     add("--chat", action="store_true", help="ask and train through the model's chat template")
     add("--fenced", action="store_true", help="the program is the first block between ``` marks")
     add(
@@ -119,7 +119,7 @@ def main(options: argparse.Namespace) -> int:
         )
     console.print(_table(rounds, config), soft_wrap=False)
     if config.find_only:
-        *_, last = [one.round for one in rounds if not one.round or one.rows]
+        last = max((one.round for one in rounds if one.rows), default=0)
         console.print(
             f"rows to train on: {out / f'round-{last}/train.jsonl' if last else 'none, as nothing new was found'}"
         )
