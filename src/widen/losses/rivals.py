@@ -177,10 +177,11 @@ class DCO(SequenceWeight, Bounded):
         """F of a probability given by its logarithm: 1 at p = 0, 0 at p = 1 unless n is 1."""
         if self.n == 1:
             return torch.ones_like(logp)
-        p, log_rest = logp.exp(), torch.log(-torch.expm1(logp))  # log(1 - p), accurate near p = 1
-        hit = -torch.expm1(self.n * torch.log1p(-p))  # 1 - (1-p)^n, accurate near p = 0
-        f = self.n * p * ((self.n - 1) * log_rest).exp() / hit
-        return torch.where(p == 0, 1.0, f)  # p underflows: n p / (n p)
+        # F is 1 long before p leaves the normal numbers. Below them log1p(-p) may be 0, and F would be infinite.
+        logp = logp.clamp(min=math.log(torch.finfo(logp.dtype).tiny) + 1)
+        p = logp.exp()
+        log_rest = torch.where(logp > -1, torch.log(-torch.expm1(logp)), torch.log1p(-p))  # accurate near p = 1 and p = 0
+        return -self.n * p * ((self.n - 1) * log_rest).exp() / torch.expm1(self.n * log_rest)
 
     def weigh_sequences(self, logq_B: Float[Tensor, " B"], length_B: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
         """F of each answer's probability."""
