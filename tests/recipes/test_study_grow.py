@@ -19,8 +19,9 @@ from widen.run.table import summarise
 from widen.sample.decoding import Decoding
 from widen_recipes import tiny_texts
 from widen_recipes.study.e2e import e2e, experiment_of
-from widen_recipes.study.growth_study import ALL_ANSWERS, BASE, KNOWN, LOSS, LOWEST, SOUPS, GrowthStudy
+from widen_recipes.study.growth_study import ALL_ANSWERS, BASE, EMA, KNOWN, LOSS, LOWEST, SOUPS, GrowthStudy
 from widen_recipes.study.make_grown import STUDIES, make_grown
+from widen_recipes.study.methods import METHODS
 
 TEXTS = ("ab", "aab", "abb", "bab")
 
@@ -37,7 +38,7 @@ def test_every_method_goes_on_from_one_start_for_as_many_steps(name):
     assert {model.after.key for model in models} == {study.start.key}
     assert {model.max_steps for model in models} == {study.steps}
     known = {
-        "mathqa": (None, 6),
+        "mathqa": (None, 3),
         "countdown_small": (1, 3),
         "coverageqa_small_1": (2, 12),
         "coverageqa_small_2": (2, 12),
@@ -59,7 +60,7 @@ def test_growth_on_e2e_has_the_decodings_and_test_meanings_of_the_other_methods(
 
 def test_other_losses_train_on_the_data_of_nll_and_their_names_do_not_say_grown():
     study = STUDIES["countdown_small"]()
-    by_name = {one.name: one.model for one in study.trained()}
+    by_name = {one.name: one.model for one in study.experiments()}
     assert set(study.losses) == {"TruncR 0.1", "c-Div 1.4"}
     for name, loss in study.losses.items():
         assert by_name[name] == replace(by_name["NLL"], loss=loss)
@@ -82,10 +83,11 @@ def test_a_table_has_one_row_for_all_seeds_of_a_soup_and_its_model_has_no_seed()
     assert (row.seeds, row.model, row.values["precision"].value) == (3, "soup-plain-0.5", pytest.approx(0.1))
 
 
-@pytest.mark.parametrize("name", ["grow", "e2e_grow", "mathqa_grow"])
+@pytest.mark.parametrize("name", ["grow", "e2e_grow", "mathqa"])
 def test_the_tiny_form_has_a_grown_model_and_a_soup(name):
-    experiments = recipe.find("widen_recipes", f"study:tiny:{name}")
-    assert [one.name for one in experiments] == ["NLL", "grown, uniform", "soup of NLL and 0.5 plain"]
+    names = [one.name for one in recipe.find("widen_recipes", f"study:tiny:{name}")]
+    assert [one for one in names if one not in METHODS] == ["grown, uniform", "soup of NLL and 0.5 plain"]
+    assert names[0] == "NLL"
 
 
 def tiny_study(place):
@@ -147,17 +149,21 @@ def write_weights(folder, value):
 
 def test_a_soup_has_its_share_of_the_grown_model_and_the_rest_of_nll_with_the_same_seed(tmp_path, monkeypatch):
     """The trainings are stand-ins: every weight of a model is its number in the list of models."""
-    module, soups = sys.modules["widen_recipes.study.make_grown"], (*SOUPS, (BASE, 0.25))
+    module, soups = sys.modules["widen_recipes.study.make_grown"], (*SOUPS, (BASE, 0.25), (EMA, 1.0))
     (tmp_path / "base").mkdir()
     write_weights(tmp_path / "base", -1.0)
     study = replace(tiny_study(tmp_path), seeds=range(2), soups=soups)
     study = replace(study, start=replace(study.start, model=str(tmp_path / "base")))
-    values = {one.model.key: float(number) for number, one in enumerate(study.trained())}
+    models = [one.model for one in study.experiments() if isinstance(one.model, FineTune)]
+    values = {model.key: float(number) for number, model in enumerate(models)}
 
     def train(config, root, **_):
         folder = folder_of(root, config)
         folder.checkpoint.mkdir(parents=True, exist_ok=True)
         write_weights(folder.checkpoint, values[config.key])
+        if config.ema:
+            (folder.checkpoint / "average").mkdir(exist_ok=True)
+            write_weights(folder.checkpoint / "average", -2.0)
         return folder
 
     monkeypatch.setattr(module, "fine_tune", train)
@@ -168,8 +174,8 @@ def test_a_soup_has_its_share_of_the_grown_model_and_the_rest_of_nll_with_the_sa
     monkeypatch.setattr(module.runner, "run", lambda name, found, root, **_: [train(one.model, root) for one in found])
     make_grown(study, tmp_path / "runs")
     for kind, share in soups:
-        nll, grown = (values[study.model(name, 1).key] for name in ("NLL", kind))
-        grown = -1.0 if kind == BASE else grown
+        nll = values[study.model("NLL", 1).key]
+        grown = {BASE: -1.0, EMA: -2.0}.get(kind) or values[study.model(kind, 1).key]
         (weight, _) = load_file(f"{study.soup(kind, share, 1)}/model.safetensors")["w"].tolist()
         assert weight == pytest.approx((1 - share) * nll + share * grown)
     assert lines(tmp_path / "grown" / "sampled.jsonl")[0]["completion"] == "sampled"

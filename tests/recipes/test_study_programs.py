@@ -1,5 +1,8 @@
 """The study's tasks on programs: the split by templates, the prompts in chat form, and both recipes at tiny size."""
 
+import json
+from itertools import product
+
 import pytest
 
 from widen.judge import judge_programs
@@ -9,9 +12,9 @@ from widen.run.score_settings import ProgramScore
 from widen.run.scoring.job import ScoreTools, limits_of
 from widen.run.scoring.programs import judge_of, judged, program_in
 from widen_recipes.study.code import FAMILIES
-from widen_recipes.study.mathqa import DECODINGS, NOT_IN_PAPER
+from widen_recipes.study.mathqa import NOT_IN_PAPER
 from widen_recipes.study.methods import METHODS
-from widen_recipes.study.templates import by_templates, template
+from widen_recipes.study.templates import DEV, FILES, TEST, by_templates, template, write_templates
 
 
 def rows():
@@ -40,16 +43,38 @@ def test_a_split_that_leaves_no_training_data_is_refused():
 
 def test_every_method_and_every_family_has_as_many_decodings_as_the_others():
     models = recipe.find("widen_recipes", "study:mathqa")
-    assert {one.decoding for one in models} == {DECODINGS}
-    assert {one.name for one in models} == {*METHODS, "NLL 2x"}
-    assert len(models) == 3 * (len(METHODS) + 1)
+    assert len({one.decoding for one in models}) == 1
+    assert {*METHODS, "NLL, EMA", "soup of NLL and 0.1 base", "NLL on all answers"} < {one.name for one in models}
     assert {len(settings) for settings in FAMILIES.values()} == {3}
     assert len({spec for settings in FAMILIES.values() for spec in settings}) == 12
 
 
-def test_the_start_trains_six_epochs_and_its_held_out_nll_is_only_logged():
+def test_half_of_the_training_templates_have_programs_and_every_question_has_an_answer(tmp_path):
+    words = list(map("".join, product("abcdefghi", repeat=3)))[: 2 * (TEST + DEV)]
+    records = [{"question": f"{word} {n}", "program": "answer = 1", "answer": n} for word in words for n in range(2)]
+    for name, some in zip(FILES, (records[::3], records[1::3], records[2::3]), strict=True):
+        (tmp_path / name).write_text("".join(json.dumps(one) + "\n" for one in some))
+    write_templates(tmp_path, tmp_path / "out")
+    found = {
+        path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in (tmp_path / "out").iterdir()
+    }
+    of = {name: {template(one["question"]) for one in some} for name, some in found.items()}
+    assert {name: len(some) for name, some in of.items()} == {
+        "train": (TEST + DEV) // 2,
+        "all": TEST + DEV,
+        "problems": TEST + DEV,
+        "dev": DEV,
+        "test": TEST,
+    }
+    assert of["train"] < of["all"] == of["problems"]
+    assert not of["all"] & (of["dev"] | of["test"])
+    assert found["problems"] == [{key: one[key] for key in ("question", "answer")} for one in found["all"]]
+    assert len(found["all"]) == 2 * len(of["all"])
+
+
+def test_the_held_out_nll_of_the_start_is_only_logged():
     model = recipe.find("widen_recipes", "study:mathqa")[0].model
-    assert (model.after.patience, model.after.epochs, model.after.loss, model.patience) == (None, 6, "nll", None)
+    assert (model.after.patience, model.after.loss, model.patience) == (None, "nll", None)
     assert model.after.evaluate.path.endswith("/dev.jsonl")
     assert "unused variables" in NOT_IN_PAPER["coverage"]
 

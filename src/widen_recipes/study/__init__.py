@@ -7,7 +7,7 @@ from .code import code
 from .countdown import countdown, countdown_small, countdown_small_losses
 from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, coverageqa_zero_shot
 from .e2e import e2e
-from .grow import e2e_grow, grow, mathqa_grow
+from .grow import e2e_grow, grow
 from .grow_small import countdown_small_grow, coverageqa_small_grow
 from .mathqa import mathqa
 from .methods import tiny
@@ -30,6 +30,5 @@ __all__ = [
     "e2e_grow",
     "grow",
     "mathqa",
-    "mathqa_grow",
     "tiny",
 ]

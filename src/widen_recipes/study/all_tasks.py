@@ -75,7 +75,7 @@ LANES = {
         jobs=2,
     ),
     "mathqa": Lane(
-        variables=(_SMALL, _GROWN, "WIDEN_TEMPLATES"), grown=("mathqa",), recipes=("mathqa_grow", "mathqa"), jobs=3
+        variables=("WIDEN_QWEN", _GROWN, "WIDEN_TEMPLATES"), grown=("mathqa",), recipes=("mathqa",), jobs=5, rows=2400
     ),
     "code": Lane(variables=("WIDEN_QWEN", "WIDEN_HUMANEVAL", "WIDEN_MBPP"), recipes=("code",)),
     "qwen": Lane(

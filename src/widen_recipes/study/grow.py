@@ -1,8 +1,8 @@
 """Growth: training on answers that a model found and a check verified, on one GPU.
 
-On Countdown (`study:grow`), on E2E NLG (`study:e2e_grow`), and on MathQA-Python (`study:mathqa_grow`), where a sandbox runs the programs.
-`grow_small.py` has smaller ones for two CPU cores, `growth_study.py` says what is compared. Besides the kinds of weights, one method trains
-on the plain rows with a loss for recall. Where growth also samples prompts that the data does not have, one leaves out their answers.
+On Countdown (`study:grow`) and on E2E NLG (`study:e2e_grow`). `mathqa.py` has MathQA-Python, `grow_small.py` has smaller ones for two CPU
+cores, `growth_study.py` says what is compared. Besides the kinds of weights, one method trains on the plain rows with a loss for recall.
+Where growth also samples prompts that the data does not have, one leaves out their answers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,11 @@ from .e2e import NOT_IN_PAPER as E2E
 from .e2e import experiment_of as e2e_experiment
 from .e2e import source_of
 from .growth_study import KNOWN, GrowthStudy
-from .mathqa import NOT_IN_PAPER as MATHQA
-from .mathqa import experiment_of as mathqa_experiment
-from .mathqa import nll_start as mathqa_start
 from .methods import nll_model, path_of
 
 MADE_BY = {
     f"{task}_grow".removeprefix("countdown_"): f"python -m widen_recipes.study grow {task} {{out}}"
-    for task in ("countdown", "e2e", "mathqa")
+    for task in ("countdown", "e2e")
 }
 """The command that makes the soups of each recipe."""
 NOT_IN_PAPER = {
@@ -44,14 +41,6 @@ E2E_NOT_IN_PAPER = {
     "lr": "2e-4, then 1e-4, falling to a tenth along a cosine after 10 steps of warm-up; SmolLM2-135M in bf16; batches of 32",
     "growth": "one round; 16 samples of 513 training meanings and of 1,000 new ones; min-p 0.05, then t = 1.5",
     "steps": "after the start: 150 batches of 32",
-}
-MATHQA_DECODINGS = ("t=0.6", "t=1")
-MATHQA_NOT_IN_PAPER = {
-    **MATHQA,
-    "growth": "one round; 8 samples of every question; min-p 0.05, then t = 1.5",
-    "steps": "after the start: 60 batches of 64",
-    "soups": NOT_IN_PAPER["soups"],
-    "coverage": MATHQA["coverage"].replace("32", "8"),
 }
 
 
@@ -103,29 +92,6 @@ def e2e_growth() -> GrowthStudy:
     )
 
 
-def mathqa_growth() -> GrowthStudy:
-    """Growth on MathQA-Python: each training question has one program, and others may be right too."""
-    start = mathqa_start()
-    return GrowthStudy(
-        start=start,
-        steps=60,
-        all_answers=None,
-        growth=Growth(
-            model=start.model,
-            prompts=start.train,
-            rounds=1,
-            num=8,
-            max_tokens=192,
-            wall_seconds=5.0,
-            dtype="bfloat16",
-        ),
-        experiment=partial(mathqa_experiment, num=8, decoding=MATHQA_DECODINGS, not_in_paper=MATHQA_NOT_IN_PAPER),
-        folder=f"{path_of('WIDEN_GROWN')}/mathqa",
-        others=(),
-        soups=(("plain", 0.5),),
-    )
-
-
 def grow() -> list[Experiment]:
     """Training on verified answers, weighted in three ways, against NLL for as many steps, soups, and NLL on all right answers."""
     return countdown_growth().experiments()
@@ -134,8 +100,3 @@ def grow() -> list[Experiment]:
 def e2e_grow() -> list[Experiment]:
     """The same on E2E NLG, from one right human text per meaning."""
     return e2e_growth().experiments()
-
-
-def mathqa_grow() -> list[Experiment]:
-    """The same on MathQA-Python, on templates that training does not have; without a ceiling, which is not known."""
-    return mathqa_growth().experiments()

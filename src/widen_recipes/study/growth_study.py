@@ -20,10 +20,10 @@ LOWEST, ALL_ANSWERS = "NLL, lowest held-out NLL", "NLL on all answers"
 LOSS, KNOWN = "TruncR 0.1", "known prompts"
 """Grown models that differ from ``plain`` in one thing: the loss, or that answers to new prompts are left out."""
 GROWN = (*WEIGHTS, LOSS, KNOWN)
-BASE = "base"
-"""The model before fine-tuning, in an average."""
+BASE, EMA = "base", "EMA"
+"""In an average: the model before fine-tuning, and the running average of NLL's weights."""
 SOUPS = (("plain", 0.25), ("plain", 0.5), ("uniform", 0.5))
-"""Kind of weights of the grown model, or `BASE`, and its share; the rest is NLL."""
+"""Kind of weights of the grown model, `BASE` or `EMA`, and its share; the rest is NLL."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class GrowthStudy:
 
     Args:
       start: the NLL model that is sampled and that every method goes on from.
-      steps: of every training after the start.
+      steps, lr: of every training after the start.
       all_answers: every right answer that is known; None if the data has one for each problem.
       growth: of the start; `make_grown` fills in its model and training.
       experiment: scores a model, given a name and a seed.
@@ -54,13 +54,14 @@ class GrowthStudy:
     losses: Mapping[str, str] = field(default_factory=dict)
     soups: tuple[tuple[str, float], ...] = SOUPS
     steps: int = 300
+    lr: float = 1e-4
     seeds: Sequence[int] = SEEDS
 
     @property
     def last(self) -> FineTune:
         """The training after the start."""
         last = replace(self.start, after=self.start, evaluate=None, patience=None, save_dtype="bfloat16")
-        return replace(last, max_steps=self.steps, lr=1e-4)
+        return replace(last, max_steps=self.steps, lr=self.lr)
 
     def model(self, name: str, seed: int) -> FineTune:
         """NLL, another loss, one of the two controls, or a kind of weights."""
@@ -73,32 +74,39 @@ class GrowthStudy:
             return replace(last, train=self.all_answers)
         if name == LOSS:
             return replace(last, train=self.rows("plain"), loss=METHODS[LOSS])
-        return replace(last, train=self.rows(name)) if name in GROWN else last
+        if name in GROWN:
+            return replace(last, train=self.rows(name))
+        return replace(last, ema=0.95) if EMA in dict(self.soups) else last
 
     def rows(self, kind: str) -> Source:
         """The rows to train on, with one kind of weights."""
         return Source(path=f"{self.folder}/{kind}.jsonl")
 
-    def trained(self) -> list[Experiment]:
-        """The start and every fine-tuned model; NLL first, which the others are compared with."""
-        labels = {name: name for name in ("NLL", *self.losses)}
-        labels |= {name: f"grown, {name}" if name in GROWN else name for name in (*self.kinds, *self.others)}
-        found = [
-            self.experiment(label, self.model(name, seed), seed)
-            for seed in self.seeds
-            for name, label in labels.items()
-        ]
-        return [*found, self.experiment("NLL start", self.start, 0)]
-
     def soup(self, kind: str, share: float, seed: int) -> str:
         """The folder of a soup."""
         return f"{self.folder}/soup-{kind}-{share:g}-seed{seed}"
 
+    def averaged(self) -> list[FineTune]:
+        """The models that the averages are made of."""
+        kinds = {"NLL": None} | {kind: None for kind, _ in self.soups if kind not in (BASE, EMA)}
+        return [self.model(kind, seed) for seed in self.seeds for kind in kinds] if self.soups else []
+
     def experiments(self) -> list[Experiment]:
-        """All models, with the soups."""
+        """All models: NLL first, which the others are compared with, and other losses last."""
         soups = [
-            self.experiment(f"soup of NLL and {share:g} {kind}", self.soup(kind, share, seed), seed)
+            self.experiment(
+                "NLL, EMA" if kind == EMA else f"soup of NLL and {share:g} {kind}", self.soup(kind, share, seed), seed
+            )
             for seed in self.seeds
             for kind, share in self.soups
         ]
-        return [*self.trained(), *soups]
+        start = self.experiment("NLL start", self.start, 0)
+        return [*self._trained("NLL", *self.kinds, *self.others), start, *soups, *self._trained(*self.losses)]
+
+    def _trained(self, *names: str) -> list[Experiment]:
+        labels = {name: f"grown, {name}" if name in GROWN and name not in self.losses else name for name in names}
+        return [
+            self.experiment(label, self.model(name, seed), seed)
+            for seed in self.seeds
+            for name, label in labels.items()
+        ]

@@ -1,4 +1,4 @@
-"""Make what the recipes of growth compare: train the NLL start, grow, train every method, average soups.
+"""Make what the recipes of growth compare: train the NLL start, grow, average soups. `widen run` trains the other models.
 
 Every stage leaves files and is skipped if they are there.
 
@@ -20,7 +20,7 @@ import torch
 from widen.disk.atomic_folder import write_folder
 from widen.disk.lock import hold
 from widen.run import runner
-from widen.run.finetune import fine_tune
+from widen.run.finetune import FineTune, fine_tune
 from widen.run.finetune.average import average_models
 from widen.run.folder import folder_of
 from widen.run.grow import grow, reweighed
@@ -28,9 +28,10 @@ from widen.run.grow.training_rows import write_lines
 from widen.run.progress_lines import progress_lines
 
 from .coverageqa import FOLDS
-from .grow import countdown_growth, e2e_growth, mathqa_growth
+from .grow import countdown_growth, e2e_growth
 from .grow_small import countdown_small_growth, coverageqa_small_growth
-from .growth_study import BASE, KNOWN, GrowthStudy
+from .growth_study import BASE, EMA, KNOWN, GrowthStudy
+from .mathqa import mathqa_growth
 
 STUDIES: dict[str, Callable[[], GrowthStudy]] = {
     "countdown": countdown_growth,
@@ -67,7 +68,7 @@ def grow_task(task: str, root: str, jobs: str = "") -> None:
 def make_grown(
     study: GrowthStudy, root: str | Path, *, device: str = "cpu", jobs: int = 1, rows: int | None = None
 ) -> None:
-    """Train, grow and average what is missing.
+    """Grow and average what is missing, and train what these need.
 
     Args:
       root: the run folders; `widen run --out` takes the same.
@@ -89,12 +90,15 @@ def make_grown(
             found = reweighed(folder / "growth", "plain")
             known = {row["prompt"] for row in found if row["origin"]["round"] == 0}
             write_lines(path, (row for row in found if row["prompt"] in known))
+        averaged = {model.key for model in study.averaged()}
+        experiments = [one for one in study.experiments() if isinstance(one.model, FineTune) and one.key in averaged]
         at = partial(runner.run, root=root, device=device, jobs=jobs, progress=progress, notice=print)
-        at("growth", study.trained(), stages=("train",))
+        if experiments:
+            at("growth", experiments, stages=("train",))
         wanted = [(kind, share, seed) for seed in study.seeds for kind, share in study.soups]
         for done, (kind, share, seed) in enumerate(wanted, start=1):
             nll, grown = (folder_of(root, study.model(name, seed)).checkpoint for name in ("NLL", kind))
-            folders = [nll, Path(study.start.model) if kind == BASE else grown]
+            folders = [nll, {BASE: Path(study.start.model), EMA: nll / "average"}.get(kind, grown)]
             path = Path(study.soup(kind, share, seed))
             if not (path / "config.json").exists():
                 write_folder(path, partial(average_models, folders, [1 - share, share]))

@@ -1,8 +1,9 @@
 """MathQA-Python split by templates: no training question has the wording of a question of the test.
 
-    python -m widen_recipes.study.templates data/mathqa data/templates
+    python -m widen_recipes.study mathqa data/mathqa data/templates
 
-reads ``gain_train``, ``gain_dev`` and ``gain_test`` .jsonl and writes ``train``, ``dev`` and ``test`` .jsonl, the same on every machine.
+reads ``gain_train``, ``gain_dev`` and ``gain_test`` .jsonl and writes the files of `write_templates`, the same on every machine.
+
 A template is the words of a question without its numbers. In the published split most test questions repeat a training question with
 other numbers, which a trained model always answers. A template of the test gives one question, so that problems are independent.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,15 @@ def by_templates(
 
 
 def write_templates(source: str | Path, folder: str | Path) -> None:
-    """Read the published files in ``source`` and write the three new ones to ``folder``."""
+    """Read the published files in ``source`` and write new ones to ``folder``.
+
+    ``train`` has the problems of every other training template with their programs, ``all`` those of every training template.
+    ``problems`` is ``all`` without programs: questions and answers. ``dev`` and ``test`` have other templates.
+    """
     lines = [line for name in FILES for line in (Path(source) / name).read_text(encoding="utf-8").splitlines()]
-    write_files(folder, by_templates(json.loads(line) for line in lines if line.strip()))
-
-
-if __name__ == "__main__":
-    write_templates(*sys.argv[1:3])
+    files = by_templates(json.loads(line) for line in lines if line.strip())
+    every = files["train"]
+    known = set(list(dict.fromkeys(template(str(one["question"])) for one in every))[::2])
+    train = [one for one in every if template(str(one["question"])) in known]
+    problems = [{key: one[key] for key in ("question", "answer")} for one in every]
+    write_files(folder, {**files, "train": train, "all": every, "problems": problems})
