@@ -1,6 +1,7 @@
 """The kept tables of the study, and sentences of the pages, for the tests that compare them."""
 
 import csv
+import re
 from pathlib import Path
 
 import widen_recipes
@@ -44,10 +45,11 @@ def gain_between(row):
 
 
 def section_of(title):
-    """A section of the page "Which method when"."""
-    page = (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
-    assert f"\n## {title}\n" in page
-    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    """A section of the pages with results. The heading may be that of its page."""
+    pages = [f"\n{path.read_text(encoding='utf-8')}" for path in (ROOT / "docs/results").glob("*.md")]
+    found = [part for page in pages for part in re.split(r"\n##? ", page) if part.startswith(f"{title}\n")]
+    assert len(found) == 1, title
+    return found[0]
 
 
 def halves_of(name, goal="recall"):

@@ -57,7 +57,7 @@ def test_the_sentences_on_e2e_are_those_of_the_kept_table():
     assert float(best["grown, plain", 0]["value"]) / first == pytest.approx(4 / 3, abs=0.02)
     assert min(float(spec[2:]) for _, spec in points if "," not in spec) == 0.5
     pages = {
-        "docs/which_method.md": [
+        "docs/results/e2e_nlg.md": [
             f"it is worse: at most {start} of its samples are right and different.",
             f"{grown} of the samples are right and different, {nll} with NLL.",
             f"If we choose the decoding of NLL on all test sets, it has {three_digits(first)}.",
@@ -95,7 +95,7 @@ def test_the_sentences_on_growing_on_coverageqa_are_those_of_the_kept_table():
     every = [gain_between(QUIZ["NLL on all answers", share]).split()[0] for share in (0, 0.8)]
     gains = [gain_between(QUIZ[soup, share]).split()[0] for share in (0, 0.65, 0.8)]
     pages = {
-        "docs/which_method.md": [
+        "docs/results/coverageqa.md": [
             f"coverage {value[grown, 0]} instead of {value['NLL', 0]} without a required precision, "
             f"{value[grown, 0.8]} instead of {value['NLL', 0.8]} at ≥ 80 %",
             f"It gains {gain_between(QUIZ[overfit, 0]).split()[0]} without a required precision, but nothing at ≥ 80 %",
@@ -105,6 +105,8 @@ def test_the_sentences_on_growing_on_coverageqa_are_those_of_the_kept_table():
             f"more often than the grown model ({right[soup, 0]} against {right[grown, 0]})",
             f"gains {every[0]} without a required precision. At ≥ 80 % it gains little more than growing ({every[1]} and "
             f"{gain_between(QUIZ[grown, 0.8]).split()[0]})",
+        ],
+        "docs/which_method.md": [
             f"{', '.join(gains)}, but it does not reach 95 % of NLL's highest precision |",
         ],
     }
@@ -113,9 +115,9 @@ def test_the_sentences_on_growing_on_coverageqa_are_those_of_the_kept_table():
 
 def test_the_gains_of_growing_on_readme_are_those_of_the_kept_tables():
     tasks = {
-        "Coverage on [Countdown](docs/which_method.md#growing-on-countdown)": halves_of("countdown_small_grow"),
-        "Coverage on [CoverageQA](docs/which_method.md#growing-on-coverageqa)": QUIZ,
-        "Different right texts per sample on [E2E NLG](docs/which_method.md#growing-on-e2e-nlg)": halves_of(
+        "Coverage on [Countdown](docs/results/countdown.md#growing-on-countdown)": halves_of("countdown_small_grow"),
+        "Coverage on [CoverageQA](docs/results/coverageqa.md#growing-on-coverageqa)": QUIZ,
+        "Different right texts per sample on [E2E NLG](docs/results/e2e_nlg.md)": halves_of(
             "e2e_grow", "distinct_right"
         ),
     }

@@ -1,7 +1,7 @@
 """Numbers of the study on README and the pages are those of the kept tables."""
 
 import pytest
-from kept_tables import ROOT, assert_shown, cells_of, gain_between, rows_of, signed, three_digits
+from kept_tables import assert_shown, cells_of, gain_between, rows_of, section_of, signed, three_digits
 
 from widen.sample import Decoding
 
@@ -20,8 +20,7 @@ def gain_of(row):
     [("CoverageQA", "coverageqa_qwen_zero_shot_halves", "60"), ("Countdown", "countdown_small_halves", "48")],
 )
 def test_the_table_of_a_real_model_is_the_kept_one(section, name, problems):
-    text = (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
-    page = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    page = section_of(section)
     rows = {(row["name"], float(row["share"])): row for row in rows_of(name)}
     assert {row["problems"] for row in rows.values()} == {problems}
     for share in (0, 0.5, 0.65, 0.8, 0.95):
@@ -38,7 +37,7 @@ def test_the_table_of_a_real_model_is_the_kept_one(section, name, problems):
 
 @pytest.mark.parametrize(("task", "name"), [("Countdown", "countdown_wise"), ("CoverageQA", "coverageqa_wise")])
 def test_the_table_of_averages_is_the_kept_one(task, name):
-    page = (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
+    page = section_of("Average with the model before fine-tuning")
     rows = {(row["name"], float(row["share"])): row for row in rows_of(f"{name}_halves")}
     for share in (0, 0.65, 0.8, 0.95):
         required = f"≥ {share:.0%}".replace("%", " %") if share else "none"
@@ -71,7 +70,7 @@ def test_the_sentences_on_averages_are_those_of_the_kept_tables():
     assert [f"{game[name, 't=0.3'][1]:.0%}" for name in ("NLL", "WiSE-FT 0.9")] == ["26%"] * 2
     assert nll[0] == mean[0]
     pages = {
-        "docs/which_method.md": [
+        "docs/results/averaging.md": [
             f"both models have precision {nll[0]}, and the average (0.9) has {signed(kept['WiSE-FT 0.9']['gain'])} coverage",
             f"At t = .3 its precision is {cold[1]}, that of NLL is {cold[0]}",
             f"at t = 1 it has precision {three_digits(warm[0])} and coverage {three_digits(warm[1])}",
@@ -92,7 +91,7 @@ def growing():
 
 
 def test_the_table_of_growing_is_the_kept_one():
-    page = (ROOT / "docs/which_method.md").read_text(encoding="utf-8").partition("\n## Growing on Countdown\n")[2]
+    page = section_of("Growing on Countdown")
     rows, shares = growing(), (0, 0.65, 0.8, 0.95)
     nll = " | ".join(", ".join(cells_of(rows["NLL", share], "precision", "value")) for share in shares)
     assert f"| NLL: precision, coverage | {nll} |" in page
@@ -144,12 +143,14 @@ def test_the_sentences_on_growing_are_those_of_the_kept_tables():
         ],
         "docs/index.md": [f"gives coverage {high}. NLL for the same number of steps gives {low} at the same precision"],
         "docs/how_to/grow.md": [f"gave coverage {high}. NLL for the same steps gave {low} at the same precision"],
-        "docs/which_method.md": [
+        "docs/results/countdown.md": [
             f"NLL finds {cold} of the right answers at ≥ 95 %, the grown model {warm}. At ≥ 80 % it is {low} and {high}",
             f"it is right in {half[0][0]} of its samples, NLL in {half[1][0]}, and both find half",
             f"({highest[0]} at t = {highest[1][3:]})",
             f"the gain is {over_seeds('grown, plain', 0.8)} at ≥ 80 % and {over_seeds('grown, plain', 0.95)} at ≥ 95 %",
             f"without a required precision is {over_seeds(SOUP, 0)}",
+        ],
+        "docs/results/averaging.md": [
             f"gains {gain_between(rows[BASE, 0.95])} coverage at ≥ 95 % and {gain_between(rows[BASE, 0.8])} at ≥ 80 %",
         ],
         "docs/log.md": [
@@ -175,8 +176,8 @@ def test_the_sentences_on_countdown_are_those_of_the_kept_tables():
     first = three_digits(max(float(row["precision"]) for row in points.values()))
     pages = {
         "README.md": [f"{cold} → {even}, and {alone} → {most}. No gain where precision must be high"],
+        "docs/results/countdown.md": [f"({first} at t = .3)"],
         "docs/which_method.md": [
-            f"({first} at t = .3)",
             f"wrong tokens are likely: +{gains[1].split()[0]} and +{gains[0].split()[0]} |",
         ],
         "docs/log.md": [
@@ -208,7 +209,7 @@ def test_the_sentences_on_coverageqa_are_those_of_the_kept_tables():
     low, high = (three_digits(float(small["all decodings"][f"gain_{end}"])) for end in ("low", "high"))
     raised = f"{three_digits(float(small['temperature alone']['value']))} to {three_digits(float(small['all decodings']['value']))}"
     pages = {
-        "docs/which_method.md": [
+        "docs/results/coverageqa.md": [
             f"({point('t=0.3')[0]} at t = .3)",
             f"`min_p=0.01 then t=1.5` has precision {first[0]} and coverage {first[1]}. `t=1.5 then min_p=0.05` has {cut[0]} and {cut[1]}.",
             f"At t = 2 it is {last[1]}, because only {100 * float(last[0]):.0f} % of the answers are right",

@@ -14,10 +14,11 @@ from widen.theory import expected_unique_recall
 
 RESULTS = Path(widen_recipes.__file__).parent / "results"
 ROOT = Path(__file__).parents[2]
-README, WHICH, LOG = (
-    " ".join((ROOT / page).read_text(encoding="utf-8").replace("**", "").split())
-    for page in ("README.md", "docs/which_method.md", "docs/log.md")
-)
+WORDS = {
+    path.relative_to(ROOT).as_posix(): " ".join(path.read_text(encoding="utf-8").replace("**", "").split())
+    for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/results/*.md"))
+}
+README, LOG, PAGE = (WORDS[page] for page in ("README.md", "docs/log.md", "docs/results/integer_products.md"))
 
 
 @pytest.fixture(scope="module")
@@ -187,9 +188,9 @@ def side(mine, theirs):
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_which_method_tables_every_training_at_every_precision(rivals, name):
+def test_the_page_tables_every_training_at_every_precision(rivals, name):
     cells = [shown(*rivals[TRAININGS[name], level, family][:2]) for family in (ALONE, ANY) for level in LEVELS]
-    assert f"| {name} | {' | '.join(cells)} |" in re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", WHICH)
+    assert f"| {name} | {' | '.join(cells)} |" in re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", PAGE)
 
 
 def test_the_gains_of_data_decoding_and_loss_are_those_of_the_table(rivals):
@@ -202,12 +203,12 @@ def test_the_gains_of_data_decoding_and_loss_are_those_of_the_table(rivals):
         found = [
             f"+{shown(rivals[mine[0], level, mine[1]][0] - rivals[theirs[0], level, theirs[1]][0])}" for level in LEVELS
         ]
-        assert text.format(f"{found[0]}, {found[1]} and {found[2]}") in WHICH
+        assert text.format(f"{found[0]}, {found[1]} and {found[2]}") in PAGE
         assert f"{' / '.join(found)}" in LOG
         assert found[0] in README
         assert all(side(rivals[mine[0], at, mine[1]], rivals[theirs[0], at, theirs[1]]) == 1 for at in LEVELS)
     at_95 = f"+{shown(rivals['c-Div 2', 0.95, ANY][0] - rivals['NLL', 0.95, ANY][0])}"
-    assert f"c-Div 2 adds {at_95} at .95" in WHICH
+    assert f"c-Div 2 adds {at_95} at .95" in PAGE
 
 
 def test_nll_on_each_sequence_once_is_above_every_training_with_any_decoding(rivals):
@@ -263,20 +264,20 @@ def test_each_once_has_the_recall_of_a_uniform_law_over_its_training_sequences(t
         f"as it is has recall {shown(np.mean(repeated))}. NLL has {usual} at t = 1",
         f"all 9,801 the same probability has recall {shown(whole)}",
     ):
-        assert text in WHICH
+        assert text in PAGE
     assert f"{shown(even)} in 20,000 draws ({shown(hedged)} if .977" in LOG
 
 
 def test_each_once_falls_behind_eaft_at_precision_995(tables):
     found = best_recall(tables["rivals"], precision=0.995)
     eaft, once = found["eaft, norm 1"], found["NLL, each once, norm 1"]
-    assert f'EAFT has recall {shown(eaft.recall)} and "each once" {shown(once.recall)}' in WHICH
+    assert f'EAFT has recall {shown(eaft.recall)} and "each once" {shown(once.recall)}' in PAGE
 
 
-def test_which_method_names_the_best_decodings(rivals):
+def test_the_page_names_the_best_decodings(rivals):
     for level in (0.9, 0.95):
         t, min_p = re.fullmatch(r"t=(.+),min_p=(.+),order=temperature_last", rivals["NLL", level, ANY][2]).groups()
-        assert f"`min_p={min_p} then t={t}`" in WHICH
+        assert f"`min_p={min_p} then t={t}`" in PAGE
     assert [rivals[name, 0.98, ANY][2] for name in ("NLL", "eaft")] == [
         "t=1,min_p=0.2,order=temperature_last",
         "t=1.5,min_p=0.2",
@@ -296,26 +297,26 @@ SETTINGS = {  # as the page names it: table, setting
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_which_method_tables_the_losses_at_temperature_alone(tables, name):
+def test_the_page_tables_the_losses_at_temperature_alone(tables, name):
     table, setting = SETTINGS[name]
     found, warm = best_recall(tables[table], precision=0.9).get(setting), at(tables[table], setting, 1.0)
     reached = (
         f"{shown(found.recall, found.values['recall'].half_width)} | {found.temperature:g} |" if found else "never | |"
     )
-    assert f"| {name} | {reached} {shown(warm.precision)} / {shown(warm.recall)} |" in WHICH
+    assert f"| {name} | {reached} {shown(warm.precision)} / {shown(warm.recall)} |" in PAGE
 
 
-def test_which_method_shows_the_separation_of_the_table(tables):
+def test_the_page_shows_the_separation_of_the_table(tables):
     rows = {row.name: row.values["separation"].value for row in tables["joint"] if "separation" in row.values}
     for name, text in (
         ("NLL, norm 1", "{} for NLL"),
         ("c-Div 2, norm 1", "{} for c-Div 2"),
         ("TruncR 0.5", "TruncR has {}"),
     ):
-        assert text.format(shown(rows[name])) in WHICH
+        assert text.format(shown(rows[name])) in PAGE
 
 
-@pytest.mark.parametrize("page", [README, WHICH], ids=["README", "which_method"])
+@pytest.mark.parametrize("page", [page for page in WORDS if page.startswith(("README", "docs/which", "docs/results"))])
 def test_every_decimal_on_the_page_is_in_a_table_or_in_the_log(best, rivals, tables, page):
     """A number that nobody can look up does not belong on these pages."""
     known = set(re.findall(r"(?<![\d.])\.\d+", LOG))
@@ -333,4 +334,4 @@ def test_every_decimal_on_the_page_is_in_a_table_or_in_the_log(best, rivals, tab
         cells = (row.get(name) for row in csv.DictReader(lines) for name in ("precision", "recall", "value"))
         known |= {shown(float(cell)) for cell in cells if cell}
     known |= {".90", ".95", ".98"}  # levels of precision
-    assert set(re.findall(r"(?<![\d.])\.\d+", page)) <= known
+    assert set(re.findall(r"(?<![\d.])\.\d+", WORDS[page])) <= known

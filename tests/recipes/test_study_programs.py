@@ -49,27 +49,39 @@ def test_every_method_and_every_family_has_as_many_decodings_as_the_others():
     assert len({spec for settings in FAMILIES.values() for spec in settings}) == 12
 
 
-def test_half_of_the_training_templates_have_programs_and_every_question_has_an_answer(tmp_path):
+@pytest.mark.parametrize("most_lines", [None, 2])
+def test_half_of_the_training_templates_have_programs_and_the_other_half_have_questions_and_answers(
+    tmp_path, most_lines
+):
+    """The second question of each template has a longer program, which the small form leaves out."""
     words = list(map("".join, product("abcdefghi", repeat=3)))[: 2 * (TEST + DEV)]
-    records = [{"question": f"{word} {n}", "program": "answer = 1", "answer": n} for word in words for n in range(2)]
+    programs = ("answer = 1\nprint(answer)\n", "answer = 1\nanswer += 1\nprint(answer)")
+    records = [
+        {"question": f"{word} {n}", "program": program, "answer": n}
+        for word in words
+        for n, program in enumerate(programs)
+    ]
     for name, some in zip(FILES, (records[::3], records[1::3], records[2::3]), strict=True):
         (tmp_path / name).write_text("".join(json.dumps(one) + "\n" for one in some))
-    write_templates(tmp_path, tmp_path / "out")
+    write_templates(tmp_path, tmp_path / "out", most_lines=most_lines)
     found = {
         path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in (tmp_path / "out").iterdir()
     }
     of = {name: {template(one["question"]) for one in some} for name, some in found.items()}
-    assert {name: len(some) for name, some in of.items()} == {
-        "train": (TEST + DEV) // 2,
-        "all": TEST + DEV,
-        "problems": TEST + DEV,
+    half = (TEST + DEV) // 2
+    assert {name: len(some) for name, some in of.items() if name != "test"} == {
+        "train": half,
+        "problems": half,
+        "all": 2 * half,
         "dev": DEV,
-        "test": TEST,
     }
-    assert of["train"] < of["all"] == of["problems"]
+    assert of["train"] | of["problems"] == of["all"]
     assert not of["all"] & (of["dev"] | of["test"])
-    assert found["problems"] == [{key: one[key] for key in ("question", "answer")} for one in found["all"]]
-    assert len(found["all"]) == 2 * len(of["all"])
+    assert not of["dev"] & of["test"]
+    assert {tuple(one) for one in found["problems"]} == {("question", "answer")}
+    assert len(found["all"]) == len(of["all"]) * (2 if most_lines is None else 1)
+    assert {one["program"] for one in found["all"]} == set(programs if most_lines is None else programs[:1])
+    assert len(of["test"]) == TEST if most_lines is None else of["test"]
 
 
 def test_the_held_out_nll_of_the_start_is_only_logged():

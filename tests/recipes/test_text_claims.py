@@ -66,15 +66,15 @@ def test_the_table_in_the_log_is_the_kept_one(rows):
 
 
 @pytest.mark.parametrize(("name", "temperature"), [("NLL", 0.98), ("c-Div 1.4", 0.7), ("TruncR 0.1", 0.56)])
-def test_the_table_in_which_method_is_part_of_the_kept_one(rows, name, temperature):
-    assert shown(rows[name, temperature], name, temperature, PASSES) in page("docs/which_method.md")
+def test_the_table_on_the_page_is_part_of_the_kept_one(rows, name, temperature):
+    assert shown(rows[name, temperature], name, temperature, PASSES) in page("docs/results/mathqa_python.md")
 
 
-def test_the_readme_and_which_method_show_what_c_div_loses(rows):
+def test_the_readme_and_the_page_show_what_c_div_loses(rows):
     lost = {
         score: [f"{-figure(rows, 'c-Div 1.4', t, f'gain_{score}'):.3f}"[1:] for t in (0.4, 0.7, 1.0)]
         for score in PASSES
     }
-    assert "pass@1 by {}, {} and {}".format(*lost["pass@1"]) in page("docs/which_method.md")
-    assert "pass@100 by {}, {} and {}".format(*lost["pass@100"]) in page("docs/which_method.md")
+    assert "pass@1 by {}, {} and {}".format(*lost["pass@1"]) in page("docs/results/mathqa_python.md")
+    assert "pass@100 by {}, {} and {}".format(*lost["pass@100"]) in page("docs/results/mathqa_python.md")
     assert f"{min(lost['pass@1'])} to {max(lost['pass@1'])} of pass@1" in page("README.md")

@@ -9,7 +9,7 @@ from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, 
 from .e2e import e2e
 from .grow import e2e_grow, grow
 from .grow_small import countdown_small_grow, coverageqa_small_grow
-from .mathqa import mathqa
+from .mathqa import mathqa, mathqa_small_grow
 from .methods import tiny
 from .wise import countdown_wise, coverageqa_wise
 
@@ -30,5 +30,6 @@ __all__ = [
     "e2e_grow",
     "grow",
     "mathqa",
+    "mathqa_small_grow",
     "tiny",
 ]

@@ -9,7 +9,7 @@ from .countdown import SMALL, SMALL_VALID, write_countdown
 from .coverageqa import write_coverageqa
 from .e2e import write_e2e
 from .make_grown import grow_task
-from .templates import write_templates
+from .templates import SHORT, write_templates
 from .wise import make_wise
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "coverageqa": (write_coverageqa, "FILE FOLDER"),
     "e2e": (write_e2e, "SOURCE FOLDER"),
     "mathqa": (write_templates, "SOURCE FOLDER"),
+    "mathqa_small": (partial(write_templates, most_lines=SHORT), "SOURCE FOLDER"),
     "grow": (grow_task, "TASK RUNS [JOBS]"),
     "wise": (make_wise, "RUNS"),
     "all": (all_tasks, "RUNS [MINUTES]"),

@@ -31,13 +31,14 @@ from .coverageqa import FOLDS
 from .grow import countdown_growth, e2e_growth
 from .grow_small import countdown_small_growth, coverageqa_small_growth
 from .growth_study import BASE, EMA, KNOWN, GrowthStudy
-from .mathqa import mathqa_growth
+from .mathqa import mathqa_growth, mathqa_small_growth
 
 STUDIES: dict[str, Callable[[], GrowthStudy]] = {
     "countdown": countdown_growth,
     "countdown_small": countdown_small_growth,
     "e2e": e2e_growth,
     "mathqa": mathqa_growth,
+    "mathqa_small": mathqa_small_growth,
     **{f"coverageqa_small_{fold}": partial(coverageqa_small_growth, fold) for fold in FOLDS},
 }
 

@@ -1,6 +1,7 @@
 """MathQA-Python split by templates: no training question has the wording of a question of the test.
 
     python -m widen_recipes.study mathqa data/mathqa data/templates
+    python -m widen_recipes.study mathqa_small data/mathqa data/templates_small      # programs of at most nine lines
 
 reads ``gain_train``, ``gain_dev`` and ``gain_test`` .jsonl and writes the files of `write_templates`, the same on every machine.
 
@@ -21,6 +22,8 @@ from .methods import write_files
 
 TEST, DEV = 300, 60
 """Templates of the test and of the held-out data for early stopping. All others are for training."""
+SHORT = 9
+"""Lines of the longest program of the small form."""
 FILES = ("gain_train.jsonl", "gain_dev.jsonl", "gain_test.jsonl")
 
 
@@ -53,16 +56,28 @@ def by_templates(
     }
 
 
-def write_templates(source: str | Path, folder: str | Path) -> None:
+def write_templates(source: str | Path, folder: str | Path, *, most_lines: int | None = None) -> None:
     """Read the published files in ``source`` and write new ones to ``folder``.
 
-    ``train`` has the problems of every other training template with their programs, ``all`` those of every training template.
-    ``problems`` is ``all`` without programs: questions and answers. ``dev`` and ``test`` have other templates.
+    ``train`` has the problems of every other training template with their programs. ``problems`` has those of the other templates without
+    programs: questions and answers. ``all`` has every training problem with its program. ``dev`` and ``test`` have other templates.
+
+    Args:
+      most_lines: leave out problems whose program has more lines.
     """
     lines = [line for name in FILES for line in (Path(source) / name).read_text(encoding="utf-8").splitlines()]
     files = by_templates(json.loads(line) for line in lines if line.strip())
     every = files["train"]
     known = set(list(dict.fromkeys(template(str(one["question"])) for one in every))[::2])
-    train = [one for one in every if template(str(one["question"])) in known]
-    problems = [{key: one[key] for key in ("question", "answer")} for one in every]
-    write_files(folder, {**files, "train": train, "all": every, "problems": problems})
+    split: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for one in every:
+        split[template(str(one["question"])) in known].append(one)
+    files |= {"train": split[True], "problems": split[False], "all": every}
+    if most_lines is not None:
+        files = {name: [one for one in some if _lines(one) <= most_lines] for name, some in files.items()}
+    files["problems"] = [{key: one[key] for key in ("question", "answer")} for one in files["problems"]]
+    write_files(folder, files)
+
+
+def _lines(record: dict[str, Any]) -> int:
+    return len(str(record["program"]).strip().splitlines())
