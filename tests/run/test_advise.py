@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from widen.cli import advise as advise_verb
 from widen.cli import merge as merge_verb
+from widen.disk.json_file import read_json
 from widen.report import run_report
 from widen.report.page import Page
 from widen.run.advise import search as searching
@@ -144,6 +145,20 @@ def test_a_search_that_was_killed_again_and_again_gives_the_same_advice_in_the_e
         advice = World(monkeypatch).advise(tmp_path / name)
         found.append(replace(advice, train="", folder="", use={}))  # these hold paths
     assert found[0] == found[1]
+
+
+def test_the_state_holds_the_time_of_a_job_that_still_runs(tmp_path, monkeypatch):
+    behind = []
+
+    class Watched(World):
+        def run(self, name, experiments, root, *, progress, **more):
+            super().run(name, experiments, root, **more)
+            progress("train", 1, 2)
+            behind.append(self.now - read_json(root / "state.json")["spent"])
+
+    Watched(monkeypatch).advise(tmp_path)
+    assert len(behind) > 10
+    assert max(behind) < searching.SAVE_EVERY
 
 
 def test_a_folder_with_another_request_is_refused_unless_it_holds_only_a_plan(tmp_path, monkeypatch):

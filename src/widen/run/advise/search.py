@@ -50,6 +50,8 @@ SHARE = 0.9
 """Of NLL in its average with the model as it is. Of two tasks with a real model, this helped on one and changed nothing on the other."""
 ONLY_PLANNED = {"state.json", "data", ".lock"}
 """What a folder holds before anything is scored."""
+SAVE_EVERY = 5.0
+"""Seconds between two writes of the state while a job runs, so that a killed search knows how much of its budget is spent."""
 Say = Callable[[str], None]
 Clock = Callable[[], float]
 """Seconds from any start."""
@@ -112,9 +114,23 @@ class Search:
         about: dict[str, Any] = {"schema": SCHEMA, "asked": self._asked, "plan": to_json(self.plan)}
         write_sealed(self._path, {**about, "spent": self.spent, "jobs": self.jobs})
 
+    def _saving(self, progress: StageProgress) -> StageProgress:
+        """``progress``, which also writes the state now and then."""
+        saved = self.spent
+
+        def called(what: str, done: int, total: int) -> None:
+            nonlocal saved
+            if self.spent - saved >= SAVE_EVERY:
+                self.save()
+                saved = self.spent
+            progress(what, done, total)
+
+        return called
+
     def advise(self, *, say: Say = lambda text: None, progress: StageProgress = silent) -> Advice:
         """Everything after the plan. Writes ``advice.json`` and the cards of the trained models."""
         request, root, splits, everything = self.request, self.root, self.splits, list[Experiment]()
+        progress = self._saving(progress)
 
         def points(model: FineTune | str, *, test: Sequence[Decoding] | None = None) -> Points:
             prompts, decodings = (splits.validation, request.grid) if test is None else (splits.test, test)
