@@ -71,8 +71,10 @@ def test_to_find_only_refuses_settings_of_the_training(capsys, place, flags, nam
 def test_flags_become_settings():
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
-    words = "m --prompts p.jsonl --task answers --num 8 --weights uniform --from last --epochs 2 --batch-size 12 --set lora.rank=4"
-    made = verb.make_growth(parser.parse_args(words.split()))
+    words = "m --prompts p.jsonl --task answers --data d.jsonl --data-task mathqa_python --num 8 --weights uniform"
+    training = "--from last --epochs 2 --batch-size 12 --set lora.rank=4"
+    made = verb.make_growth(parser.parse_args(f"{words} {training}".split()))
+    assert (made.prompts.task, made.data.task) == ("answers", "mathqa_python")
     assert (made.weights, made.start, made.held_out_num, made.rounds) == ("uniform", "last", 8, 2)
     tuning = made.fine_tuning("rows.jsonl", start="m")
     assert (tuning.epochs, tuning.batch_size, tuning.micro_batch, tuning.lora.rank) == (2.0, 12, 6, 4)

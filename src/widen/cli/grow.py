@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--task", default="jsonl", metavar="NAME", help="format of --prompts and --held-out (default: jsonl)")
     add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task (see widen score --help)")
     add("--checker-file", action="append", default=[], metavar="FILE", help="a text file that the checker may open")
-    add("--data", metavar="FILE", help="original training data with prompt and completion (default: --prompts)")
+    add("--data", metavar="FILE", help="original training data (default: the completions in --prompts)")
+    add("--data-task", default="jsonl", metavar="NAME", help="format of --data (default: jsonl)")
     add("--held-out", metavar="FILE", help="other problems, to measure each round's model")
     add("--limit", type=int, metavar="N", help="only the first N records of --prompts")
     add("--rounds", type=int, default=2, metavar="N", help="number of rounds, at most (default 2)")
@@ -151,7 +152,7 @@ def make_growth(options: argparse.Namespace) -> Growth:
     held_out = Source(task=options.task, path=options.held_out, split="test") if options.held_out else None
     own = {
         "prompts": Source(task=options.task, path=options.prompts, limit=options.limit),
-        "data": Source(path=options.data) if options.data else None,
+        "data": Source(task=options.data_task, path=options.data) if options.data else None,
         "held_out": held_out,
         "checker_files": tuple(options.checker_file),
         "held_out_num": options.num if options.held_out_num is None else options.held_out_num,
