@@ -180,9 +180,8 @@ class DCO(SequenceWeight, Bounded):
         # F is 1 long before p leaves the normal numbers. Below them log1p(-p) may be 0, and F would be infinite.
         logp = logp.clamp(min=math.log(torch.finfo(logp.dtype).tiny) + 1)
         p = logp.exp()
-        log_rest = torch.where(
-            logp > -1, torch.log(-torch.expm1(logp)), torch.log1p(-p)
-        )  # accurate near p = 1 and p = 0
+        # The first form is accurate near p = 1, the second near p = 0.
+        log_rest = torch.where(logp > -1, torch.log(-torch.expm1(logp)), torch.log1p(-p))
         return -self.n * p * ((self.n - 1) * log_rest).exp() / torch.expm1(self.n * log_rest)
 
     def weigh_sequences(self, logq_B: Float[Tensor, " B"], length_B: Int[Tensor, " B"]) -> Float[Tensor, " B"]:

@@ -45,8 +45,8 @@ NOT_IN_PAPER = {
 }
 SMALL_NOT_IN_PAPER = {
     "seeds": NOT_IN_PAPER["seeds"],
-    "growth": "one round; 8 samples of every training question that has no program; min-p 0.1 at t = 1, because heat finds less here: from "
-    "150 of these questions, 56 new programs, and 32 with min-p 0.05 then t = 1.5",
+    "growth": "one round; 8 samples of every training question that has no program; min-p 0.1 at t = 1, chosen after a look at "
+    "these questions: min-p 0.05 then t = 1.5, as in the other studies, found fewer new programs",
     "data": f"category gain, programs of at most {SHORT} lines, split by the words of the questions: 180 test questions, each of a "
     "template that training does not have; every other training template has programs, the others have answers alone",
     "model": "SmolLM2-135M-Instruct in bf16, asked without a chat template; the paper has Olmo-1B",
