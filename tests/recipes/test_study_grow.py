@@ -39,7 +39,7 @@ def test_every_method_goes_on_from_one_start_for_as_many_steps(name):
     assert {model.max_steps for model in models} == {study.steps}
     known = {
         "mathqa": (None, 3),
-        "mathqa_small": (2, 4),
+        "mathqa_small": (2, 3),
         "countdown_small": (1, 3),
         "coverageqa_small_1": (2, 12),
         "coverageqa_small_2": (2, 12),
