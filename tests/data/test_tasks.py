@@ -143,6 +143,7 @@ BAD = [
     ),
     ("mathqa_python", {"question": "x", "program": "y", "answer": float("nan")}, "'answer' must be a finite number"),
     ("mathqa_python", {"question": "x", "program": "y", "answer": True}, "'answer' must be a finite number, got True"),
+    ("mathqa_python", {"question": "x", "answer": 10**400}, "'answer' must be a finite number, got 1000"),
     ("mathqa_python", {"question": "# n0 = 1.0"}, "the question is empty"),
     ("writing_prompts", {"prompt": " "}, "'prompt' is empty"),
     ("writing_prompts", {"prompt": "a", "story": "\ud83d"}, "'story' holds half of a surrogate pair at character 1"),
@@ -215,13 +216,16 @@ def test_lines_that_cannot_be_read_are_bad_records_and_the_rest_is_read(tmp_path
     good = b'{"text": "fine"}\n'
     (tmp_path / "x.jsonl").write_bytes(
         good + b'{"text": \n' + b'{"text": "\xff"}\n' + b"[" * 100_000 + b"\n" + b"7\n" + good
-    )
+        + b'{"text": "a", "n": 1' + b"0" * 5000 + b"}\n" + b'{"text": "a", "more": {}, "text": "b"}\n' + good
+    )  # fmt: skip
     found = read("jsonl", str(tmp_path / "x.jsonl"))
-    assert len(found.examples) == 2
+    assert len(found.examples) == 3
     lines = [sentence.partition("x.jsonl, ")[2] for sentence in found.bad]
-    assert [line.partition(":")[0] for line in lines] == ["line 2", "line 3", "line 4", "line 5"]
+    assert [line.partition(":")[0] for line in lines] == ["line 2", "line 3", "line 4", "line 5", "line 7", "line 8"]
     assert "not JSON: Expecting value at column 9" in lines[0]
     assert "not UTF-8 at byte 11" in lines[1]
+    assert "it holds a whole number of too many digits" in lines[4]
+    assert "the field 'text' is there twice" in lines[5]
 
 
 def test_a_row_of_a_csv_that_is_no_utf8_is_bad_and_the_rest_is_read(tmp_path):
@@ -321,6 +325,9 @@ def test_limit_takes_the_first_records_and_facts_can_be_left_behind(tmp_path):
         ("x.json", '{"a": 1}', "must hold a list of records"),
         ("x.json", '[{"text": "a"}', "the list is not closed after the record at line 1"),
         ("x.json", '[\n{"text": }]', "line 2: not JSON: Expecting value at column 10"),
+        ("x.json", "[" * 100_000, r"record 1 \(line 1\): not JSON that can be read: it is nested too deeply"),
+        ("x.json", f'[\n{{"text": 1{"0" * 5000}}}]', r"record 1 \(line 2\): .* whole number of too many digits"),
+        ("x.json", '[{"a": 1}, {"text": 1, "text": 2}]', r"record 2 \(line 1\): the field 'text' is there twice"),
         ("x.csv", "", "no header"),
         ("x.csv", 'text\n"open', "line 2: not CSV"),
         ("x.csv", "prompt,story,prompt\na,b,c\n", "line 1: the header names 'prompt' twice"),

@@ -155,7 +155,7 @@ def number_of(value: Any, name: str) -> float:
     """
     try:
         found = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # a whole number above 1.8e308 overflows
         found = math.nan
     if not math.isfinite(found):
         raise ValueError(f"{name!r} must be a finite number, got {value!r}"[:200])

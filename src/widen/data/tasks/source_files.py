@@ -55,13 +55,34 @@ def line_records(path: Path, parse: Callable[[str], Any]) -> Iterator[SourceReco
                 yield SourceRecord(where, None, f"not UTF-8 at byte {error.start + 1}")
             except json.JSONDecodeError as error:
                 yield SourceRecord(where, None, f"not JSON: {error.msg} at column {error.colno}")
-            except RecursionError:
-                yield SourceRecord(where, None, "not JSON that can be read: it is nested too deeply")
+            except (ValueError, RecursionError) as error:
+                yield SourceRecord(where, None, _unreadable(error))
+
+
+def _unreadable(error: Exception) -> str:
+    """What is wrong with correct JSON."""
+    if isinstance(error, _TwiceError):
+        return str(error)
+    why = "is nested too deeply" if isinstance(error, RecursionError) else "holds a whole number of too many digits"
+    return f"not JSON that can be read: it {why}"
+
+
+class _TwiceError(ValueError):
+    """A JSON object names a field twice."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Python would keep the last of two values of one name, and the other would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(f"the field {next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
 
 
 def _json_list(path: Path) -> Iterator[SourceRecord]:
     """Objects of one list, decoded one by one so that each has a number and a line."""
-    text, decoder = decoded(path), json.JSONDecoder()
+    text, decoder = decoded(path), json.JSONDecoder(object_pairs_hook=_object)
 
     def skip(at: int) -> int:
         return _SPACE.match(text, at).end()  # type: ignore[union-attr]
@@ -76,6 +97,8 @@ def _json_list(path: Path) -> Iterator[SourceRecord]:
             fields, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg} at column {error.colno}") from None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, record {number} (line {line}): {_unreadable(error)}") from None
         yield SourceRecord(f"{path}, record {number} (line {line})", fields)
         at = skip(at)
         if text[at : at + 1] not in (",", "]"):
@@ -125,9 +148,9 @@ def _csv(path: Path, delimiter: str) -> Iterator[SourceRecord]:
 
 
 _READERS: dict[str, Callable[[Path], Iterator[SourceRecord]]] = {
-    ".jsonl": partial(
-        line_records, parse=lambda text: json.loads(text.rstrip())
-    ),  # rstrip: errors name the right column
+    ".jsonl": partial(  # rstrip: errors name the right column
+        line_records, parse=lambda text: json.loads(text.rstrip(), object_pairs_hook=_object)
+    ),
     ".txt": partial(line_records, parse=lambda text: {"text": text}),
     ".json": _json_list,
     ".csv": partial(_csv, delimiter=","),
