@@ -78,9 +78,10 @@ def test_what_would_lose_or_misplace_a_weight_is_refused():
         ValueError, match=r"packing_strategy='wrapped'.* the column loss_weights is packed only with 'bfd'"
     ):
         train_sft(SFTTrainer, WAYS["4x1"], loss="nll", data=data, changes=changes | {"packing_strategy": "wrapped"})
-    short = [row | {"loss_weights": [1.0]} for row in data]
-    with pytest.raises(ValueError, match=r"loss_weights of a row has 1 entries for \d+ tokens"):
-        train_sft(SFTTrainer, WAYS["4x1"], loss="nll", data=short, changes=changes)
+    for count in (1, 29):  # no row was cut, so that a list that is too long is not one of a longer row
+        other = [row | {"loss_weights": [1.0] * count} for row in data]
+        with pytest.raises(ValueError, match=rf"loss_weights of a row has {count} entries for \d+ tokens"):
+            train_sft(SFTTrainer, WAYS["4x1"], loss="nll", data=other, changes=changes)
     for bad in (-0.5, float("nan")):
         data[6]["loss_weights"] = bad  # in the second batch
         where = r"loss_weights is (-0\.5|nan) in {} of the batch; legal: finite.*\. It comes from row 6 of the dataset \(token"
@@ -115,5 +116,6 @@ def test_columns_follow_their_tokens_through_either_padding_and_flattening():
         WithColumns(pad)([features[0], features[1] | {"loss_weights": [1.0, 2.0]}])
     with pytest.raises(ValueError, match=r"row 1 of the batch has no loss_weights"):
         WithColumns(pad)([features[0], {"input_ids": [7], "labels": [7]}])
-    with pytest.raises(ValueError, match="neither pads nor concatenates"):
-        WithColumns(lambda made: {"input_ids": torch.zeros(2, 3)})(features)
+    for rows, columns in ((2, 3), (2, 2), (1, 4)):  # other tokens; cut, padded or joined
+        with pytest.raises(ValueError, match="neither pads nor concatenates"):
+            WithColumns(lambda made, shape=(rows, columns): {"input_ids": torch.zeros(shape)})(features)

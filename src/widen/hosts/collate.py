@@ -59,7 +59,8 @@ def _placed(name: str, features: Sequence[Mapping[str, Any]], batch: Mapping[str
         at = torch.arange(len(token_l))
         if mask_BC is not None and mask_BC.shape == ids_BC.shape:
             at = mask_BC[b].nonzero()[: len(token_l), 0]
-        if b >= len(ids_BC) or len(at) != len(token_l) or not torch.equal(ids_BC[b, at], token_l.to(ids_BC.dtype)):
+        fits = b < len(ids_BC) and len(at) == len(token_l) <= ids_BC.shape[1]
+        if not fits or not torch.equal(ids_BC[b, at], token_l.to(ids_BC.dtype)):
             raise ValueError(
                 f"{name}: the collator neither pads nor concatenates the rows as they are, so row {b} of the batch cannot be matched with "
                 f"its {name}. Let your collator give batch[{name!r}] itself, one number per token of input_ids"
