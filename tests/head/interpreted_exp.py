@@ -52,6 +52,16 @@ def test_a_logit_of_minus_infinity_has_probability_zero_even_if_it_is_the_target
     assert got.logq_N[3] == -float("inf")
 
 
+def test_no_log_probability_is_above_zero_where_the_model_is_certain():
+    """The logit of the target is computed twice, in two orders: 1 minus its probability may round to less than 0."""
+    problem = Problem.make((64, 300, 72), torch.float32, ignored=0.0)
+    with torch.no_grad():
+        problem.hidden.copy_(20 * problem.head[problem.target] / problem.head.std())
+    got = problem.weighted(Power(), impl="triton", bias=False)
+    assert got.logq_N.max() <= 0
+    assert got.logq_N.min() > -1e-3
+
+
 @pytest.mark.parametrize("first", [-100, 56])
 def test_rows_launched_early_need_no_target(first, monkeypatch):
     """Row 0 stands in for rows that do not exist; its own target may be ignored."""

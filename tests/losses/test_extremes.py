@@ -43,6 +43,12 @@ def test_no_weight_is_infinite_for_sequences_from_minus_100000_to_minus_1e_12(sp
         assert (w * rows).isfinite().all()
 
 
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_log_probability_above_0_by_rounding_has_the_weight_of_a_certain_token(spec):
+    above, certain = torch.full((2, 3), 1e-6), torch.zeros(2, 3)
+    torch.testing.assert_close(weights_of(parse(spec), above), weights_of(parse(spec), certain), rtol=1e-4, atol=1e-4)
+
+
 @settings(max_examples=200, deadline=None)
 @given(size=st.floats(-12, 5), n=st.sampled_from([1.5, 2.0, 16.0, 1e3, 1e9]))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -178,7 +178,8 @@ def _finish_rows(
     good, top, total = row < C, tl.max(m, axis=0), tl.sum(s, axis=0)
     tl.store(part_ptr + row, top, mask=good)  # for the repair; the first tile's is not read again
     log_total = tl.log(total)
-    tl.store(logq_ptr + row, -log_total, mask=good)
+    # The target is in the sum, so that log q is at most 0; but its logit was computed twice, and the two differ by rounding.
+    tl.store(logq_ptr + row, tl.minimum(-log_total, 0.0, propagate_nan=tl.PropagateNan.ALL), mask=good)
     tl.store(entropy_ptr + row, log_total - tl.sum(t, axis=0) * LN2 / total, mask=good)
     tl.store(top1_ptr + row, (top < 1e-5).to(tl.float32), mask=good)
     rounded, factor = _entry(1.0, total, z_ptr.dtype.element_ty)

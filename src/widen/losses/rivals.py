@@ -85,6 +85,7 @@ def focal_weight(logq: Float[Tensor, "*any"], gamma: float) -> Float[Tensor, "*a
     r"""The weight that gives the gradient of :math:`-(1-q)^\gamma \log q`: 0 at q = 1 and 1 at q = 0."""
     if gamma == 0:
         return torch.ones_like(logq)
+    logq = logq.clamp(max=0)  # a certain token's may be above 0 by rounding
     log_rest = torch.log(-torch.expm1(logq))  # log(1 - q), accurate near q = 1
     # q log q is 0 at q = 0, where log q is -inf.
     surprise = -torch.where(logq.isinf(), 0.0, logq) * logq.exp()
@@ -178,7 +179,8 @@ class DCO(SequenceWeight, Bounded):
         if self.n == 1:
             return torch.ones_like(logp)
         # F is 1 long before p leaves the normal numbers. Below them log1p(-p) may be 0, and F would be infinite.
-        logp = logp.clamp(min=math.log(torch.finfo(logp.dtype).tiny) + 1)
+        # A certain answer's log p may be above 0 by rounding.
+        logp = logp.clamp(min=math.log(torch.finfo(logp.dtype).tiny) + 1, max=0)
         p = logp.exp()
         # The first form is accurate near p = 1, the second near p = 0.
         log_rest = torch.where(logp > -1, torch.log(-torch.expm1(logp)), torch.log1p(-p))
