@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,25 @@ def test_a_checkpoint_without_the_state_is_refused_only_where_the_loss_has_one(t
     ):
         with pytest.raises(ValueError, match=r"has no widen_loss\.json.*load them as the model instead"):
             load_state(tmp_path, objective)
+
+
+def test_a_subclass_of_truncr_is_resumed_as_itself_with_the_window_of_its_run(tmp_path):
+    from widen.hosts.state import load_state, save_state
+    from widen.losses import TruncR, parse
+    from widen.train.objective import Objective
+
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(TruncR):
+        share: float = 0.5
+
+    first = Objective(Mine(drop=0.1, share=0.25))
+    first.fit(8000)
+    save_state(tmp_path, first, step=3)
+    again = Objective(Mine(drop=0.1, share=0.25))
+    load_state(tmp_path, again)
+    assert again.weight == first.weight == Mine(drop=0.1, share=0.25, window=400, start=200)
+    with pytest.raises(ValueError, match=r"was trained with loss=.*Mine\(.* and is resumed with loss='truncr"):
+        load_state(tmp_path, Objective(parse("truncr:drop=0.1")))
 
 
 def test_training_again_begins_anew(tmp_path):

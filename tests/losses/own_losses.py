@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from widen.losses import Bounded, SequenceWeight, TokenWeight
+from widen.losses import Bounded, SequenceWeight, TokenWeight, TruncR
 
 
 class Unsure(TokenWeight):
@@ -34,3 +34,14 @@ class Rare(SequenceWeight, Bounded):
 
     def weigh_sequences(self, logq_B, length_B):
         return self.bounded(1 + self.share * logq_B.exp())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softer(TruncR):
+    """A loss of the package, changed: the sequences that TruncR drops count a little."""
+
+    share: float = 0.5
+
+    def apply(self, rows, mask_BL, state):
+        w_BL, state = super().apply(rows, mask_BL, state)
+        return torch.where(mask_BL, self.share + (1 - self.share) * w_BL, 0.0), state

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from own_losses import Power, Rare, Unsure
+from own_losses import Power, Rare, Softer, Unsure
 
 from widen.losses import CDiv, Focal, Product, Rows, SequenceWeight, TokenWeight, Warmup, parse, spec, weighted_nll
 
@@ -114,3 +114,8 @@ def test_the_detached_weight_of_the_example_is_not_focal_loss():
     ]
     torch.testing.assert_close(grads[0], focal)
     assert (grads[1] - focal).abs().min() > 0.1
+
+
+def test_a_subclass_of_a_loss_prints_as_itself_and_not_as_its_parent():
+    assert str(Softer(drop=0.1)).startswith("Softer(")
+    assert spec(Softer(drop=0.1, share=0.25)) == "own_losses:Softer(drop=0.1, share=0.25)"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from safetensors.torch import save
 
@@ -36,7 +38,7 @@ def save_state(folder: str | Path, objective: Objective, *, step: int) -> None:
         "schema": SCHEMA,
         "step": step,
         "loss": name_of(objective.asked),
-        "fitted": [str(one) for one in truncs(objective.weight)],
+        "fitted": [str(Trunc(drop=one.drop, window=one.window, start=one.start)) for one in truncs(objective.weight)],
         "weight_scale": objective.weight_scale,
         "mean_weight": objective.mean_weight,
         "tensors": hashlib.sha256(data).hexdigest(),
@@ -71,9 +73,17 @@ def load_state(folder: str | Path, objective: Objective) -> None:
         raise ValueError(f"{folder / _TENSORS} does not match its checksum in {_FACTS}: it is damaged; restore it")
     if facts.get("fitted"):  # the windows that the run began with, whatever its new number of steps
         fitted = map(parse, facts["fitted"])
-        objective.weight = with_parts(objective.asked, lambda one: next(fitted) if isinstance(one, Trunc) else one)
+        objective.weight = with_parts(objective.asked, lambda one: _as_fitted(one, fitted))
     objective.state = state_from(objective.weight.init(), load_tensors(folder / _TENSORS))
     objective.mean_weight = float(facts["mean_weight"])
+
+
+def _as_fitted(one: Weight, fitted: Iterator[Weight]) -> Weight:
+    """A Trunc or TruncR, or your own subclass of them, with the next window and start; any other loss unchanged."""
+    if not isinstance(one, Trunc):
+        return one
+    found = cast(Trunc, next(fitted))
+    return replace(one, window=found.window, start=found.start)
 
 
 def newest_finished(folder: str | Path) -> tuple[Path | None, list[Path]]:

@@ -190,4 +190,5 @@ class Bounded(TokenWeight):
         return w.clamp(self.floor, self.cap)
 
     def __str__(self) -> str:
-        return spec_of(self.spec_name, self) if self.spec_name else repr(self)
+        name = vars(type(self)).get("spec_name")  # not the parent's: a subclass of your own is another loss
+        return spec_of(name, self) if name else repr(self)
