@@ -3,6 +3,7 @@
 import json
 import math
 import tempfile
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -127,6 +128,30 @@ def test_a_low_effective_sample_size_is_said_once():
     assert objective.warning(seen) is None
     even = Figures(tokens=1000.0, counted=1000.0, weight=1000.0, squares=1000.0, largest=1.0)
     assert Objective(parse("cdiv:alpha=1.4")).warning(even) is None
+
+
+def test_tokens_that_the_data_weighs_with_0_are_not_said_to_be_dropped_by_truncr():
+    """Half of the targets have the weight 0 in the data, and TruncR drops a tenth of the rest."""
+    seen, ids = Figures(tokens=100.0, counted=40.0, weight=40.0, squares=40.0, largest=1.0), torch.ones(2, 4).long()
+    for given, said in (({}, True), ({"loss_weights": torch.tensor([0.0, 1.0])}, False)):
+        objective = Objective(parse("truncr:drop=0.1,window=8"))
+        sequences = read_sequences({"labels": ids, **given})
+        hidden, head = torch.ones(8, 3), torch.ones(48, 3)
+        out = objective.through_head(hidden, head, sequences, num_tokens=6.0)
+        objective.add(out, sequences, ids, divided_by=6.0)
+        assert ("are left out where drop=0.1 was asked for" in str(objective.warning(seen))) == said
+
+
+def test_a_window_fits_the_sequences_of_a_packed_data_set_and_not_its_rows():
+    import trl
+    from datasets import Dataset
+
+    from widen.hosts.trl import WeightedLoss
+
+    made = trl.pack_dataset(Dataset.from_list(rows()), 30, "bfd")
+    assert len(made) < 9
+    for data, count in ((made, 18), (Dataset.from_list(rows()), 18), (rows(), 18)):
+        assert WeightedLoss._sequences_per_row(SimpleNamespace(train_dataset=data)) * len(data) == pytest.approx(count)
 
 
 def test_a_loss_that_would_start_after_the_last_step_is_refused():

@@ -53,8 +53,18 @@ class WeightedLoss(_WeightedLoss):
                 "with max_length=None"
             )
         made = prepare(dataset, processing_class, args, False, formatting_func, dataset_name)  # cut at max_length
-        made = made.select_columns(["input_ids", "labels", *names]).map(partial(_spread, names=names))
+        made = made.select_columns(["input_ids", "labels", *names]).map(
+            partial(_spread, names=names, max_length=args.max_length)
+        )
         return trl.pack_dataset(made, args.max_length, args.packing_strategy)
+
+    def _sequences_per_row(self) -> float:
+        """Read TRL's column of lengths, in up to a thousand packed rows."""
+        data = self.train_dataset
+        if not has_column(data, "seq_lengths") or not hasattr(data, "__len__") or not len(data):
+            return 1.0
+        packs = data[:1000]["seq_lengths"]
+        return sum(map(len, packs)) / len(packs)
 
     def _is_asked_for_loss(self, kwargs: dict[str, Any]) -> bool:
         return bool(kwargs.pop("fused_lm_head", False))
@@ -77,11 +87,11 @@ class SFTTrainer(WeightedLoss, trl.SFTTrainer):
     """``trl.SFTTrainer`` and two arguments, `loss` and `weight_scale` (`WeightedLoss`); everything else is the host's."""
 
 
-def _spread(row: Mapping[str, Any], *, names: list[str]) -> dict[str, Any]:
-    """One number per token of a row, which may be cut at the end."""
+def _spread(row: Mapping[str, Any], *, names: list[str], max_length: int) -> dict[str, Any]:
+    """One number per token of a row; a row of ``max_length`` tokens may have been cut at the end."""
     tokens, given = len(row["input_ids"]), {name: row[name] for name in names}
     for name, value in given.items():
-        if isinstance(value, list) and len(value) < tokens:
+        if isinstance(value, list) and (len(value) < tokens or len(value) > tokens < max_length):
             raise ValueError(
                 f"{name} of a row has {len(value)} entries for {tokens} tokens; legal: one number, or one per token of input_ids"
             )

@@ -221,10 +221,15 @@ class WeightedLoss(_Host):
     def _begin(self, steps: int) -> None:
         """Fit the loss to the number of steps; refuse one that would never start, warn of one that cannot drop."""
         refuse_late_start(self.objective.asked, steps=steps)
-        batch_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        batch_size = round(rows * self._sequences_per_row())
         if not self._resumed:
             self.objective.fit(steps * batch_size)
         self._warn(idle(self.objective.weight, steps=steps, batch_size=batch_size))
+
+    def _sequences_per_row(self) -> float:
+        """Sequences in a row of the training data: more than one if the host packed the data set."""
+        return 1.0
 
     def _warn(self, text: str | None) -> None:
         """Log a sentence, in the first process only."""

@@ -76,6 +76,7 @@ class Objective:
         self.state: State = self.weight.init()
         self.mean_weight = 1.0
         self.pending: list[MicroBatch] = []
+        self._data_weighs = False
         self._said: set[str] = set()
 
     def fit(self, sequences: int) -> None:
@@ -144,6 +145,7 @@ class Objective:
         number = HostCopy(sequences.number) if needs_of(self.weight) & COUNTED else None
         kept = (out.loss.detach(), out.logq_N, out.w_N, sequences, tokens_BC)
         self.pending.append(MicroBatch(HostCopy(out.sums), divided_by, number, *kept))
+        self._data_weighs |= LOSS_WEIGHTS in sequences.columns
 
     # ---- one optimizer step
 
@@ -174,7 +176,9 @@ class Objective:
 
     def warning(self, seen: Figures) -> str | None:
         """A sentence if the loss trains on almost nothing, on much less than was asked for, or on few tokens; each kind once."""
-        few = starvation(self.weight, seen, mean_length=seen.mean_length) or staleness(self.weight, seen)
+        few = starvation(self.weight, seen, mean_length=seen.mean_length)
+        if few is None and not self._data_weighs:  # a token of weight 0 in the data is no sequence that Trunc left out
+            few = staleness(self.weight, seen)
         for kind, text in (("few", few), ("uneven", concentration(self.weight, seen))):
             if text is not None and kind not in self._said:
                 self._said.add(kind)
