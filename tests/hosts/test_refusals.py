@@ -88,6 +88,12 @@ def test_an_adapter_on_the_head(tmp_path):
         make(tmp_path, model=adapted)
 
 
+def test_trained_tokens_of_a_shared_head(tmp_path):
+    settings = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"], trainable_token_indices=[5, 6])
+    with pytest.raises(ValueError, match=r"trainable_token_indices on an embedding that lm_head shares"):
+        make(tmp_path, model=get_peft_model(tiny_model(tied=True), settings))
+
+
 def test_prompt_tuning(tmp_path):
     adapted = get_peft_model(tiny_model(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
     with pytest.raises(ValueError, match=r"virtual tokens before each row.*supports LoRA"):

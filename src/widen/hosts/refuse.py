@@ -143,6 +143,11 @@ def refuse_model(model: Any) -> None:
             "an adapter on lm_head: the log-probabilities are computed from lm_head.weight, so the adapter would never be trained. Remove "
             "'lm_head' from target_modules, or train the whole head with modules_to_save=['lm_head']"
         )
+    if hasattr(head, "token_adapter"):
+        raise ValueError(
+            "trainable_token_indices on an embedding that lm_head shares: the log-probabilities are computed from lm_head.weight, without "
+            "the trained tokens. Leave it out, or train both whole with modules_to_save=['embed_tokens', 'lm_head']"
+        )
     copies = getattr(head, "modules_to_save", None)
     inner = next(iter(copies.values())) if isinstance(copies, nn.ModuleDict) and len(copies) else head
     weight = getattr(head, "weight", None)
