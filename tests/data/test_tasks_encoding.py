@@ -38,6 +38,7 @@ def test_the_prompt_is_masked_and_the_completion_with_its_end_is_learnt():
     assert one.input_ids == [BOS, ord("x"), ord("y"), ord("z"), ord("w"), EOS]
     assert one.labels == [IGNORED] * 3 + [ord("z"), ord("w"), EOS]
     assert (one.prompt_cut, one.completion_cut) == (0, 0)
+    assert made("xy", f"zw{chr(EOS)}") == one  # data written for another trainer, whose texts spell the end token
 
 
 def test_the_prompts_tokens_are_those_that_sampling_feeds_where_a_joined_text_would_fuse():

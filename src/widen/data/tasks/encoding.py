@@ -41,7 +41,7 @@ def encode(
 ) -> Encoded:
     """Tokens of prompt and completion, with at least one target.
 
-    The prompt is ``tokenizer(prompt)``, as in sampling; an empty prompt is the first token alone. The completion ends with the end
+    The prompt is ``tokenizer(prompt)``, as in sampling; an empty prompt is the first token alone. The completion ends with one end
     token, which is a target. A completion that is too long loses its end, and with it the end token. A prompt may take half of
     ``max_length``, or more if the completion is short; a longer one loses the tokens after its first. In a conversation the prompt is what
     comes before the first target, and the rest is the completion.
@@ -97,7 +97,8 @@ def _texts(
     if not prompt:
         known = (token for token in (tokenizer.bos_token_id, first_token) if token is not None)
         prompt = [next(known, end)]
-    return prompt, [*tokenizer(example.completion, add_special_tokens=False).input_ids, end]
+    said = list(tokenizer(example.completion, add_special_tokens=False).input_ids)
+    return prompt, said if said[-1:] == [end] else [*said, end]  # the text itself may spell the end token
 
 
 def _adds_end(tokenizer: Any, end: int) -> bool:
