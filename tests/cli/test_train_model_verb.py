@@ -146,6 +146,7 @@ def test_a_config_may_be_yaml_with_numbers_as_1e_3_and_lora_targets_as_a_list(ca
         (["--model", "m", "--data", "a.jsonl", "--steps", "0"], "max_steps=0 (--steps): must be at least 1, or -1"),
         (["--model", "m", "--data", "a.jsonl", "--steps", "-5"], "max_steps=-5 (--steps): must be at least 1, or -1"),
         (["--model", "m", "--data", "a.jsonl", "--lr", "0"], "lr=0.0: must be above 0"),
+        (["--model", "m", "--data", "a.jsonl", "--epochs", "inf"], "epochs=inf: must be finite"),
         (["--model", "m", "--data", "a.jsonl", "--packing", "--group-by-length"], "take one of them"),
         (["--model", "m", "--data", "a.jsonl", "--device", "tpu"], "must be cuda or cpu"),
         (["no.json"], "config file no.json is not there"),

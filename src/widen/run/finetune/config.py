@@ -6,6 +6,7 @@ Learning rate and warm-up default to None: `defaults.py` chooses them from the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -295,7 +296,10 @@ def is_finetune(data: Any) -> bool:
 
 def _as_floats(value: Any, *names: str) -> None:
     for name in names:
-        object.__setattr__(value, name, float(getattr(value, name)))
+        number = float(getattr(value, name))
+        if math.isinf(number) and name != "max_grad_norm":  # an infinite norm clips nothing
+            raise ValueError(f"{name}={number}: must be finite")
+        object.__setattr__(value, name, number)
 
 
 def _at_least(name: str, value: float | None, least: int) -> None:
