@@ -50,7 +50,7 @@ class Verifier:
         files = [Path(file) for file in config.checker_files]
         self.checker = Checker.parse(config.checker, files) if config.checker else None
         self._digests = self._digests_now()
-        self._limits = Limits(wall_seconds=config.wall_seconds)
+        self._limits = Limits.up_to(config.wall_seconds)
         self._facts = {one.example.prompt: one.example.facts for one in questions}
         if self.checker is None and self.task.check is None:
             try:
