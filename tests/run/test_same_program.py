@@ -45,7 +45,7 @@ def test_a_sum_with_other_terms_is_another_program(other):
 
 
 def test_the_form_of_a_sum_of_very_many_terms_stays_small():
-    lines = ["t0 = 1.5", *(f"t{i + 1} = t{i} + {i}" for i in range(3000)), "answer = t3000"]
+    lines = ["t0 = 1.5", *(f"t{i + 1} = t{i} + {i}" for i in range(500)), "answer = t500"]
     assert len(program_form("\n".join(lines))) == 16
 
 
