@@ -108,8 +108,13 @@ def _judge(
 
     if options.task is not None:
         questions, ks = task_questions(options.task, str(options.paths[0])), _ks(options.ks, files)
-        time = {"wall_seconds": limits.wall_seconds, "cpu_seconds": limits.cpu_seconds}
-        return ProgramTask(options.task, questions, ProgramScore(ks=tuple(ks), fenced=options.fenced, **time)), ks
+        score = ProgramScore(
+            ks=tuple(ks),
+            fenced=options.fenced,
+            wall_seconds=limits.wall_seconds,
+            cpu_seconds=limits.cpu_seconds,
+        )
+        return ProgramTask(options.task, questions, score), ks
     if options.fenced:
         raise ValueError("--fenced is for programs: a checker gets the whole answer")
     if options.lm_eval is not None:
