@@ -5,10 +5,11 @@ import json
 import pytest
 
 from widen.cli.__main__ import main
-from widen.judge import selftest
+from widen.judge import Sandbox, selftest
 from widen.metrics.passes import pass_at_k
 from widen.report.load import load
 from widen.run.questions import task_questions
+from widen.run.scoring import job
 from widen.sample import Decoding, Identity, Prompt, Sample, SamplesWriter, Settings, read_samples
 from widen_recipes import tiny_texts
 
@@ -82,6 +83,18 @@ def test_programs_of_a_run_are_judged_once_and_their_scores_are_on_its_page(caps
     assert len(before.splitlines()) == 5  # two, two and one program that differ
     assert call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", place / "runs")[0] == 0
     assert verdicts.read_bytes() == before  # what was judged is not run again
+
+
+@pytest.mark.parametrize(("flags", "limits"), [([], (10.0, 10)), (["--wall-seconds", 59.5], (59.5, 60))])
+def test_a_longer_time_limit_also_holds_for_programs_that_compute(capsys, place, monkeypatch, flags, limits):
+    opened = []
+    monkeypatch.setattr(job, "Sandbox", lambda **about: opened.append(about["limits"]) or Sandbox(**about))
+    run = place / "runs" / "lm"
+    assert call(capsys, "score", "--task", "mbpp", place / "problems.jsonl", run, *flags)[0] == 0
+    assert [(one.wall_seconds, one.cpu_seconds) for one in opened] == [limits]
+    (path,) = (run / "scores").iterdir()
+    score = json.loads(path.read_text())["records"][0]["detail"]["score"]
+    assert (score["wall_seconds"], score["cpu_seconds"]) == limits
 
 
 def test_ks_are_those_that_every_problem_has_samples_for(capsys, place):

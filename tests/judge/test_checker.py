@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from sandbox_shared import LIMITS, only, shared
 
-from widen.judge import Checked, Sandbox, checker, run_checker
+from widen.judge import Checked, Limits, Sandbox, checker, run_checker
+from widen.judge.worker import Outcome
 
 pytestmark = pytest.mark.sandbox
 CHECKER = """
@@ -114,6 +115,38 @@ def test_the_example_compares_the_final_number_with_gsm8ks_solutions(tmp_path):
     assert [one.score for one in found] == [1.0, 1.0, 0.0, 0.0, 1.0, None]
     assert [one.key for one in found] == ["2500", "2500", "2400", "", "2500", None]
     assert (found[-1].status, "no solution for the prompt" in found[-1].detail) == ("error", True)
+
+
+class Noting(Sandbox):
+    """Notes the jobs and runs none of them."""
+
+    def __init__(self, **limits):
+        super().__init__(limits=Limits(**limits))
+        self.jobs = []
+
+    def settings(self):
+        return {}
+
+    def stream(self, jobs):
+        while jobs:
+            self.jobs.append(jobs.popleft())
+            results = [("scored", 1.0, None, "")] * len(self.jobs[-1].exam["pairs"])
+            yield self.jobs[-1], Outcome({}, report={"status": "ok", "results": results})
+
+
+@pytest.mark.parametrize("limits", [{}, {"wall_seconds": 60.0}, {"wall_seconds": 3600.0}, {"cpu_seconds": 900}])
+def test_a_process_has_the_time_of_all_its_pairs_so_that_the_last_ones_are_not_cut_off(tmp_path, limits):
+    """One process may run for an hour. It used to get 64 pairs of a minute each, and the 60th was a timeout."""
+    sandbox = Noting(**limits)
+    run(tmp_path, "def check(prompt, answer): return True", [("p", str(i)) for i in range(100)], sandbox=sandbox)
+    assert sum(len(job.exam["pairs"]) for job in sandbox.jobs) == 100
+    for job in sandbox.jobs:
+        number = len(job.exam["pairs"])
+        assert number == 1 or job.wall_seconds >= sandbox.limits.wall_seconds * (number + 1)
+        assert number == 1 or job.cpu_seconds >= job.wall_seconds
+        assert max(job.wall_seconds, job.cpu_seconds) <= 3600
+    if not limits:
+        assert len(sandbox.jobs) == 2
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path):

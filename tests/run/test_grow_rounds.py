@@ -8,6 +8,8 @@ from growing import HELD_OUT, PROBLEMS, Counts, Stop, install, lines, save
 
 from widen.run.finetune import Source
 from widen.run.grow import Growth, grow, reweighed, rounds
+from widen.run.grow.training_rows import DataRow, Judgement, rows_to_train
+from widen.run.grow.verify import FoundAnswers, RightAnswer
 
 CONFIG = {
     "model": "base",
@@ -243,6 +245,53 @@ def test_a_changed_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("growing.PROBLEMS", [*PROBLEMS, "3="])
     with pytest.raises(ValueError, match=r"begun with another train\.jsonl"):
         run(tmp_path / "a", monkeypatch, Counts(), rounds=1, held_out=None)
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "own.py"])
+def test_a_file_that_changes_while_it_grows_is_refused_and_so_is_the_continuation(tmp_path, monkeypatch, name):
+    """The rounds before were made with the old file, so grow.json keeps its digest."""
+    real = rounds.Stages.train
+
+    def train(self, number, start):
+        path = Path(name)
+        path.write_text(path.read_text() + "\n")
+        return real(self, number, start)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds.Stages, "train", train)
+        if name == "own.py":
+            with pytest.raises(ValueError, match=r"own\.py has changed since the growth began: restore it"):
+                run(tmp_path / "a", patch, Counts(), held_out=None)
+        else:
+            run(tmp_path / "a", patch, Counts(), held_out=None)
+    install(monkeypatch, Counts())
+    monkeypatch.chdir(tmp_path / "a")
+    with pytest.raises(ValueError, match=rf"begun with another {name}: restore it"):
+        grow(Growth(**(CONFIG | {"held_out": None, "rounds": 3})), "out")
+
+
+def test_an_answer_that_the_data_repeats_counts_once_and_one_of_two_rounds_counts_half():
+    """Two rows of one answer, an answer that both rounds found, and one of the second round only; all are certain."""
+    data = [DataRow("p", "1", None, "1"), DataRow("p", " 1", None, "1")]
+    answers = [RightAnswer(key=key, completion=key, found=1, q=1.0) for key in ("2", "3")]
+    both, last = (
+        FoundAnswers(id="x", prompt="p", drawn=4, right=1, cut=0, answers=tuple(a)) for a in (answers[:1], answers)
+    )
+    judgements = [Judgement(1, "m", "t=1", [both]), Judgement(2, "m", "t=1", [last])]
+    rows, new, several = rows_to_train(data, judgements, weights="uniform", cap=10)
+    assert [row["loss_weights"] for row in rows] == pytest.approx([0.8, 0.8, 1.6, 0.8], abs=1e-6)
+    assert ([row["completion"] for row in new], several) == (["3"], [True])
+
+
+def test_two_problems_with_one_prompt_are_draws_of_one_round():
+    """Prompts may repeat with other facts. An answer that is right for both was drawn twice as often."""
+    answer = RightAnswer(key="2", completion="2", found=1, q=0.1)
+    found = [FoundAnswers(id=id, prompt="p", drawn=4, right=1, cut=0, answers=(answer,)) for id in ("x", "x-2")]
+    rows, *_ = rows_to_train(
+        [DataRow("p", "1", None, "1")], [Judgement(1, "m", "t=1", found)], weights="uniform", cap=10
+    )
+    given, grown = (row["loss_weights"] for row in rows)
+    assert grown / given == pytest.approx(1 / (1 - 0.9**8), abs=1e-4)
 
 
 def test_other_weights_of_a_finished_growth_give_the_same_rows_without_judging_again(whole, monkeypatch):

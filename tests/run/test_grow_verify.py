@@ -63,6 +63,22 @@ def test_listed_spellings_of_one_answer_have_one_key(tmp_path):
         assert verifier.keys([("Name a gas.", "Neon"), ("another prompt", "Neon")]) == ["Ne", "Neon"]
 
 
+@pytest.mark.parametrize(("wall", "processor"), [(10.0, 10), (59.5, 60)])
+def test_a_longer_time_limit_also_holds_for_programs_that_compute(tmp_path, wall, processor):
+    """A program that computed for 20 of its 60 seconds used to be a timeout, over 10 s of processor time."""
+    (one,) = named([Example("3 + 3", "answer = 6", {"answer": 6.0})])
+    task, opened = Source(task="mathqa_python", path="p.jsonl"), []
+
+    class Noted(ScoreTools):
+        def sandbox(self, limits):
+            opened.append(limits)
+            raise InterruptedError
+
+    with Noted(tmp_path) as tools, pytest.raises(InterruptedError):
+        Verifier(config(prompts=task, wall_seconds=wall), [one], tools).judge([(one, "answer = 6")], what="")
+    assert [(limits.wall_seconds, limits.cpu_seconds) for limits in opened] == [(wall, processor)]
+
+
 def test_without_log_probabilities_the_chance_of_an_answer_is_its_share_of_the_draws(tmp_path):
     (one,) = named([Example("a:", "x", {"answers": ["x", "y"]})])
     draw(tmp_path / "s.jsonl", [(one.id, text, None, "stop") for text in ("x", "x", "y", "no")])

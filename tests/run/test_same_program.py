@@ -1,8 +1,15 @@
 """Which right programs count as one."""
 
+from dataclasses import replace
+
 import pytest
 
+from widen.run.experiment import Experiment
+from widen.run.finetune import Source
+from widen.run.score_settings import ProgramScore
+from widen.run.scoring import same_program
 from widen.run.scoring.same_program import program_form
+from widen.run.scoring.score_files import score_name
 
 FORMULA = "n0 = 3.0\nn1 = 4.0\nt0 = n0 + n1\nanswer = t0 / 2.0\nprint(answer)"
 
@@ -17,6 +24,29 @@ FORMULA = "n0 = 3.0\nn1 = 4.0\nt0 = n0 + n1\nanswer = t0 / 2.0\nprint(answer)"
 )
 def test_names_order_and_unused_steps_do_not_make_another_formula(same):
     assert program_form(same) == program_form(FORMULA)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        "answer = (5.0 + 2.0 * 3.0 * 4.0) + 2.0",
+        "answer = 2.0 + (5.0 + 4.0 * (3.0 * 2.0))",
+        "a = 2 + 5\nb = 3 * 4\nanswer = a + 2 * b",
+        "answer = 5\nanswer += 2 * 4 * 3\nanswer += 2",
+    ],
+)
+def test_the_order_of_three_terms_or_factors_does_not_count_nor_do_their_brackets(same):
+    assert program_form(same) == program_form("answer = 2 * 3 * 4 + 2 + 5")
+
+
+@pytest.mark.parametrize("other", ["2 * 3 * 4 + 7", "2 * 3 * 4 + 2 + 2 + 5", "(2 + 3) * 4 + 2 + 5", "3 * 4 + 2 + 5"])
+def test_a_sum_with_other_terms_is_another_program(other):
+    assert program_form(f"answer = {other}") != program_form("answer = 2 * 3 * 4 + 2 + 5")
+
+
+def test_the_form_of_a_sum_of_very_many_terms_stays_small():
+    lines = ["t0 = 1.5", *(f"t{i + 1} = t{i} + {i}" for i in range(500)), "answer = t500"]
+    assert len(program_form("\n".join(lines))) == 16
 
 
 @pytest.mark.parametrize("other", ["answer = 3.5", "answer = 3.0 / 2.0 + 4.0 / 2.0", "answer = 2.0 / (3.0 + 4.0)"])
@@ -38,3 +68,18 @@ def test_a_formula_that_doubles_at_every_line_has_a_form_at_once():
 
 def test_a_text_that_is_no_python_is_compared_line_by_line():
     assert program_form("answer = = 1 \n\n") == "answer = = 1"
+
+
+def test_scores_that_count_distinct_programs_are_measured_again_when_the_forms_change(monkeypatch):
+    one = Experiment(
+        name="x",
+        model="m",
+        prompts=Source(task="mathqa_python", path="p.jsonl"),
+        score=ProgramScore(ks=(1, 4), distinct=True),
+        num_samples=4,
+    )
+    plain = replace(one, score=ProgramScore(ks=(1, 4)))
+    before = [score_name(each, each.settings[0]) for each in (one, plain)]
+    monkeypatch.setattr(same_program, "VERSION", same_program.VERSION + 1)
+    after = [score_name(each, each.settings[0]) for each in (one, plain)]
+    assert [name == old for name, old in zip(after, before, strict=True)] == [False, True]

@@ -26,8 +26,8 @@ larger --rounds adds rounds.
 --weights: how much each right answer to a prompt counts (the mean is 1):
   plain     every distinct answer counts the same
   sampled   as often as the answer was found, plus its copies in the data
-  uniform   1 / (probability that the sampler finds the answer), at most --cap: aims at the uniform
-            distribution over all right answers
+  uniform   1 / (probability that a round finds the answer), at most --cap, as a mean over the
+            rounds: aims at the uniform distribution over all right answers
 """
 
 from __future__ import annotations

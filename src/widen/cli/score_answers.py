@@ -16,6 +16,7 @@ from widen.disk.atomic import write_json
 from .show import bars, names_of_files, table_of
 
 if TYPE_CHECKING:
+    from widen.judge import Limits
     from widen.run.sample_files import ProgramTask
     from widen.run.scoring.checked import Checker
     from widen.run.scoring.harness import HarnessTask
@@ -63,8 +64,8 @@ def main(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--json names one file, and {len(files)} samples files are scored: leave it out")
     if options.wall_seconds is not None and not options.wall_seconds > 0:
         raise ValueError(f"--wall-seconds {options.wall_seconds:g}: above 0")
-    limits = Limits() if options.wall_seconds is None else Limits(wall_seconds=options.wall_seconds)
-    by, ks = _judge(options, files)
+    limits = Limits() if options.wall_seconds is None else Limits.up_to(options.wall_seconds)
+    by, ks = _judge(options, files, limits)
     with bars() as progress, ScoreTools(".", progress=progress) as tools:
         found = [judge_file(file, by, ks, limits, tools) for file in files]
     metrics = [name for name in found[0].measured if name.startswith("pass@") or name == "coverage"]
@@ -95,7 +96,9 @@ def main(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _judge(options: argparse.Namespace, files: list[Path]) -> tuple[ProgramTask | Checker | HarnessTask, list[int]]:
+def _judge(
+    options: argparse.Namespace, files: list[Path], limits: Limits
+) -> tuple[ProgramTask | Checker | HarnessTask, list[int]]:
     """What judges the answers, and the k of pass@k."""
     from widen.run.questions import task_questions
     from widen.run.sample_files import ProgramTask
@@ -105,8 +108,13 @@ def _judge(options: argparse.Namespace, files: list[Path]) -> tuple[ProgramTask 
 
     if options.task is not None:
         questions, ks = task_questions(options.task, str(options.paths[0])), _ks(options.ks, files)
-        wall = {} if options.wall_seconds is None else {"wall_seconds": options.wall_seconds}
-        return ProgramTask(options.task, questions, ProgramScore(ks=tuple(ks), fenced=options.fenced, **wall)), ks
+        score = ProgramScore(
+            ks=tuple(ks),
+            fenced=options.fenced,
+            wall_seconds=limits.wall_seconds,
+            cpu_seconds=limits.cpu_seconds,
+        )
+        return ProgramTask(options.task, questions, score), ks
     if options.fenced:
         raise ValueError("--fenced is for programs: a checker gets the whole answer")
     if options.lm_eval is not None:

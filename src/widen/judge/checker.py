@@ -9,6 +9,7 @@ A checker is a Python file with a function `check(prompt, answer) -> bool | floa
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -75,16 +76,21 @@ def run_checker(
     keys = [content_key([settings, prompt, answer]) for prompt, answer in pairs]
     seconds, cpu = sandbox.limits.wall_seconds, sandbox.limits.cpu_seconds
 
+    # The limits hold for each pair and for loading, also in a batch.
+    seconds_each = max(seconds, cpu)
+    size = min(_BATCH, max(1, int(_LONGEST // seconds_each) - 1))
+
     def job(batch: list[str]) -> Job:
         exam = {"pairs": [left[key] for key in batch], "function": function, "seconds": seconds}
-        longer = len(batch) + 1  # the limits hold for each pair and for loading
-        wall_seconds, cpu_seconds = min(_LONGEST, seconds * longer), min(_LONGEST, cpu * longer)
+        wall_seconds = min(_LONGEST, seconds * (len(batch) + 1))
+        # A pair that computes all its time must leave the others theirs.
+        cpu_seconds = min(_LONGEST, math.ceil(seconds_each * (len(batch) + 1)))
         return Job(source, exam, wall_seconds=wall_seconds, cpu_seconds=cpu_seconds, files=texts, tag=batch)
 
     with VerdictFile(verdicts_path, Checked, keys=keys, progress=progress) as store:
         left = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in store.known}
         names = list(left)
-        jobs = deque(job(names[i : i + _BATCH]) for i in range(0, len(names), _BATCH))
+        jobs = deque(job(names[i : i + size]) for i in range(0, len(names), size))
         for one, outcome in sandbox.stream(jobs):
             found = _results(outcome, sandbox, Path(file), function)
             for key, result in zip(one.tag, found, strict=False):

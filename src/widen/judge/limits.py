@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 _MIB = 1 << 20
 
@@ -47,6 +48,16 @@ class Limits:
             raise ValueError(
                 f"memory_bytes={self.memory_bytes} over processes={self.processes}: each needs at least {64 * _MIB}"
             )
+
+    @classmethod
+    def up_to(cls, wall_seconds: float) -> Limits:
+        """Limits for programs that may take this long, whether they wait or compute.
+
+        >>> Limits.up_to(60.0).cpu_seconds, Limits.up_to(2.5).cpu_seconds
+        (60, 10)
+        """
+        one = cls(wall_seconds=wall_seconds)
+        return replace(one, cpu_seconds=max(one.cpu_seconds, math.ceil(wall_seconds)))
 
     def bounds(self) -> dict[str, int]:
         """Return the limits as the zygote reads them.

@@ -39,6 +39,8 @@ from .verify import FoundAnswers, Verifier, judge_samples_once, read_found, scor
 
 Say = Callable[[str], None]
 """Called with a sentence."""
+Inputs = dict[str, str | None]
+"""Digests of the input files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ def grow(
     """
     out = Path(out)
     with hold(out):
+        inputs = _inputs(config)  # before they are read: what changes later is refused when the growth continues
         questions = distinct_questions(config.prompts, chat=config.chat)
         held_out = distinct_questions(config.held_out, chat=config.chat) if config.held_out else []
         if both := {one.example.prompt for one in questions} & {one.example.prompt for one in held_out}:
@@ -94,7 +97,7 @@ def grow(
             raise ValueError(f"{len(both)} held-out problems are also in --prompts, {such}: remove them")
         with ScoreTools(out, progress=progress, ray=ray) as tools:
             verifier = Verifier(config, [*questions, *held_out], tools)
-            rounds, models = _begun(config, out), Models(device=device, servers=servers, rows=rows)
+            rounds, models = _begun(config, out, inputs), Models(device=device, servers=servers, rows=rows)
             if not rounds:
                 for name in dict.fromkeys((config.model, config.start)):
                     if name == config.model or name not in ("base", "last"):
@@ -114,7 +117,7 @@ def grow(
                     break
                 first = Round(round=0, records=tuple(stages.evaluate(0, config.model))) if number == 0 else None
                 rounds.append(first or stages.round(number, rounds))
-                _keep(config, out, rounds)
+                _keep(config, out, rounds, inputs)
                 say(sentence(rounds[-1]))
             models.close()
     return rounds
@@ -266,25 +269,25 @@ def _distinct(one: Round, *, held_out: bool) -> str:
     return f"{one.value('coverage', held_out=held_out):.2f} distinct right answers a prompt"
 
 
-def _inputs(config: Growth) -> dict[str, str | None]:
+def _inputs(config: Growth) -> Inputs:
     sources = [one.path for one in (config.prompts, config.data, config.held_out) if one is not None]
     checker = [config.checker.rpartition(":")[0], *config.checker_files] if config.checker else []
     return {path: source_digest(path) for path in [*sources, *checker]}
 
 
-def _begun(config: Growth, out: Path) -> list[Round]:
+def _begun(config: Growth, out: Path, inputs: Inputs) -> list[Round]:
     """The finished rounds of a folder; refused if it was begun with other settings or files. More rounds may be asked for."""
     path = out / "grow.json"
     if not path.exists():
-        _keep(config, out, [])
+        _keep(config, out, [], inputs)
         return []
     before = read_json(path)
-    now = {"config": to_json(replace(config, rounds=1)), "inputs": _inputs(config)}
+    now = {"config": to_json(replace(config, rounds=1)), "inputs": inputs}
     then = {"config": {**before["config"], "rounds": 1}, "inputs": before["inputs"]}
     changed = [name for part in now for name in _differ(now[part], then[part])]
     if changed and not any(out.glob("round-*")):  # nothing was drawn yet
         (out / "data.jsonl").unlink(missing_ok=True)
-        _keep(config, out, [])
+        _keep(config, out, [], inputs)
         return []
     if changed:
         raise ValueError(f"{out} was begun with another {', '.join(changed)}: restore it, or choose another --out")
@@ -303,6 +306,6 @@ def _differ(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
     return found
 
 
-def _keep(config: Growth, out: Path, rounds: list[Round]) -> None:
-    content = {"config": to_json(config), "inputs": _inputs(config), "rounds": to_json(rounds)}
+def _keep(config: Growth, out: Path, rounds: list[Round], inputs: Inputs) -> None:
+    content = {"config": to_json(config), "inputs": inputs, "rounds": to_json(rounds)}
     write_sealed(out / "grow.json", content)

@@ -87,10 +87,11 @@ def rows_to_train(
     grown, new, weight = list[dict[str, Any]](), list[dict[str, Any]](), dict[tuple[str, str], float]()
     for prompt, known in finds.items():
         seen = [
-            Seen(copies[prompt, key], sum(one.found for _, one, _ in found), tuple((one.q, n) for _, one, n in found))
+            Seen(copies[prompt, key], sum(one.found for _, one, _ in found), _draws(found))
             for key, found in known.items()
         ]
-        for key, one, value in zip(known, seen, answer_weights(weights, seen, cap=cap), strict=True):
+        values = answer_weights(weights, seen, cap=cap, rounds=max(1, len(judgements)))
+        for key, one, value in zip(known, seen, values, strict=True):
             weight[prompt, key] = round(value, 6)
             if not one.copies:
                 judgement, first, _ = known[key][0]
@@ -104,6 +105,15 @@ def rows_to_train(
         for row in data
     ]
     return [*originals, *grown], new, [len(finds[_asked(problem)]) > 1 for problem in judgements[-1].found]
+
+
+def _draws(found: Sequence[tuple[Judgement, RightAnswer, int]]) -> tuple[tuple[float, int], ...]:
+    """For each round that found an answer: q, and the draws of all problems with this prompt that found it."""
+    rounds: dict[int, tuple[float, int]] = {}
+    for judgement, one, drawn in found:
+        q, draws = rounds.get(judgement.round, (0.0, 0))
+        rounds[judgement.round] = max(q, one.q), draws + drawn
+    return tuple(rounds.values())
 
 
 def _asked(row: DataRow | FoundAnswers) -> str:

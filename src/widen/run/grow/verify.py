@@ -19,6 +19,7 @@ from typing import Any
 
 from widen.data.tasks import task
 from widen.disk.atomic import write_text
+from widen.disk.digest import source_digest
 from widen.judge import Limits
 from widen.metrics.interval import share_interval
 from widen.metrics.passes import pass_scores
@@ -48,7 +49,8 @@ class Verifier:
         self.config, self.tools, self.task = config, tools, task(config.prompts.task)
         files = [Path(file) for file in config.checker_files]
         self.checker = Checker.parse(config.checker, files) if config.checker else None
-        self._limits = Limits(wall_seconds=config.wall_seconds)
+        self._digests = self._digests_now()
+        self._limits = Limits.up_to(config.wall_seconds)
         self._facts = {one.example.prompt: one.example.facts for one in questions}
         if self.checker is None and self.task.check is None:
             try:
@@ -83,8 +85,18 @@ class Verifier:
             return [self.task.key(self._facts.get(prompt, {}), text) for prompt, text in pairs]
         return [tidy(program_in(text, fenced=self.config.fenced)) for _, text in pairs]
 
+    def _digests_now(self) -> dict[str, str | None]:
+        """Digests of the checker and its files."""
+        files = (self.checker.file, *self.checker.files) if self.checker else ()
+        return {str(file): source_digest(str(file)) for file in files}
+
     def _check(self, pairs: Sequence[tuple[str, str]], at: Callable[[int, int], None]) -> list[JudgedAnswer]:
         assert self.checker is not None
+        now = self._digests_now()
+        if changed := [path for path, digest in self._digests.items() if now[path] != digest]:
+            raise ValueError(
+                f"{', '.join(changed)} has changed since the growth began: restore it and run the command again"
+            )
         sandbox, verdicts = self.tools.sandbox(self._limits), self.tools.verdicts(self.checker.file.stem)
         return self.checker.check(pairs, sandbox=sandbox, verdicts=verdicts, progress=at)
 

@@ -8,9 +8,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+VERSION = 2
+"""Bumped when programs count as one that did not before."""
 COMMUTE = (ast.Add, ast.Mult)
+MOST = 64
 
 
 def tidy(source: str) -> str:
@@ -44,9 +49,17 @@ def program_form(source: str, *, result: str = "answer") -> str:
         return tidy(source)
 
 
+class _Form(NamedTuple):
+    """A digest of an expression; of a sum or a product also the digests of its terms or factors, each with how often it occurs."""
+
+    digest: str
+    kind: str = ""
+    parts: Mapping[str, int] = {}
+
+
 def _formula(body: Sequence[ast.stmt], result: str) -> str | None:
     """A digest of the formula in ``result``; None for a program with other statements than assignments, imports and `print`."""
-    known: dict[str, str] = {}
+    known: dict[str, _Form] = {}
     for one in body:
         if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name):
             known[one.targets[0].id] = _value(one.value, known)
@@ -55,7 +68,7 @@ def _formula(body: Sequence[ast.stmt], result: str) -> str | None:
             known[one.target.id] = _value(ast.BinOp(left=read, op=one.op, right=one.value), known)
         elif not isinstance(one, (ast.Import, ast.ImportFrom)) and not _prints(one):
             return None
-    return known.get(result)
+    return known[result].digest if result in known else None
 
 
 def _prints(one: ast.stmt) -> bool:
@@ -65,20 +78,28 @@ def _prints(one: ast.stmt) -> bool:
     return isinstance(value, ast.Constant) or (isinstance(called, ast.Name) and called.id == "print")
 
 
-def _value(node: ast.AST, known: dict[str, str]) -> str:
-    """A digest of an expression, in which a known name is what it stands for. Its length is constant: formulas cannot explode."""
+def _value(node: ast.AST, known: Mapping[str, _Form]) -> _Form:
+    """The form of an expression, in which a known name is what it stands for. Its length is bounded: formulas cannot explode."""
     if isinstance(node, ast.Name) and node.id in known:
         return known[node.id]
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return _value(ast.Constant(float(node.value)), known) if abs(node.value) < 2**53 else _digest(repr(node.value))
+    if isinstance(node, ast.Constant) and type(node.value) is int and abs(node.value) < 2**53:
+        return _value(ast.Constant(float(node.value)), known)
     if isinstance(node, ast.BinOp) and isinstance(node.op, COMMUTE):
-        sides = sorted((_value(node.left, known), _value(node.right, known)))
-        return _digest(" ".join([type(node.op).__name__, *sides]))
+        return _joined(type(node.op).__name__, _value(node.left, known), _value(node.right, known))
     parts = [type(node).__name__]
     for name, field in ast.iter_fields(node):
-        items = [_value(item, known) if isinstance(item, ast.AST) else repr(item) for item in _listed(field)]
+        items = [_value(item, known).digest if isinstance(item, ast.AST) else repr(item) for item in _listed(field)]
         parts += [] if name == "ctx" else [f"{name}={','.join(items)}"]
-    return _digest(" ".join(parts))
+    return _Form(_digest(" ".join(parts)))
+
+
+def _joined(kind: str, left: _Form, right: _Form) -> _Form:
+    """A sum or a product: its terms or factors in any order. One with more than `MOST` different ones counts as a single one."""
+    parts = Counter[str]()
+    for side in (left, right):
+        parts.update(side.parts if side.kind == kind else {side.digest: 1})
+    digest = _digest(" ".join([kind, *(f"{one}*{number}" for one, number in sorted(parts.items()))]))
+    return _Form(digest, kind, parts) if len(parts) <= MOST else _Form(digest)
 
 
 def _listed(field: object) -> list[object]:
