@@ -1,15 +1,8 @@
 """Which right programs count as one."""
 
-from dataclasses import replace
-
 import pytest
 
-from widen.run.experiment import Experiment
-from widen.run.finetune import Source
-from widen.run.score_settings import ProgramScore
-from widen.run.scoring import same_program
 from widen.run.scoring.same_program import program_form
-from widen.run.scoring.score_files import score_name
 
 FORMULA = "n0 = 3.0\nn1 = 4.0\nt0 = n0 + n1\nanswer = t0 / 2.0\nprint(answer)"
 
@@ -68,18 +61,3 @@ def test_a_formula_that_doubles_at_every_line_has_a_form_at_once():
 
 def test_a_text_that_is_no_python_is_compared_line_by_line():
     assert program_form("answer = = 1 \n\n") == "answer = = 1"
-
-
-def test_scores_that_count_distinct_programs_are_measured_again_when_the_forms_change(monkeypatch):
-    one = Experiment(
-        name="x",
-        model="m",
-        prompts=Source(task="mathqa_python", path="p.jsonl"),
-        score=ProgramScore(ks=(1, 4), distinct=True),
-        num_samples=4,
-    )
-    plain = replace(one, score=ProgramScore(ks=(1, 4)))
-    before = [score_name(each, each.settings[0]) for each in (one, plain)]
-    monkeypatch.setattr(same_program, "VERSION", same_program.VERSION + 1)
-    after = [score_name(each, each.settings[0]) for each in (one, plain)]
-    assert [name == old for name, old in zip(after, before, strict=True)] == [False, True]

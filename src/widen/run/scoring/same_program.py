@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-VERSION = 2
-"""Bumped when programs count as one that did not before."""
 COMMUTE = (ast.Add, ast.Mult)
 MOST = 64
 

@@ -17,12 +17,11 @@ from ..folder import RunFolder
 from ..questions import prompts_path
 from ..record import Record, read_records, write_records
 from ..sampling import samples_of
-from ..score_settings import ExactScore, KnnScore, ProgramScore, SupportScore
+from ..score_settings import ExactScore, KnnScore, SupportScore
 from ..value import content_hash, to_json
-from . import same_program
 from .job import ScoreJob
 
-VERSION = 3
+VERSION = 4
 """Version of the measurements; raising it measures everything again."""
 
 
@@ -67,11 +66,7 @@ def score_name(experiment: Experiment, setting: Settings | None = None) -> str:
     if isinstance(one.score, ExactScore):
         exact, dtype = (exact_points.VERSION, separation.VERSION), (one.dtype,) if asked else ()
         return f"exact-{content_hash(one.score, one.decoding, *exact, *asked, *dtype)}"
-    versions: tuple[int, ...] = (VERSION,)
-    if isinstance(one.score, KnnScore):
-        versions = (VERSION, text_scores.VERSION)
-    elif isinstance(one.score, ProgramScore) and one.score.distinct:
-        versions = (VERSION, same_program.VERSION)
+    versions = (VERSION, text_scores.VERSION) if isinstance(one.score, KnnScore) else (VERSION,)
     key = content_hash(one.score, *asked, one.num_samples, *versions)
     return f"{one.task}-{one.score.kind}-{setting.name if setting else 'completions'}-{key}"
 
