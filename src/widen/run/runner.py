@@ -30,7 +30,7 @@ from .finetune.config import FineTune
 from .finetune.model_files import may_be_on_hub
 from .finetune.stage import fine_tune
 from .finetune.token_data import same_data
-from .folder import RunFolder, StageProgress, folder_of, silent
+from .folder import RunFolder, Say, StageProgress, folder_of, silent
 from .questions import questions_of
 from .record import Record
 from .sampling import Models, missing, sample
@@ -77,7 +77,7 @@ def run(
     skip_bad: bool = False,
     made_by: str = "",
     progress: StageProgress = silent,
-    notice: Callable[[str], None] = lambda text: None,
+    notice: Say = lambda text: None,
 ) -> list[Row]:
     """Run stages of experiments. The stage `score` also writes the table to ``root`` as CSV.
 
@@ -255,7 +255,7 @@ def drop_finished(jobs: Sequence[ScoreJob]) -> None:
         shutil.rmtree(jobs[0].folder.checkpoint, ignore_errors=True)
 
 
-def _score(jobs: Sequence[ScoreJob], notice: Callable[[str], None]) -> Scored:
+def _score(jobs: Sequence[ScoreJob], notice: Say) -> Scored:
     """Score every experiment that has its model or samples; name the others."""
     scored = []
     for done, job in enumerate(jobs, start=1):

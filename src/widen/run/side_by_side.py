@@ -22,6 +22,7 @@ from widen.train.settings import Configuration
 from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
+from .folder import Say
 from .score_settings import ExactScore, SlotScore
 from .scoring.job import ScoreTools
 
@@ -39,7 +40,7 @@ def make_side_by_side(
     rows: int | None = None,
     drop_checkpoints: bool = False,
     skip_bad: bool = False,
-    notice: Callable[[str], None] = print,
+    notice: Say = print,
 ) -> None:
     """Train, sample and score real models, ``jobs`` of them at a time. A model that fails does not stop the others. A
     model that runs out of GPU memory is tried again after the others.
@@ -88,7 +89,7 @@ def _end_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def run_all(pool: Executor, tasks: Mapping[str, Callable[[], None]], notice: Callable[[str], None]) -> list[str]:
+def run_all(pool: Executor, tasks: Mapping[str, Callable[[], None]], notice: Say) -> list[str]:
     """Run every task; returns one line for each that failed. A task that runs out of GPU memory is tried again after the others."""
     failed, tries, done = [], dict.fromkeys(tasks, 1), 0
     running = {pool.submit(task): name for name, task in tasks.items()}
