@@ -20,10 +20,17 @@ def best_decodings(points: list[tuple[float, float]]) -> list[tuple[float, float
     return edge
 
 
+def points_of(file: str, name: str) -> dict[str, tuple[float, float]]:
+    """Recall and precision of one name in a kept table, by decoding; means over its rows: the seeds, or the sets of problems."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in result_rows(file, name):
+        found.setdefault(row["decoding"], []).append((float(row["recall"]), float(row["precision"])))
+    return {spec: tuple(np.mean(rows, axis=0)) for spec, rows in found.items()}
+
+
 def integer_task(name: str) -> dict[str, tuple[float, float]]:
-    """Recall and precision of one training of `mulmod:rivals`, by decoding."""
-    rows = [row for row in result_rows("mulmod_rivals.csv") if row["name"] == name]
-    return {row["decoding"]: (float(row["recall"]), float(row["precision"])) for row in rows}
+    """The points of one training of `mulmod:rivals`."""
+    return points_of("mulmod_rivals.csv", name)
 
 
 def in_percent(ax: Axes, *, recall: list[float], precision: list[float]) -> None:
@@ -53,12 +60,8 @@ def levers(ax: Axes) -> None:
 
 
 def real_model(ax: Axes, file: str) -> None:
-    """A real model: temperature alone, and three ways to cut off tokens. Means over the sets of problems in the table."""
-    points: dict[str, list[tuple[float, float]]] = {}
-    for row in result_rows(file):
-        if row["name"] == "all decodings":
-            points.setdefault(row["decoding"], []).append((float(row["recall"]), float(row["precision"])))
-    means = {Decoding.parse(spec): tuple(np.mean(folds, axis=0)) for spec, folds in points.items()}
+    """A real model: temperature alone, and three ways to cut off tokens."""
+    means = {Decoding.parse(spec): point for spec, point in points_of(file, "all decodings").items()}
     families = {
         "temperature alone": (lambda one: one.temperature_alone, ORANGE, "-"),
         "min-p, then heat": (lambda one: one.min_p and one.order == "temperature_last", GREEN, "-"),
@@ -88,13 +91,9 @@ def countdown(ax: Axes) -> None:
 
 
 def methods(ax: Axes, file: str, looks: dict[str, tuple[str, str]]) -> None:
-    """The best decodings of each method, means over seeds and over the sets of problems in the table."""
+    """The best decodings of each method."""
     for name, (colour, dash) in looks.items():
-        points: dict[str, list[tuple[float, float]]] = {}
-        for row in result_rows(file):
-            if row["name"] == name:
-                points.setdefault(row["decoding"], []).append((float(row["recall"]), float(row["precision"])))
-        edge = best_decodings([tuple(np.mean(folds, axis=0)) for folds in points.values()])
+        edge = best_decodings([*points_of(file, name).values()])
         ax.plot(*zip(*edge, strict=True), color=colour, linestyle=dash, marker="o", markersize=4, label=name)
     ax.figure.legend(loc="outside upper left", ncols=3 if len(looks) > 4 else 2, fontsize=12, columnspacing=1.2)
 
@@ -154,7 +153,7 @@ def mathqa(ax: Axes) -> None:
     """Three losses on MathQA-Python, each at three temperatures, with 95 % intervals over seeds."""
     looks = {"NLL": (ORANGE, "-"), "TruncR 0.1": (BLUE, "--"), "c-Div 1.4": (GREEN, "-.")}
     for name, (colour, dash) in looks.items():
-        rows = [row for row in result_rows("mathqa_gain.csv") if row["name"] == name]
+        rows = result_rows("mathqa_gain.csv", name)
         one, many, wide, high = (
             [float(row[key]) for row in rows]
             for key in ("pass@1", "pass@100", "pass@100_half_width", "pass@1_half_width")
@@ -176,8 +175,8 @@ def frontier(ax: Axes) -> None:
     ax.plot(*zip(*best_decodings(cut), strict=True), color=GREEN, marker="o", markersize=5)
     best = {
         row["family"]: float(row["recall"])
-        for row in result_rows("mulmod_rivals_best.csv")
-        if row["name"] == name and float(row["level"]) == level
+        for row in result_rows("mulmod_rivals_best.csv", name)
+        if float(row["level"]) == level
     }
     start, end = best["temperature alone"], best["any decoding"]
     arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 2.5, "shrinkA": 0, "shrinkB": 0}

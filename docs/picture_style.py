@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import widen_recipes
+from widen.run.table import read_cells
 
 RESULTS = Path(widen_recipes.__file__).parent / "results"
 # Okabe and Ito's colours can be told apart with every common kind of colour vision; lines also differ in their dashes.
@@ -78,7 +78,6 @@ def legend(ax: Axes) -> None:
     ax.figure.legend(loc="outside upper left", ncols=2)
 
 
-def result_rows(name: str) -> list[dict[str, str]]:
-    """Rows of a kept table of results."""
-    lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+def result_rows(file: str, name: str) -> list[dict[str, str]]:
+    """The rows of one name in a kept table of results."""
+    return [row for row in read_cells(RESULTS / file) if row["name"] == name]

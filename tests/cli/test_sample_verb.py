@@ -6,7 +6,6 @@ import shutil
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -124,20 +123,17 @@ def test_a_hugging_face_model_with_every_kind_of_method(call, hugging_face, tmp_
 
 
 def test_a_model_folder_gets_a_folder_by_the_last_part_of_its_path_and_paths_stay_apart(tmp_path, monkeypatch):
-    here, runs = tmp_path / "here", Path("runs")
+    here = tmp_path / "here"
     for path in (here / "my-model", tmp_path / "a" / "my-model", tmp_path / "b" / "my-model"):
         path.mkdir(parents=True)
     monkeypatch.chdir(here)
     same = ("my-model", "./my-model", str(here / "my-model"))
-    assert {folder_name(one, runs) for one in same} == {"my-model"}
-    others = [folder_name(one, runs) for one in (str(tmp_path / "a" / "my-model"), "../b/my-model")]
+    assert {folder_name(one) for one in same} == {"my-model"}
+    others = [folder_name(one) for one in (str(tmp_path / "a" / "my-model"), "../b/my-model")]
     assert all(re.fullmatch("my-model-[0-9a-f]{8}", one) for one in others)
     assert len(set(others)) == 2
-    assert folder_name("owner/name", runs) == "owner_name"
-    assert folder_name("http://gpu1:8000", runs) == "http_gpu1_8000"
-    earlier = f"{tmp_path}/a/my-model".strip("/").replace("/", "_")  # the name that earlier versions gave
-    (runs / earlier).mkdir(parents=True)
-    assert folder_name(f"{tmp_path}/a/my-model", runs) == earlier
+    assert folder_name("owner/name") == "owner_name"
+    assert folder_name("http://gpu1:8000") == "http_gpu1_8000"
 
 
 def test_a_torn_file_is_repaired_with_a_word_and_completed(call, run_folder):

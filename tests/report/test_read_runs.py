@@ -4,12 +4,13 @@ import json
 import math
 
 import pytest
-from made_runs import PROMPTS, STRANGE, TEMPERATURES, case, make_run, plain_run, point, record, score_file
+from made_runs import PROMPTS, STRANGE, TEMPERATURES, case, make_run, plain_run, point, score_file
 
 from widen.report import load
 from widen.report.lines import group, kinds_of
 from widen.report.run_report import report
-from widen.sample import Decoding
+from widen.run.scoring.marks import write_marks
+from widen.sample import Decoding, Sample
 
 
 def test_runs_are_found_below_a_folder_once_and_checkpoints_are_not_runs(tmp_path):
@@ -99,23 +100,12 @@ def test_half_a_surrogate_pair_as_the_samples_file_writes_it_is_read(tmp_path):
 def test_samples_say_whether_they_are_right_and_how_many_were_cut(tmp_path):
     folder = make_run(tmp_path / "run", "NLL", 0, samples=())
     header = {"kind": "header", "schema": 1, "settings": {"decoding": "t=1"}}
-    drawn = [
-        {"kind": "sample", "prompt": "a", "text": "1", "finish": "stop", "right": True},
-        {"kind": "sample", "prompt": "a", "text": "2", "finish": "length", "right": False},
-        {"kind": "sample", "prompt": "b", "text": "3", "finish": "length"},
-        {"kind": "sample", "prompt": "c", "text": "4"},
-        {"kind": "sample", "prompt": "d", "text": "5"},
-    ]
-    (folder / "samples" / "t1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (header, *drawn)))
-    counts = {"b": [9, 0], "c": [9, 9], "d": [9, 4]}
-    score = record("NLL", 0, "precision", 0.5, task="mathqa", detail={"counts": counts})
-    (folder / "scores" / "programs.json").write_text(score_file([score]))
+    ends = ("stop", "length", "length")
+    drawn = [Sample(prompt="a", index=i, text=str(i), finish=end) for i, end in enumerate(ends)]
+    rows = [header, *({"kind": "sample", **vars(one)} for one in drawn)]
+    path = folder / "samples" / "t1.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_marks(path, [(drawn[0], True), (drawn[1], False)])
     (found,) = load.load(folder).samples
-    assert (found.drawn, found.cut) == (5, 2)
-    assert [sample.note for sample in found.samples] == [
-        "right",
-        "wrong, cut at max-tokens",
-        "wrong, cut at max-tokens",
-        "right",
-        "4 of 9 answers to this prompt are right",
-    ]
+    assert (found.drawn, found.cut) == (3, 2)
+    assert [one.note for one in found.samples] == ["right", "wrong, cut at max-tokens", "cut at max-tokens"]

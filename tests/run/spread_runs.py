@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from tiny_pretrained import save_model, save_sums
+from tiny_pretrained import tiny_training
 from transformers import AutoConfig
 
-from widen.run.finetune import FineTune, Source
 from widen.run.value import to_json
 
 ENV = os.environ | {
@@ -23,11 +22,8 @@ ENV = os.environ | {
 
 
 def small_config(folder):
-    sums = Source(task="mathqa_python", path=save_sums(folder / "sums.jsonl"))
-    return FineTune(
-        model=save_model(folder / "tiny-model"), train=sums, evaluate=replace(sums, limit=5), loss="truncr:drop=0.2,window=12",
-        precision="fp32", lr=1e-3, warmup_steps=0, batch_size=4, micro_batch=2, max_length=80, epochs=4, save_steps=2,
-    )  # fmt: skip
+    one = tiny_training(folder, loss="truncr:drop=0.2,window=12", micro_batch=2, epochs=4, save_steps=2)
+    return replace(one, evaluate=replace(one.train, limit=5))
 
 
 def start(config, root, launcher, device):

@@ -1,25 +1,20 @@
 """Fine-tuning in processes of its own: a real SIGKILL, a second process at the same folder, two processes at one model."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from tiny_pretrained import save_model, save_sums
+from spread_runs import finish, small_config, start
 
-from widen.run.finetune import FineTune, Source, fine_tune
+from widen.run.finetune import fine_tune
 from widen.run.finetune.watch import same_spread
 from widen.run.folder import folder_of
-from widen.run.value import to_json
 
-ROOT = Path(__file__).parents[2]
-ENV = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-
+ALONE = (sys.executable, "-m", "widen.cli")
 ACCELERATE = (
     *("--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "29612"),
     *("--mixed_precision", "no", "--dynamo_backend", "no"),
@@ -28,37 +23,7 @@ ACCELERATE = (
 
 @pytest.fixture
 def config(tmp_path):
-    return FineTune(
-        model=save_model(tmp_path / "tiny-model"),
-        train=Source(task="mathqa_python", path=save_sums(tmp_path / "sums.jsonl")),
-        loss="truncr:drop=0.2,window=12",
-        precision="fp32",
-        lr=1e-3,
-        warmup_steps=0,
-        batch_size=4,
-        micro_batch=2,
-        max_length=80,
-        epochs=4,
-        save_steps=2,
-    )
-
-
-def start(config, root, *launcher):
-    """`widen train` in a process of its own."""
-    file = root.parent / "config.json"
-    file.write_text(json.dumps(to_json(config)))
-    command = [
-        *(launcher or (sys.executable,)),
-        "-m",
-        "widen.cli",
-        "train",
-        str(file),
-        "--device",
-        "cpu",
-        "--out",
-        str(root),
-    ]
-    return subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return replace(small_config(tmp_path), evaluate=None)
 
 
 def lines(path):
@@ -72,7 +37,7 @@ def tree(folder):
 @pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_newest_whole_checkpoint_to_the_same_bytes(config, tmp_path):
     killed = folder_of(tmp_path / "killed", config)
-    process = start(config, tmp_path / "killed")
+    process = start(config, tmp_path / "killed", ALONE, "cpu")
     deadline = time.monotonic() + 120
     while lines(killed.log) < 9:
         assert process.poll() is None, process.stderr.read()
@@ -143,9 +108,7 @@ def test_two_processes_train_what_one_trains(config, tmp_path, launcher):
         "torchrun": (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29611"),
         "accelerate": (sys.executable, "-m", "accelerate.commands.launch", *ACCELERATE),
     }[launcher]
-    process = start(config, tmp_path / "two", *launch)
-    out, err = process.communicate(timeout=200)
-    assert process.returncode == 0, out + err
+    finish(start(config, tmp_path / "two", (*launch, "-m", "widen.cli"), "cpu"))
     for one in (config.after, config):
         both, alone = folder_of(tmp_path / "two", one), folder_of(tmp_path / "one", one)
         fine_tune(one, tmp_path / "one", device="cpu")

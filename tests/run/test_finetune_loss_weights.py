@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 from spread_runs import assert_same_training, finish, start
-from tiny_pretrained import make_tokenizer, save_model
+from tiny_pretrained import make_tokenizer, tiny_training
 
-from widen.run.finetune import FineTune, Source
+from widen.run.finetune import Source
 from widen.run.finetune.stage import fine_tune
 from widen.run.folder import folder_of
 
@@ -35,15 +35,7 @@ def save(path, weights):
 def base(tmp_path_factory):
     """One step on all records; plain SGD-like comparison is by the loss that the step logs and the model that it leaves."""
     folder = tmp_path_factory.mktemp("tiny")
-    return folder, FineTune(
-        model=save_model(folder / "model"),
-        train=Source(path="replaced"),
-        precision="fp32",
-        lr=1e-3,
-        warmup_steps=0,
-        batch_size=4,
-        micro_batch=4,
-    )
+    return folder, tiny_training(folder)
 
 
 def trained(base, name, weights, **changes):

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_pretrained import save_model, save_sums
+from tiny_pretrained import tiny_training
 
-from widen.run.finetune import FineTune, Lora, Source
+from widen.run.finetune import Lora
 from widen.run.finetune.stage import fine_tune
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -17,16 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    return folder, FineTune(
-        model=save_model(folder / "model"),
-        train=Source(task="mathqa_python", path=save_sums(folder / "sums.jsonl", 8)),
-        precision="fp32",
-        lr=1e-3,
-        warmup_steps=0,
-        batch_size=4,
-        micro_batch=4,
-        max_length=80,
-    )
+    return folder, tiny_training(folder, count=8)
 
 
 def lines(folder):

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_pretrained import save_model, save_sums
+from tiny_pretrained import save_model, save_sums, tiny_training
 
-from widen.run.finetune import FineTune, Lora, Source
+from widen.run.finetune import Lora, Source
 from widen.run.finetune.stage import fine_tune
 from widen.run.finetune.token_data import inputs
 from widen.run.folder import folder_of
@@ -17,18 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    model, data = save_model(folder / "tiny-model"), save_sums(folder / "sums.jsonl")
-    return FineTune(
-        model=model,
-        train=Source(task="mathqa_python", path=data),
-        precision="fp32",
-        lr=1e-3,
-        warmup_steps=0,
-        batch_size=8,
-        micro_batch=4,
-        max_length=80,
-    )
+    return tiny_training(tmp_path_factory.mktemp("tiny"), batch_size=8)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from widen.run.finetune.model_files import may_be_on_hub
 from widen.run.folder import folder_of
 from widen.run.score_settings import ExactScore, SlotScore
 from widen_recipes import tiny_texts
-from widen_recipes.study.make_grown import STUDIES
+from widen_recipes.study.make_grown import STUDIES, made_by
 
 
 @pytest.mark.parametrize(
@@ -94,20 +94,21 @@ def test_exact_scores_of_a_missing_folder_are_left_out_of_the_table_of_what_is_f
     assert said == [f"a soup, seed 0: there is no folder {tmp_path / 'soup'}; not in the table"]
 
 
-def test_every_recipe_with_averages_names_the_command_that_makes_them():
-    found = {name: recipe.made_by("widen_recipes", name) for name in recipe.summaries("widen_recipes")}
-    assert {name: command for name, command in found.items() if command} == {
-        "study:grow": "python -m widen_recipes.study grow countdown {out}",
-        **{
-            f"study:{task}_grow": f"python -m widen_recipes.study grow {task} {{out}}"
-            for task in STUDIES
-            if task not in ("countdown", "mathqa") and "coverageqa" not in task
-        },
-        "study:mathqa": "python -m widen_recipes.study grow mathqa {out}",
-        "study:coverageqa_small_grow": "python -m widen_recipes.study grow coverageqa_small_1 {out} && "
-        "python -m widen_recipes.study grow coverageqa_small_2 {out}",
-        "study:countdown_wise": "python -m widen_recipes.study wise {out}",
-        "study:coverageqa_wise": "python -m widen_recipes.study wise {out}",
+def test_every_folder_that_a_recipe_takes_as_a_model_names_the_command_that_makes_it(monkeypatch):
+    for variable in ("WIDEN_GROWN", "WIDEN_AVERAGES"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    taken = {}
+    for name in [one for one in recipe.summaries("widen_recipes") if one.startswith("study:")]:
+        models = {one.model for one in recipe.find("widen_recipes", name) if isinstance(one.model, str)}
+        if commands := {made_by(model, "my runs") for model in models if model.startswith("/")}:
+            taken[name] = {command.removeprefix("python -m widen_recipes.study ") for command in commands}
+    grown = {task: {f"grow {task} 'my runs'"} for task in STUDIES}
+    assert taken == {
+        "study:grow": grown["countdown"],
+        "study:mathqa": grown["mathqa"],
+        **{f"study:{task}_grow": grown[task] for task in ("e2e", "countdown_small", "mathqa_small")},
+        "study:coverageqa_small_grow": grown["coverageqa_small_1"] | grown["coverageqa_small_2"],
+        **{f"study:{task}_wise": {"wise 'my runs'"} for task in ("countdown", "coverageqa")},
     }
 
 

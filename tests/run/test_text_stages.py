@@ -52,7 +52,7 @@ def test_without_a_sandbox_everything_is_sampled_and_the_message_says_how_to_go_
 def test_models_whose_samples_are_there_are_not_made_side_by_side(place, tmp_path, monkeypatch):
     one = experiment(place)
     run(tmp_path, one, stages=("sample",))
-    monkeypatch.setattr("widen.run.side_by_side._one_model", lambda *a: pytest.fail("it was made again"))
+    monkeypatch.setattr("widen.run.side_by_side._one_model", lambda *a, **k: pytest.fail("it was made again"))
     monkeypatch.setattr("widen.run.side_by_side.fine_tune", lambda *a, **k: pytest.fail("its start was trained"))
     assert run(tmp_path, one, stages=("train", "sample"), jobs=2) == []
 

@@ -1,7 +1,9 @@
-"""A tiny random Llama with a tokenizer of its own, as a folder that transformers loads; and small files of examples."""
+"""A tiny random Llama with a tokenizer of its own, as a folder that transformers loads; small files of examples; a short training."""
 
 import json
 from pathlib import Path
+
+from widen.run.finetune import FineTune, Source
 
 WORDS = "what is plus times ? # n0 n1 = 1.0 2.0 3.0 4.0 5.0 6.0 answer + * a door opens and she walks in"
 
@@ -55,3 +57,10 @@ def save_sums(path, count=24):
         )
     Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
+
+
+def tiny_training(folder, *, count=24, **changes):
+    """A short training of the model on so many sums, which are saved in ``folder``."""
+    train = Source(task="mathqa_python", path=save_sums(folder / "sums.jsonl", count))
+    about = {"precision": "fp32", "lr": 1e-3, "warmup_steps": 0, "batch_size": 4, "micro_batch": 4, "max_length": 80}
+    return FineTune(**{"model": save_model(folder / "tiny-model"), "train": train, **about, **changes})

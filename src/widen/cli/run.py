@@ -20,7 +20,7 @@ command continues.
 from __future__ import annotations
 
 import argparse
-import shlex
+from functools import partial
 from pathlib import Path
 
 from widen.disk.lock import hold
@@ -52,6 +52,7 @@ def main(options: argparse.Namespace) -> int:
     from widen.run.progress_lines import progress_lines
     from widen.run.runner import best_settings, run, table_path
     from widen.run.table import as_text
+    from widen_recipes.study.make_grown import made_by
 
     if options.list:
         found = recipe.summaries("widen_recipes")
@@ -68,10 +69,9 @@ def main(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise ValueError(f"--jobs {options.jobs}: at least 1")
     if options.recipe.endswith((".json", ".yaml", ".yml")):
-        name, experiments, made_by = Path(options.recipe).stem, [load(options.recipe)], ""
+        name, experiments = Path(options.recipe).stem, [load(options.recipe)]
     else:
         name, experiments = options.recipe, recipe.find("widen_recipes", options.recipe)
-        made_by = recipe.made_by("widen_recipes", options.recipe).format(out=shlex.quote(str(options.out)))
     if ":tiny:" in options.recipe:
         print("the tiny version of a recipe: its numbers mean nothing")
     stages = [stage.strip() for stage in options.stages.split(",") if stage.strip()]
@@ -92,7 +92,7 @@ def main(options: argparse.Namespace) -> int:
             jobs=options.jobs,
             drop_checkpoints=options.drop_checkpoints,
             skip_bad=options.skip_bad,
-            made_by=made_by,
+            made_by=partial(made_by, root=options.out),
             progress=progress_lines(),
             notice=lambda text: print(f"note: {text}", flush=True),
         )

@@ -165,7 +165,7 @@ def open_model(
     from widen.run.finetune.model_files import is_run
     from widen.run.folder import RunFolder
 
-    elsewhere = options.out / folder_name(model.removeprefix("vllm:"), options.out) / "samples"
+    elsewhere = options.out / folder_name(model.removeprefix("vllm:")) / "samples"
     rows = {} if options.batch is None else {"batch": options.batch}
     if model.startswith(("http://", "https://")):
         flight = {} if options.batch is None else {"in_flight": options.batch}
@@ -190,17 +190,16 @@ def open_model(
     return engine, folder.samples("").parent, [sample.UNPROMPTED]
 
 
-def folder_name(model: str, out: Path) -> str:
-    """The name in ``out`` for a model that has no run folder: a name on the hub, URLs, or a folder by the last part of its path.
+def folder_name(model: str) -> str:
+    """The name in ``--out`` for a model that has no run folder: a name on the hub, URLs, or a folder by the last part of its path.
 
     A folder that is not in the working directory also gets a hash of its path: two folders of one name stay apart.
     """
     from widen.run.value import content_hash
 
-    path, whole = Path(model).resolve(), _as_file_name(model)
-    earlier = out / whole  # earlier versions used the whole path: their samples are continued there
-    if not path.is_dir() or (earlier.is_dir() and whole != _as_file_name(path.name)):
-        return whole
+    path = Path(model).resolve()
+    if not path.is_dir():
+        return _as_file_name(model)
     return _as_file_name(path.name) + ("" if path.parent == Path.cwd() else f"-{content_hash(str(path))[:8]}")
 
 

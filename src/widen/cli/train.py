@@ -204,7 +204,7 @@ def _train_small(options: argparse.Namespace) -> int:
     experiment = load(options.config) if options.config else Experiment(name="run")
     experiment = with_changes(experiment, changes(options, SMALL, example="model.train.ema=0.999"))
     if options.name is None and experiment.name == "run":
-        experiment = with_changes(experiment, {"name": json.dumps(experiment.loss)})
+        experiment = replace(experiment, name=experiment.loss)
     if options.print:
         print(json.dumps(to_json(experiment), indent=2))
         return 0

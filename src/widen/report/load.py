@@ -6,7 +6,7 @@ Errors name the file. A missing file means that its stage has not run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,6 @@ HELD = 20_000
 
 ASKED = ("max_tokens", "seed", "stop", "chat", "system")
 """Settings of a samples file that are `Settings.asked`."""
-
-Counts = Mapping[str, Sequence[int]]
-"""Numbers of samples and of right samples, by the id of the prompt."""
 
 
 def find_runs(paths: Sequence[str | Path]) -> list[Path]:
@@ -113,15 +110,13 @@ def load(path: str | Path, *, name: str = "") -> RunData:
     notes: list[str] = []
     config, env = inside(path, path / "config.json"), inside(path, path / "env.json")
     plain = {"name": name, "model": {"loss": "as it came"}}
-    records = all_records(RunFolder(path))
-    counts = {r.decoding.spec: r.detail["counts"] for r in records if r.decoding and "counts" in r.detail}
     return RunData(
         name=name,
         experiment=_json(config).get("experiment", {}) if config.is_file() else plain,
         env=_json(env) if env.is_file() else {},
         log=list(_lines(inside(path, path / "log.jsonl"), notes)),
-        records=records,
-        samples=[_cell(inside(path, file), counts, notes) for file in sorted((path / "samples").glob("*.jsonl"))],
+        records=all_records(RunFolder(path)),
+        samples=[_cell(inside(path, file), notes) for file in sorted((path / "samples").glob("*.jsonl"))],
         notes=notes,
     )
 
@@ -163,7 +158,7 @@ def number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _cell(path: Path, counts: Mapping[str, Counts], notes: list[str]) -> SampleCell:
+def _cell(path: Path, notes: list[str]) -> SampleCell:
     label, drawn, cut, distinct = path.stem, 0, 0, set[int]()
     way: dict[str, Any] = {}
     prompts: dict[str, str] = {}
@@ -184,8 +179,7 @@ def _cell(path: Path, counts: Mapping[str, Counts], notes: list[str]) -> SampleC
             cut += row.get("finish") == "length"
             distinct.add(hash((asked, text)))
             if drawn <= HELD:
-                mark = marks.get(mark_key(asked, text), row.get("right")) if marks else row.get("right")
-                note = _note(row, mark, counts.get(label, {}).get(asked))
+                note = _note(marks.get(mark_key(asked, text)) if marks else None, row.get("finish"))
                 held.append(SampleText(prompts.get(asked, asked), text, note))
     try:
         temperature: float | None = Decoding.parse(label).temperature
@@ -195,16 +189,7 @@ def _cell(path: Path, counts: Mapping[str, Counts], notes: list[str]) -> SampleC
     return SampleCell(label=label, temperature=temperature, samples=held, asked=way, **counted)
 
 
-def _note(row: Mapping[str, Any], right: Any, count: Sequence[int] | None) -> str:
-    """Right or wrong, by the sample's mark or by the counts of its prompt, and whether max-tokens cut the text."""
-    said = []
-    if isinstance(right, bool):
-        said.append("right" if right else "wrong")
-    elif count is not None:
-        n, right = count
-        said.append(
-            "right" if right == n else "wrong" if right == 0 else f"{right} of {n} answers to this prompt are right"
-        )
-    if row.get("finish") == "length":
-        said.append("cut at max-tokens")
-    return ", ".join(said)
+def _note(right: bool | None, finish: Any) -> str:
+    """Right or wrong, by the sample's mark, and whether max-tokens cut the text."""
+    said = [] if right is None else ["right" if right else "wrong"]
+    return ", ".join([*said, "cut at max-tokens"] if finish == "length" else said)

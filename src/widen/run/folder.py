@@ -20,6 +20,8 @@ SCHEMA = 1
 
 StageProgress = Callable[[str, int, int], None]
 """Called with (what, done, total)."""
+Say = Callable[[str], None]
+"""Called with a sentence."""
 
 
 def silent(what: str, done: int, total: int) -> None:

@@ -128,11 +128,10 @@ def _training(folder: RunFolder, config: FineTune) -> str:
     if config.after is not None:
         lines.append(f"Before that, {config.after.epochs:g} epochs with `{config.after.loss}`.\n")
     summary = folder.read(folder.path / "summary.json")
-    steps = summary.get("steps", summary["chosen"]["steps"])  # earlier versions wrote only the planned number
     lines.append(
         f"NLL per token of the training data: {summary['nll_first']:.3f} at first, {summary['nll_last']:.3f} at last"
         + (f"; of held-out data: {summary['eval_nll']:.3f}" if summary["eval_nll"] is not None else "")
-        + f". Learning rate {summary['chosen']['lr']:g}, {steps:,} steps of {config.batch_size} sequences.\n"
+        + f". Learning rate {summary['chosen']['lr']:g}, {summary['steps']:,} steps of {config.batch_size} sequences.\n"
     )
     return "\n".join(lines)
 

@@ -30,17 +30,6 @@ def find(package: str, spec: str) -> list[Experiment]:
     return list(module.tiny(experiments)) if small else experiments
 
 
-def made_by(package: str, spec: str) -> str:
-    """The command that makes the folders which a recipe takes as its models, with ``{out}`` in it; empty if there is none.
-
-    It is in ``MADE_BY`` of the recipe's own file, by function.
-    """
-    module_name, _, function = spec.partition(":")
-    recipe = getattr(importlib.import_module(f"{package}.{module_name}"), function, None)
-    commands: dict[str, str] = getattr(importlib.import_module(recipe.__module__), "MADE_BY", {}) if recipe else {}
-    return commands.get(function, "")
-
-
 def summaries(package: str) -> dict[str, str]:
     """Every recipe of a package, as ``module:function``, with the first sentence of its docstring."""
     found = {}

@@ -30,7 +30,7 @@ from .finetune.config import FineTune
 from .finetune.model_files import may_be_on_hub
 from .finetune.stage import fine_tune
 from .finetune.token_data import same_data
-from .folder import RunFolder, StageProgress, folder_of, silent
+from .folder import RunFolder, Say, StageProgress, folder_of, silent
 from .questions import questions_of
 from .record import Record
 from .sampling import Models, missing, sample
@@ -75,9 +75,9 @@ def run(
     jobs: int = 1,
     drop_checkpoints: bool = False,
     skip_bad: bool = False,
-    made_by: str = "",
+    made_by: Callable[[str], str] = lambda model: "",
     progress: StageProgress = silent,
-    notice: Callable[[str], None] = lambda text: None,
+    notice: Say = lambda text: None,
 ) -> list[Row]:
     """Run stages of experiments. The stage `score` also writes the table to ``root`` as CSV.
 
@@ -90,7 +90,7 @@ def run(
       jobs: number of real models that are trained, sampled and exactly scored at a time, each in its own process.
       drop_checkpoints: remove a fine-tuned model's weights once all its samples, or its exact scores, are on disk.
       skip_bad: skip bad records instead of refusing to start.
-      made_by: the command that makes the folders of the models that are used as they are; without it, they may be names on the hub.
+      made_by: the command that makes the folder of a model that is used as it is; "" for one that may be on the hub.
       progress: called with (what, done, total).
       notice: called with messages for the user.
 
@@ -190,13 +190,18 @@ def check_variables(experiments: Sequence[Experiment]) -> None:
         )
 
 
-def _refuse_missing(jobs: Sequence[ScoreJob], made_by: str) -> None:
-    """Refuse a model folder that is needed and not there, before anything is made."""
-    for job in jobs:
-        one = job.experiment
-        if isinstance(one.model, str) and _is_missing(one.model, made_by) and not is_sampled(job):
-            how = f": make it with `{made_by}`" if made_by else ""
-            raise FileNotFoundError(f"{one.name}, seed {one.model_seed}: there is no folder {one.model}{how}")
+def _refuse_missing(jobs: Sequence[ScoreJob], made_by: Callable[[str], str]) -> None:
+    """Refuse a model folder that is needed and not there, before anything is made; the message has the commands for all of them."""
+    lacking = [
+        (job.experiment, made_by(model))
+        for job in jobs
+        if isinstance(model := job.experiment.model, str) and _is_missing(model, made_by(model)) and not is_sampled(job)
+    ]
+    if lacking:
+        one, _ = lacking[0]
+        commands = " && ".join(dict.fromkeys(command for _, command in lacking if command))
+        how = f": make it with `{commands}`" if commands else ""
+        raise FileNotFoundError(f"{one.name}, seed {one.model_seed}: there is no folder {one.model}{how}")
 
 
 def _try_embedders(jobs: Sequence[ScoreJob]) -> None:
@@ -255,7 +260,7 @@ def drop_finished(jobs: Sequence[ScoreJob]) -> None:
         shutil.rmtree(jobs[0].folder.checkpoint, ignore_errors=True)
 
 
-def _score(jobs: Sequence[ScoreJob], notice: Callable[[str], None]) -> Scored:
+def _score(jobs: Sequence[ScoreJob], notice: Say) -> Scored:
     """Score every experiment that has its model or samples; name the others."""
     scored = []
     for done, job in enumerate(jobs, start=1):

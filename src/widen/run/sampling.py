@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from widen.sample.engines.completions import listed_models
 from widen.sample.engines.http import Client, Refusal
 
 from .experiment import Experiment
-from .folder import RunFolder, StageProgress, silent
+from .folder import RunFolder, Say, StageProgress, silent
 from .questions import Question, prompts_for
 
 ROWS = {"cuda": 16_384, "cpu": 256}
@@ -117,7 +117,7 @@ def sample(
     questions: Sequence[Question],
     *,
     progress: StageProgress = silent,
-    notice: Callable[[str], None] = lambda text: None,
+    notice: Say = lambda text: None,
 ) -> None:
     """Draw the missing samples. If no server serves the model, it is skipped with a notice."""
     left = missing(folder, experiment, questions)

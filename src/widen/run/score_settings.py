@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from .value import NEWER
 
@@ -119,9 +119,7 @@ class SupportScore:
 
 
 Score = ExactScore | KnnScore | ProgramScore | CheckerScore | SlotScore | SupportScore
-SCORES: dict[str, type[Any]] = {
-    kind.kind: kind for kind in (ExactScore, KnnScore, ProgramScore, CheckerScore, SlotScore, SupportScore)
-}
+SCORES: dict[str, type[Any]] = {one.kind: one for one in get_args(Score)}
 
 
 def goals_of(score: Score) -> list[str]:

@@ -22,6 +22,7 @@ from widen.train.settings import Configuration
 from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
+from .folder import Say
 from .score_settings import ExactScore, SlotScore
 from .scoring.job import ScoreTools
 
@@ -39,7 +40,7 @@ def make_side_by_side(
     rows: int | None = None,
     drop_checkpoints: bool = False,
     skip_bad: bool = False,
-    notice: Callable[[str], None] = print,
+    notice: Say = print,
 ) -> None:
     """Train, sample and score real models, ``jobs`` of them at a time. A model that fails does not stop the others. A
     model that runs out of GPU memory is tried again after the others.
@@ -64,10 +65,9 @@ def make_side_by_side(
             fine_tune(start, root, device=device, skip_bad=skip_bad)
     if not groups:
         return
-    about = (str(root), device, tuple(stages), rows, skip_bad)
+    one_model = partial(_one_model, root=root, device=device, stages=stages, rows=rows, skip_bad=skip_bad)
     tasks = {
-        name: partial(_one_model, mine, *about, drop_checkpoints and name not in starts)
-        for name, mine in groups.items()
+        name: partial(one_model, mine, drop=drop_checkpoints and name not in starts) for name, mine in groups.items()
     }
     with processes(jobs) as pool:
         failed = run_all(pool, tasks, notice)
@@ -89,7 +89,7 @@ def _end_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def run_all(pool: Executor, tasks: Mapping[str, Callable[[], None]], notice: Callable[[str], None]) -> list[str]:
+def run_all(pool: Executor, tasks: Mapping[str, Callable[[], None]], notice: Say) -> list[str]:
     """Run every task; returns one line for each that failed. A task that runs out of GPU memory is tried again after the others."""
     failed, tries, done = [], dict.fromkeys(tasks, 1), 0
     running = {pool.submit(task): name for name, task in tasks.items()}
@@ -116,17 +116,27 @@ def starts_of(experiments: Sequence[Experiment]) -> dict[str, FineTune]:
 
 def _one_model(
     experiments: list[Experiment],
-    root: str,
+    *,
+    root: str | Path,
     device: str,
-    stages: tuple[str, ...],
+    stages: Sequence[str],
     rows: int | None,
     skip_bad: bool,
     drop: bool,
 ) -> None:
     """All stages of one model, in this process; ``drop`` removes its weights at the end."""
+    from .runner import drop_finished, job_of, run, score_one
+
     _free_memory()  # of a model that failed before
     try:
-        _make(experiments, root, device, stages, rows, skip_bad, drop)
+        if made := tuple(stage for stage in stages if stage != "score"):
+            run(experiments[0].name, experiments, root, device=device, stages=made, rows=rows, skip_bad=skip_bad)
+        jobs = [job_of(one, ScoreTools(root, device=device), skip_bad=skip_bad) for one in experiments]
+        for job in jobs:
+            if "score" in stages and isinstance(job.experiment.score, (ExactScore, SlotScore)):
+                score_one(job)
+        if drop:
+            drop_finished(jobs)
     finally:
         _free_memory()
 
@@ -135,24 +145,3 @@ def _free_memory() -> None:
     """Give back what the last model held, so that other processes can use it."""
     gc.collect()
     torch.cuda.empty_cache()  # does nothing without a GPU
-
-
-def _make(
-    experiments: list[Experiment],
-    root: str,
-    device: str,
-    stages: tuple[str, ...],
-    rows: int | None,
-    skip_bad: bool,
-    drop: bool,
-) -> None:
-    from .runner import drop_finished, job_of, run, score_one
-
-    if made := tuple(stage for stage in stages if stage != "score"):
-        run(experiments[0].name, experiments, root, device=device, stages=made, rows=rows, skip_bad=skip_bad)
-    jobs = [job_of(one, ScoreTools(root, device=device), skip_bad=skip_bad) for one in experiments]
-    for job in jobs:
-        if "score" in stages and isinstance(job.experiment.score, (ExactScore, SlotScore)):
-            score_one(job)
-    if drop:
-        drop_finished(jobs)

@@ -22,11 +22,6 @@ from .e2e import source_of
 from .growth_study import KNOWN, GrowthStudy
 from .methods import nll_model, path_of
 
-MADE_BY = {
-    f"{task}_grow".removeprefix("countdown_"): f"python -m widen_recipes.study grow {task} {{out}}"
-    for task in ("countdown", "e2e")
-}
-"""The command that makes the soups of each recipe."""
 NOT_IN_PAPER = {
     "growth": "two rounds; 12 samples of 12,000 training problems; min-p 0.05, then t = 1.5",
     "steps": "after the start: 300 batches of 256",

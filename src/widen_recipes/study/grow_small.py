@@ -24,13 +24,6 @@ from .grow import NOT_IN_PAPER
 from .growth_study import ALL_ANSWERS, BASE, LOWEST, GrowthStudy
 from .methods import METHODS, few_decodings, nll_model, path_of
 
-MADE_BY = {
-    "countdown_small_grow": "python -m widen_recipes.study grow countdown_small {out}",
-    "coverageqa_small_grow": " && ".join(
-        f"python -m widen_recipes.study grow coverageqa_small_{fold} {{out}}" for fold in FOLDS
-    ),
-}
-"""The command that makes the soups of each recipe."""
 _SEEDS = "three; they change the order of the last phase; the NLL start and the growth are one for all"
 _DTYPE = "models are scored in bfloat16"
 _LAST = "1e-4, falling to a tenth along a cosine after 10 steps of warm-up"

@@ -10,6 +10,7 @@ Every stage leaves files and is skipped if they are there.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -32,6 +33,7 @@ from .grow import countdown_growth, e2e_growth
 from .grow_small import countdown_small_growth, coverageqa_small_growth
 from .growth_study import BASE, EMA, KNOWN, GrowthStudy
 from .mathqa import mathqa_growth, mathqa_small_growth
+from .methods import path_of
 
 STUDIES: dict[str, Callable[[], GrowthStudy]] = {
     "countdown": countdown_growth,
@@ -54,6 +56,16 @@ TRAINING = [
     "save_dtype",
 ]
 """Settings that the trainings of the growth take from those of the study."""
+
+
+def made_by(model: str, root: str | Path) -> str:
+    """The command that makes a folder which recipes take as a model, by the place of the folder; "" for any other model."""
+    place = Path(model).parent
+    if place.name in STUDIES and place.parent == Path(path_of("WIDEN_GROWN")):
+        return f"python -m widen_recipes.study grow {place.name} {shlex.quote(str(root))}"
+    if place == Path(path_of("WIDEN_AVERAGES")):
+        return f"python -m widen_recipes.study wise {shlex.quote(str(root))}"
+    return ""
 
 
 def grow_task(task: str, root: str, jobs: str = "") -> None:

@@ -21,11 +21,6 @@ from .growth_study import ALL_ANSWERS, BASE, EMA, GrowthStudy
 from .methods import METHODS, nll_model, path_of
 from .templates import SHORT
 
-MADE_BY = {
-    "mathqa": "python -m widen_recipes.study grow mathqa {out}",
-    "mathqa_small_grow": "python -m widen_recipes.study grow mathqa_small {out}",
-}
-"""The command that makes the averages of each recipe."""
 DATA, SMALL = "WIDEN_TEMPLATES", "WIDEN_TEMPLATES_SMALL"
 """The folders of both forms of the data."""
 _COUNTED = "names, unused variables, `print` and the order of terms do not count"

@@ -28,8 +28,6 @@ from .methods import nll_model, path_of
 
 SHARES = (0.9, 0.75)
 """Shares of the fine-tuned model. The rest is the model before fine-tuning."""
-MADE_BY = dict.fromkeys(("countdown_wise", "coverageqa_wise"), "python -m widen_recipes.study wise {out}")
-"""The command that makes the averages of each recipe."""
 WISE = {
     "WiSE-FT": "the average of the weights before and after fine-tuning; the number is the share of the fine-tuned model"
 }

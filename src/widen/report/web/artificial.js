@@ -13,16 +13,7 @@ widen.panel("artificial", (root) => {
   ]);
   if (!curveFigure || !heatFigure || !firstFigure || !secondFigure)
     throw new Error("the artificial panel lacks a figure");
-  let waiting = false;
-  const later = () => {
-    if (!waiting) {
-      waiting = true;
-      requestAnimationFrame(() => {
-        waiting = false;
-        show();
-      });
-    }
-  };
+  const later = atNextFrame(show);
   const V = slider(
     holder,
     { key: "V", label: "V: all tokens", from: 10, to: 1000, value: 100, steps: 99, whole: true },

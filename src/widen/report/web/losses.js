@@ -13,16 +13,7 @@ widen.panel("losses", (root) => {
     ...Object.entries(optima.LOSSES).map(([name, loss]) => widen.make("option", { value: name }, loss.title)),
   );
   pick.value = "cdiv";
-  let waiting = false;
-  const later = () => {
-    if (!waiting) {
-      waiting = true;
-      requestAnimationFrame(() => {
-        waiting = false;
-        show();
-      });
-    }
-  };
+  const later = atNextFrame(show);
   const params = {
     alpha: slider(holder, { key: "alpha", label: "α: above 1 favours rare tokens", from: 0, to: 3, value: 1.4, steps: 150 }, later),
     cap: slider(

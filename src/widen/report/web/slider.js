@@ -46,3 +46,17 @@ function slider(holder, spec, changed) {
   set(spec.value);
   return { get, set, range, show, holder: /** @type {HTMLElement} */ (input.closest("label")) };
 }
+
+/** A function that calls ``show`` once at the next frame, however often it is called. @param {() => void} show */
+function atNextFrame(show) {
+  let waiting = false;
+  return () => {
+    if (!waiting) {
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        show();
+      });
+    }
+  };
+}

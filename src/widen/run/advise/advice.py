@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from widen.disk.inside import inside
-from widen.disk.json_file import read_json
 from widen.metrics.interval import mean_interval, student
 from widen.sample.decoding import Decoding
 
 from ..against_nll import Point, values_by_problem
+from ..folder import RunFolder
 from ..value import from_json
 from .wish import Points, Wish
 
-FILE, SCHEMA = "advice.json", 1
+FILE = "advice.json"
 AS_IT_IS = "the model as it is"
 PLAIN = Decoding()
 """t = 1 without a filter."""
@@ -110,7 +110,7 @@ class Advice:
       share: of its weights; the rest is the model as it is.
       decoding: spec.
       expected: metrics of the wish on the test prompts.
-      test_prompts: their number; 0 in files of earlier versions.
+      test_prompts: their number.
       parts: differences on the test prompts: what training, the loss and the decoding bring to the goal, and the lead over NLL at t = 1.
       reasons: sentences.
       train, average, use: the commands to train and to average, and the decoding for other software; filled in by
@@ -151,8 +151,8 @@ class Advice:
     @property
     def outlook(self) -> str:
         """The expected scores in one sentence."""
-        expected, count = ", ".join(f"{name} {value}" for name, value in self.expected.items()), self.test_prompts
-        return f"Expected on new prompts: {expected} (95 % interval over the {f'{count:,} ' if count else ''}test prompts)."
+        expected = ", ".join(f"{name} {value}" for name, value in self.expected.items())
+        return f"Expected on new prompts: {expected} (95 % interval over the {self.test_prompts:,} test prompts)."
 
     @property
     def sentences(self) -> list[str]:
@@ -188,10 +188,7 @@ def read_advice(root: str | Path) -> Advice | None:
     path = inside(root, Path(root) / FILE)
     if not path.is_file():
         return None
-    found = read_json(path)
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise ValueError(f"{path}: not advice with schema {SCHEMA}; remove it and run `widen advise` again")
-    return from_json(Advice, found["advice"], where="advice")
+    return from_json(Advice, RunFolder(root).read(path)["advice"], where="advice")
 
 
 def advise_from(finalists: Sequence[Finalist], wish: Wish) -> Advice:

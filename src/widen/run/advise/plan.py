@@ -53,7 +53,7 @@ class Timing:
 
     Args:
       step, score, load, test: seconds of one training step, of scoring one model on validation, of loading and saving it, of the test.
-      check: seconds of one evaluation during training with its checkpoint; 0 in plans of earlier versions, which left it out.
+      check: seconds of one evaluation during training with its checkpoint.
       grow: seconds to look for new right answers to the training prompts; 0 if nothing can judge them.
       max_tokens: of a sample.
       parameters, memory: of the model, and bytes while it trains.
@@ -63,7 +63,7 @@ class Timing:
     score: float
     load: float
     test: float
-    check: float = 0.0
+    check: float
     grow: float = 0.0
     max_tokens: int
     parameters: int

@@ -22,13 +22,12 @@ from typing import Any
 
 from widen.disk.atomic_folder import write_folder
 from widen.disk.digest import source_digest
-from widen.disk.json_file import read_json, write_sealed
 from widen.sample.decoding import Decoding
 
 from ..experiment import Experiment
 from ..finetune.average import average_models
 from ..finetune.config import FineTune
-from ..folder import RunFolder, StageProgress, folder_of, silent
+from ..folder import RunFolder, Say, StageProgress, folder_of, silent
 from ..grow import Growth, grow
 from ..grow.rounds import last_model
 from ..model_card import complete_card
@@ -37,7 +36,6 @@ from ..runner import run
 from ..scoring.score_files import found_records
 from ..value import from_json, to_json
 from .advice import FILE, Advice, Finalist, advise_from, to_test
-from .advice import SCHEMA as ADVICE_SCHEMA
 from .commands import grow_command, merge_command, train_command
 from .engines import how_to_decode
 from .plan import MOST_EPOCHS, Plan, Timing, duration, make_plan, measure
@@ -45,14 +43,12 @@ from .request import GROWN, AdviceRequest
 from .split import Splits, split
 from .wish import Points
 
-SCHEMA = 1
 SHARE = 0.9
 """Of NLL in its average with the model as it is. Of two tasks with a real model, this helped on one and changed nothing on the other."""
 ONLY_PLANNED = {"state.json", "data", ".lock"}
 """What a folder holds before anything is scored."""
 SAVE_EVERY = 5.0
 """Seconds between two writes of the state while a job runs, so that a killed search knows how much of its budget is spent."""
-Say = Callable[[str], None]
 Clock = Callable[[], float]
 """Seconds from any start."""
 
@@ -73,16 +69,12 @@ class Search:
         timing: Callable[[AdviceRequest, Splits], Timing] = measure,
     ) -> None:
         self.request, self.root, self._clock, self._began = request, Path(root), clock, clock()
-        self._path = self.root / "state.json"
+        self._folder, self._path = RunFolder(self.root), self.root / "state.json"
         asked = {name: value for name, value in to_json(request).items() if name != "device"}
         self._asked = {**asked, "data_digest": source_digest(request.data)}
-        found: dict[str, Any] = (
-            read_json(self._path) if self._path.exists() else {"schema": SCHEMA, "asked": self._asked}
-        )
-        if found.get("schema") != SCHEMA:
-            raise ValueError(
-                f"{self._path} has schema {found.get('schema')!r}; this version of widen reads schema {SCHEMA}"
-            )
+        found: dict[str, Any] = {"asked": self._asked}
+        if self._path.exists():
+            found = self._folder.read(self._path)
         before = found["asked"]
         if differs := [key for key in {**before, **self._asked} if before.get(key) != self._asked.get(key)]:
             if not {one.name for one in self.root.iterdir()} <= ONLY_PLANNED:
@@ -111,8 +103,8 @@ class Search:
 
     def save(self) -> None:
         """Write the state."""
-        about: dict[str, Any] = {"schema": SCHEMA, "asked": self._asked, "plan": to_json(self.plan)}
-        write_sealed(self._path, {**about, "spent": self.spent, "jobs": self.jobs})
+        about = {"asked": self._asked, "plan": to_json(self.plan)}
+        self._folder.write(self._path, {**about, "spent": self.spent, "jobs": self.jobs})
 
     def _saving(self, progress: StageProgress) -> StageProgress:
         """``progress``, which also writes the state now and then."""
@@ -161,7 +153,7 @@ class Search:
             say(f"scoring an average of NLL ({SHARE:g}) and the model as it is ({1 - SHARE:g})")
             average = replace(nll, share=SHARE)
             if not (path := self._average(average)).exists():
-                both = [str(self._folder(nll).checkpoint), request.model]
+                both = [str(self._trained(nll).checkpoint), request.model]
                 write_folder(path, partial(average_models, both, [SHARE, 1 - SHARE]))
             grown = self._grown(nll, say, progress) if request.judged else None
             finalists = [as_it_is, nll, *map(validated, [average, grown] if grown else [average]), *rivals]
@@ -171,12 +163,12 @@ class Search:
         finally:
             self.save()
         advice = self._with_commands(advise_from(scored, request.parsed), nll, grown)
-        write_sealed(root / FILE, {"schema": ADVICE_SCHEMA, "advice": to_json(advice), "request": to_json(request)})
+        self._folder.write(root / FILE, {"advice": to_json(advice), "request": to_json(request)})
         for name in {one.folder_name for one in everything}:
             complete_card(RunFolder(root / name))
         return advice
 
-    def _folder(self, one: Finalist) -> RunFolder:
+    def _trained(self, one: Finalist) -> RunFolder:
         """The run folder of a training."""
         return folder_of(self.root, self.request.fine_tune(one.loss, one.steps, self.splits))
 
@@ -185,7 +177,7 @@ class Search:
         return self.root / "averages" / f"{one.loss}-{one.steps}-steps-average-{one.share:g}"
 
     def _growth(self, nll: Finalist) -> Growth:
-        folder = str(self._folder(nll).path)
+        folder = str(self._trained(nll).path)
         return self.request.growth(folder, nll.steps, self.splits, max_tokens=self.plan.max_tokens)
 
     def _grown(self, nll: Finalist, say: Say, progress: StageProgress) -> Finalist | None:

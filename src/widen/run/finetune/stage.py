@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from widen.disk.lock import hold
 from widen.train.log import Log
 
 from ..environment import environment
-from ..folder import RunFolder, StageProgress, folder_of, silent
+from ..folder import RunFolder, Say, StageProgress, folder_of, silent
 from ..value import to_json
 from .config import FineTune, decisive
 from .defaults import Chosen, choose, refuse_warmups, steps_of
@@ -41,8 +41,6 @@ from .token_data import TokenData, load_data, refuse_misfit, same_data, same_inp
 from .watch import drop_others, newest_whole, same_spread, step_after, watcher
 
 _log = logging.getLogger("widen.run")
-Say = Callable[[str], None]
-"""Called with a sentence."""
 
 
 def fine_tune(

@@ -17,6 +17,8 @@ from widen.disk.checksums import write_checksums
 from widen.disk.json_file import read_json, write_sealed
 from widen.train.log import Log
 
+from ..folder import Say
+
 WHOLE = "whole.json"
 RENAMED = {"learning_rate": "lr", "eval_loss": "eval_nll"}
 """Names in the host's log, and the names in log.jsonl."""
@@ -77,7 +79,7 @@ def watcher(
     evaluate_every: int,
     keep_best: bool,
     spread: bool,
-    say: Callable[[str], None],
+    say: Say,
 ) -> Any:
     """The callback. ``log`` is None in all processes but the first, which alone writes. ``evaluate_every`` 0 evaluates never."""
     from accelerate import PartialState

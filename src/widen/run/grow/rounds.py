@@ -12,7 +12,6 @@ OUT/round-k/held-out.jsonl        the right answers of every held-out problem; r
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from ..chat_form import check_form
 from ..experiment import Experiment
 from ..finetune.model_files import settings_of
 from ..finetune.stage import fine_tune
-from ..folder import RunFolder, StageProgress, silent
+from ..folder import RunFolder, Say, StageProgress, silent
 from ..questions import Question, distinct_questions
 from ..record import Record, write_records
 from ..sampling import Models, missing, sample
@@ -37,8 +36,6 @@ from .config import Growth
 from .training_rows import DataRow, Judgement, data_rows, read_rows, rows_to_train, write_lines
 from .verify import FoundAnswers, Verifier, judge_samples_once, read_found, scores, share_measured
 
-Say = Callable[[str], None]
-"""Called with a sentence."""
 Inputs = dict[str, str | None]
 """Digests of the input files."""
 
