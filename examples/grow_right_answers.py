@@ -1,6 +1,6 @@
-"""`widen grow` on a tiny model that knows three words with each letter: it samples, right new words are kept, it trains on them.
+"""`widen grow` on a tiny model. The model knows three words with each letter; it finds more words and trains on the right ones.
 
-Two of the six letters are held out: no word is grown for them.
+Two of the six letters are held out: they only measure the result.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""A loss of your own: five lines, no registration. Whatever takes a spec string takes the object.
+"""A loss of your own: five lines, no registration. You can pass the object wherever you can pass a spec string.
 
-In a module of yours, say my_losses.py, it also goes on the command line and into config files: --loss "my_losses:Unsure(power=3.0)".
+Save the class in a file my_losses.py, and you can name it on the command line and in config files: --loss "my_losses:Unsure(power=3.0)".
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A task of your own whose right answers can be listed: the small Llama trains on it and is scored exactly."""
+"""A task of your own whose right answers can be listed: train a small Llama on it and score it exactly."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Samples of a Hugging Face model under several decoding methods, into files that survive a crash."""
+"""Draw samples from a Hugging Face model under several decodings, into files that survive a crash."""
 
 from pathlib import Path
 

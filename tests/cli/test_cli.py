@@ -110,6 +110,14 @@ def test_curve_prints_the_papers_artificial_case(capsys, monkeypatch):
     assert "0.850" in out  # precision at infinity is 1 - epsilon
 
 
+@pytest.mark.parametrize("epsilon", ["0.99", "0"])
+def test_curve_names_no_peak_where_recall_never_falls(capsys, monkeypatch, epsilon):
+    monkeypatch.setenv("COLUMNS", "200")
+    _, out, _ = call(capsys, "curve", "--epsilon", epsilon)
+    assert "rises with every temperature" in out
+    assert "t_0" not in out
+
+
 def test_eighty_columns_hold_every_number_of_a_curve(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = call(capsys, "curve")

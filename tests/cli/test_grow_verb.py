@@ -36,7 +36,7 @@ def test_the_verb_prints_a_line_a_round_a_table_and_the_model(capsys, place):
         assert f"round {one['round']}: {one['new']} new right answers" in out
         assert f"\n {one['round']} " in out
     assert "round new rows several precision distinct" in out  # no word is broken in a narrow terminal
-    assert "distinct right answers a prompt; held out pass@1" in out
+    assert "distinct right answers per prompt; held out pass@1" in out
     assert "coverage" not in out  # elsewhere that is a share of the right answers; this is a number
     assert "pass@12" in out
     assert f"model: out/{entries[-1]['model']}" in out

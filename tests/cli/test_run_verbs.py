@@ -119,7 +119,7 @@ def test_train_refuses_with_a_sentence(capsys, tmp_path, arguments, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: [p / "nothing"], "not there"),
+        (lambda p: [p / "nothing"], "there is no file or folder"),
         (lambda p: [p], "holds no run"),
         (lambda p: [p / "a.txt"], "two text files"),
     ],

@@ -137,7 +137,7 @@ def test_a_config_may_be_yaml_with_numbers_as_1e_3_and_lora_targets_as_a_list(ca
         (["--model", "m", "--data", "a.jsonl", "--schedule", "up"], "schedule='up': must be one of"),
         (
             ["--model", "m", "--data", "a.jsonl", "--batch-size", "6", "--micro-batch", "4"],
-            "no multiple of micro_batch=4",
+            "must be a multiple of micro_batch=4",
         ),
         (
             ["--model", "m", "--data", "a.jsonl", "--epochs", "0"],

@@ -1,7 +1,9 @@
 """Numbers of the study on README and the pages are those of the kept tables."""
 
+import re
+
 import pytest
-from kept_tables import assert_shown, cells_of, gain_between, rows_of, section_of, signed, three_digits
+from kept_tables import ROOT, assert_shown, cells_of, gain_between, rows_of, section_of, signed, three_digits
 
 from widen.sample import Decoding
 
@@ -226,3 +228,18 @@ def test_the_sentences_on_coverageqa_are_those_of_the_kept_tables():
         ],
     }
     assert_shown(pages)
+
+
+def test_the_decoding_to_start_with_finds_more_than_any_temperature_alone():
+    page = " ".join((ROOT / "docs/how_to/decoding.md").read_text(encoding="utf-8").split())
+    (start,), (worse,) = (
+        re.findall(text, page) for text in ("Start with `([^`]+)`", "On CoverageQA, `([^`]+)` found fewer than t = 1")
+    )
+    assert f'--decodings "{start}"' in (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
+    for rows in (rows_of("countdown_small"), zero_shot("qwen_")):
+        recalls = {}
+        for row in rows:
+            recalls.setdefault(Decoding.parse(row["decoding"]), []).append(float(row["recall"]))
+        recall = {decoding: sum(found) / len(found) for decoding, found in recalls.items()}
+        assert recall[Decoding.parse(start)] > max(found for one, found in recall.items() if one.temperature_alone)
+    assert recall[Decoding.parse(worse)] < recall[Decoding(temperature=1)]  # CoverageQA, the last of the two

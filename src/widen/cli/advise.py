@@ -44,7 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--wish", required=True, help='what to maximise, and a level to keep: "recall at precision >= 0.9"')
     add("--budget", required=True, metavar="TIME", help="time for the whole search, such as 30m, 2h or 1h30m")
     right = parser.add_argument_group("the judge: what decides which answers are right (give one)")
-    right.add_argument("--task", default="jsonl", help="answers (the data lists all right ones), or a task of programs")
+    right.add_argument(
+        "--task",
+        default="jsonl",
+        help="answers (the data lists every right answer), mathqa_python, mbpp, humaneval or codecontests",
+    )
     right.add_argument("--checker", metavar="FILE.py:FUNCTION", help="your check(prompt, answer) -> bool, in a sandbox")
     right.add_argument("--embedder", metavar="MODEL", help="compare with the data's texts by k-NN on its embeddings")
     add(

@@ -43,7 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     case = parser.add_argument_group("the artificial case (defaults: the paper's main figure, rho assumed 1/2)")
     for name, (default, text) in CASE.items():
         case.add_argument(f"--{name}", type=type(default), default=default, help=f"{text} (default {default:g})")
-    case.add_argument("--temperatures", type=float, nargs="+", default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0], metavar="T")
+    case.add_argument(
+        "--temperatures",
+        type=float,
+        nargs="+",
+        default=[0.2, 0.5, 1.0, 1.5, 2.0, 5.0],
+        metavar="T",
+        help="temperatures (default .2 .5 1 1.5 2 5)",
+    )
     two = parser.add_argument_group("two distributions, as JSON lists of probabilities of the same outcomes")
     two.add_argument("--p", type=Path, metavar="FILE", help="probabilities of the reference")
     two.add_argument(
@@ -62,7 +69,7 @@ def main(options: argparse.Namespace) -> int:
     console, values = Console(), {name: getattr(options, name) for name in CASE}
     if options.p is not None:
         if given := [name for name, (default, _) in CASE.items() if values[name] != default]:
-            raise ValueError(f"--{given[0]} is of the artificial case; --p and --q are two distributions of your own")
+            raise ValueError(f"--{given[0]} belongs to the artificial case: leave it out with --p and --q")
         p, q = _read(options.p), _read(options.q)
         curves, notes = {"Q on P": pr_curve(p, q)}, []
         title = f"{options.q.name} against {options.p.name}"
@@ -72,13 +79,12 @@ def main(options: argparse.Namespace) -> int:
         case = ArtificialCase(**values)
         curves = {f"t = {t:g}": case.curve(t) for t in options.temperatures}
         title = f"Artificial case: V = {case.vocab}, K = {case.support}, rho = {case.rho:g}, a = {case.a:g}, epsilon = {case.epsilon:g}"
-        peak = f"recall has such a peak because epsilon = {case.epsilon:g} is below it."
-        if case.epsilon >= case.epsilon_0:
-            peak = "epsilon is above it, so the plateau only grows with temperature."
-        notes = [
-            f"Full coverage (recall 1) reaches furthest at t_0 = {case.t_0:.4g}; higher temperatures lose recall.",
-            f"epsilon_0 = {case.epsilon_0:.4g}: {peak}",
-        ]
+        level = f"epsilon_0 = {case.epsilon_0:.4g}"
+        peak = f"is largest at t_0 = {case.t_0:.4g} and falls above it, because epsilon = {case.epsilon:g} is below {level}"
+        if not np.isfinite(case.t_0):
+            why = f"epsilon = {case.epsilon:g} is not below {level}" if case.epsilon else "epsilon is 0"
+            peak = f"rises with every temperature, because {why}"
+        notes = ["Recall is 1 for every lambda up to lambda_min.", f"lambda_min {peak}."]
     lams = [("precision", lam) for lam in LAMBDAS] + [("recall", lam) for lam in LAMBDAS[:-1]]
     numbers = {
         name: [*(float(getattr(c, score)(lam)) for score, lam in lams), float(c.auc)] for name, c in curves.items()

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="run folder, model folder, or name on the hub")
     add("--prompts", required=True, metavar="FILE", help="problems to sample; without --data, also training data")
     add("--task", default="jsonl", metavar="NAME", help="format of --prompts and --held-out (default: jsonl)")
-    add("--checker", default="", metavar="FILE.py:FUNCTION", help="judges instead of the task (see widen score --help)")
+    add("--checker", default="", metavar="FILE.py:FUNCTION", help="your check(prompt, answer), instead of the task")
     add("--checker-file", action="append", default=[], metavar="FILE", help="a text file that the checker may open")
     add("--data", metavar="FILE", help="original training data (default: the completions in --prompts)")
     add("--data-task", default="jsonl", metavar="NAME", help="format of --data (default: jsonl)")
@@ -92,7 +92,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", help="cpu or cuda (default: cuda if there is one)")
     add("--dtype", default="auto", help="dtype of the weights while sampling (default: as they were saved)")
     add("--rows", type=int, metavar="N", help="draw N samples at a time (default: as many as fit into memory)")
-    add("--servers", default="", metavar="URLS", help="servers (URL,URL) that serve each round's model")
+    add(
+        "--servers",
+        default="",
+        metavar="URLS",
+        help="sample from these servers (URL,URL); they serve each round's model",
+    )
     add("--ray", metavar="ADDRESS", help="judge on this Ray cluster (pip install 'widen[ray]')")
 
 
@@ -175,7 +180,7 @@ def _table(rounds: list[Round], config: Growth) -> object:
         numbers = [*sampled, *(one.value(name, held_out=True) for name in held)]
         counts = [f"{one.new:,}", f"{one.rows:,}"] if one.round else ["", ""]
         rows.append([str(one.round), *counts, *("" if v is None else f"{v:.3f}" for v in numbers)])
-    caption = "new, several, precision and distinct (right answers a prompt): samples of the model before the training of that round"
+    caption = "new, several, precision and distinct (right answers per prompt): samples of the model before the training of that round"
     return table_of(
         f"weights {config.weights}, {config.decoding}", headers, rows, caption=caption, box=SIMPLE_HEAD, padding=0
     )

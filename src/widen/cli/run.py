@@ -1,4 +1,6 @@
-"""Run a recipe: an experiment of the paper or another one. Train, sample, score, print a table.
+"""Run a recipe (an experiment of the paper or one of ours), or an experiment of your own.
+
+It trains, samples, scores and prints a table.
 
   widen run --list                                    every recipe
   widen run mulmod:tiny:losses --out runs             tiny version: seconds; numbers mean nothing

@@ -51,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("how").add_argument
     add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default 1; 0 is greedy)")
     add(
-        "--methods", nargs="+", metavar="M", help="each at every temperature: plain (the default), top_p=0.9, min_p=0.1"
+        "--methods",
+        nargs="+",
+        metavar="M",
+        help="cut-offs to combine with every temperature: plain (none, the default), top_p=0.9",
     )
     add("--decodings", nargs="+", metavar="D", help="whole decodings instead of the two above; grid is a set of 77")
     add("--max-tokens", type=int, default=256, metavar="N", help="longest sample in tokens (default 256)")
@@ -59,7 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("conversations").add_argument
     add("--chat", action="store_true", help="send each prompt as the user's message, through the model's chat template")
     add("--system", default="", metavar="TEXT", help="system message of every prompt (implies --chat)")
-    add("--stop", nargs="+", default=[], metavar="STRING", help="end a sample before these; \\n is a line break")
+    add(
+        "--stop",
+        nargs="+",
+        default=[],
+        metavar="STRING",
+        help="end a sample before any of these strings; \\n is a line break",
+    )
     add = parser.add_argument_group("where").add_argument
     add("--out", type=Path, default=Path("runs"), metavar="DIR", help="files go to DIR/MODEL/samples (default runs)")
     add("--batch", type=int, metavar="N", help="samples drawn at a time; for a server, requests at a time")
@@ -90,7 +99,7 @@ def main(options: argparse.Namespace) -> int:
     for model in trained_models(options.models):
         engine, folder, unprompted = open_model(model, options, notice=notice)
         if prompts is None and unprompted is None:
-            raise ValueError(f"{model} needs --prompts FILE: what it is to continue")
+            raise ValueError(f"{model} needs --prompts FILE: the prompts to answer")
         if said := form_note(model, getattr(engine, "tokenizer", None), chat=options.chat):
             notice(said)
         asked = prompts or unprompted or []
@@ -109,7 +118,7 @@ def main(options: argparse.Namespace) -> int:
         console.print(_table(f"{model} -> {folder}", found))
         if cut := sum(one.cut for one in found.values()):
             of = f"{cut:,} of {sum(map(len, found.values())):,} samples"
-            notice(f"{of} were cut at --max-tokens {options.max_tokens}: their answers do not end")
+            notice(f"{of} were cut at --max-tokens {options.max_tokens}: these answers are incomplete")
     return 0
 
 

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="+",
         type=Path,
-        help="runs or samples files; first the reference texts or the problems, if needed",
+        help="run folders or samples files; before them, if needed, the reference texts or the problems",
     )
     add = parser.add_argument_group("small models").add_argument
     add("--temperatures", type=float, nargs="+", metavar="T", help="temperatures (default: those of the run's config)")
@@ -84,7 +84,7 @@ def main(options: argparse.Namespace) -> int:
 def _score(options: argparse.Namespace) -> int:
     """Answers if a task or a checker is named, else runs or texts, by what the paths are."""
     if missing := [str(path) for path in options.paths if not path.exists()]:
-        raise FileNotFoundError(f"not there: {', '.join(missing)}")
+        raise FileNotFoundError(f"there is no file or folder {', '.join(missing)}")
     judges = [flag for flag in (options.task, options.checker, options.lm_eval) if flag is not None]
     if len(judges) > 1:
         raise ValueError("--task, --checker and --lm-eval: give one of them")

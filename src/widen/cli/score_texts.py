@@ -76,7 +76,7 @@ def main(options: argparse.Namespace, console: Console) -> int:
                 console.print(f"note: {note}")
             if one.cut:
                 cut = f"{one.cut:,} of {len(one.texts):,} samples were cut at max-tokens"
-                console.print(f"note: {cut}: their answers do not end")
+                console.print(f"note: {cut}: these answers are incomplete")
             console.print(f"scores: {path}", soft_wrap=True)
     return 0
 

@@ -89,7 +89,7 @@ def refuse_arguments(trainer: Any) -> None:
         raise ValueError(f"compute_loss_func and loss={shown!r} are two losses; give one of them")
     if args.label_smoothing_factor != 0:
         raise ValueError(
-            f"label_smoothing_factor={args.label_smoothing_factor} and loss={shown!r} are two losses: Leave it at 0. "
+            f"label_smoothing_factor={args.label_smoothing_factor} and loss={shown!r} are two losses: leave it at 0. "
             "Label smoothing alone is loss='smooth:eps=...', and it multiplies with losses that only weigh tokens"
         )
     kind = getattr(args, "loss_type", "nll")
@@ -101,7 +101,7 @@ def refuse_arguments(trainer: Any) -> None:
     if args.n_gpu > 1:
         raise ValueError(
             f"n_gpu={args.n_gpu}: several GPUs in one process mean nn.DataParallel, whose replicas cannot share a loss's state. Launch one "
-            "process a GPU (torchrun or accelerate launch), or show one GPU with CUDA_VISIBLE_DEVICES"
+            "process per GPU (torchrun or accelerate launch), or show one GPU with CUDA_VISIBLE_DEVICES"
         )
     plan = getattr(trainer.accelerator, "parallelism_config", None)
     for name, sentence in _PARALLELISM.items():

@@ -119,7 +119,7 @@ def starvation(weight: Weight, seen: Figures, *, mean_length: float | None = Non
     gate = _part(weight, LambdaPR)
     if gate is not None and mean_length is not None:
         delta = gate.threshold(mean_length)
-        text += f"; at {mean_length:.0f} target tokens a sequence, delta = {delta:.2g}: a token with q above it is not trained"
+        text += f"; at {mean_length:.0f} target tokens per sequence, delta = {delta:.2g}: a token with q above it is not trained"
         text += ". Raise gamma or lam, or start from a model that is not yet sure"
     return text
 

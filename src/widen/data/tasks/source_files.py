@@ -89,7 +89,7 @@ def _json_list(path: Path) -> Iterator[SourceRecord]:
 
     at, line, counted, number = skip(0), 1, 0, 0
     if text[at : at + 1] != "[":
-        raise ValueError(f"{path}: a .json file must hold a list of records (.jsonl holds one a line)")
+        raise ValueError(f"{path}: a .json file must hold a list of records (.jsonl holds one per line)")
     at = skip(at + 1)
     while text[at : at + 1] != "]":
         line, counted, number = line + text.count("\n", counted, at), at, number + 1

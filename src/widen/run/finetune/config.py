@@ -190,9 +190,7 @@ class FineTune:
             if getattr(self, name) is not None and self.evaluate is None:
                 raise ValueError(f"{name}={getattr(self, name)} needs held-out data (evaluate, --eval)")
         if self.batch_size % self.micro_batch:
-            raise ValueError(
-                f"batch_size={self.batch_size} is no multiple of micro_batch={self.micro_batch}: a step is a whole number of micro-batches"
-            )
+            raise ValueError(f"batch_size={self.batch_size}: must be a multiple of micro_batch={self.micro_batch}")
         if self.lr is not None and not self.lr > 0:
             raise ValueError(f"lr={self.lr}: must be above 0")
         if self.max_steps < 1 and self.max_steps != -1:
@@ -202,9 +200,7 @@ class FineTune:
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema={self.ema} (--ema): must be at least 0 and below 1")
         if self.ema and self.fsdp:
-            raise ValueError(
-                "ema and fsdp: the average of weights that are spread over GPUs is not supported, take one of them"
-            )
+            raise ValueError("ema and fsdp: widen cannot average weights that are sharded over GPUs; take one of them")
         asks = REF_LOGQ in needs_of(parse(self.loss))
         if asks and not self.reference:
             raise ValueError(

@@ -84,7 +84,7 @@ def training_arguments(config: FineTune, process: Process, resume: Path, *, eval
     micro = min(config.micro_batch, config.batch_size // process.world)
     if config.batch_size % (micro * process.world):
         raise ValueError(
-            f"batch_size={config.batch_size} is no multiple of micro_batch={micro} x {process.world} processes"
+            f"batch_size={config.batch_size}: must be a multiple of micro_batch={micro} x {process.world} processes"
         )
     if config.report_to == "tensorboard":  # the default is inside ``resume``, which is removed at the end
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(resume.with_name("tensorboard")))

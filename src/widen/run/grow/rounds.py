@@ -263,7 +263,7 @@ def sentence(one: Round) -> str:
 
 def _distinct(one: Round, *, held_out: bool) -> str:
     """The metric that records call coverage. Elsewhere coverage is a share of the right answers, so the number is said in words."""
-    return f"{one.value('coverage', held_out=held_out):.2f} distinct right answers a prompt"
+    return f"{one.value('coverage', held_out=held_out):.2f} distinct right answers per prompt"
 
 
 def _inputs(config: Growth) -> Inputs:
