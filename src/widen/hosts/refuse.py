@@ -89,8 +89,8 @@ def refuse_arguments(trainer: Any) -> None:
         raise ValueError(f"compute_loss_func and loss={shown!r} are two losses; give one of them")
     if args.label_smoothing_factor != 0:
         raise ValueError(
-            f"label_smoothing_factor={args.label_smoothing_factor} and loss={shown!r} are two losses: leave it at 0. "
-            "Label smoothing alone is loss='smooth:eps=...', and it multiplies with losses that only weigh tokens"
+            f"label_smoothing_factor={args.label_smoothing_factor} and loss={shown!r} are two losses. Leave it at 0. "
+            "loss='smooth:eps=...' is label smoothing. It multiplies with losses that only weigh tokens"
         )
     kind = getattr(args, "loss_type", "nll")
     if kind not in ("nll", "chunked_nll"):
