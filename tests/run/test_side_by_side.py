@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from widen.run.side_by_side import TRIES, run_all
+from widen.run.side_by_side import TRIES, processes, report, run_all
 
 
 def test_a_model_without_memory_is_tried_again_after_the_others():
@@ -54,6 +55,14 @@ def test_another_error_is_not_tried_again():
     with ThreadPoolExecutor(1) as pool:
         assert run_all(pool, {"wrong": wrong}, lambda text: None) == ["wrong: bad data"]
     assert len(tried) == 1
+
+
+def test_the_progress_of_a_process_is_reported_in_the_one_that_started_it():
+    seen = []
+    tasks = {name: partial(report, f"train {name}", 3, 3) for name in "ab"}
+    with processes(1, lambda *at: seen.append(at)) as pool:
+        assert run_all(pool, tasks, lambda text: None) == []
+    assert seen == [("train a", 3, 3), ("train b", 3, 3)]
 
 
 PARENT = """

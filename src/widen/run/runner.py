@@ -127,6 +127,7 @@ def run(
             rows=rows,
             drop_checkpoints=drop_checkpoints,
             skip_bad=skip_bad,
+            progress=progress,
             notice=notice,
         )
     models, starts = Models(device=device, servers=servers, rows=rows), starts_of(experiments)
@@ -135,8 +136,7 @@ def run(
         waiting = [job for job in mine if not is_sampled(job)]
         if waiting and "train" in stages and isinstance(first.model, FineTune):
             models.close()
-            at = _prefixed(progress, first.model.seed)
-            fine_tune(first.model, root, device=device, skip_bad=skip_bad, progress=at)
+            fine_tune(first.model, root, device=device, skip_bad=skip_bad, progress=_training(progress, first))
         if waiting and ("sample" in stages or ("train" in stages and isinstance(first.model, str))):
             _claim(folder, first)
         if waiting and "sample" in stages:
@@ -218,8 +218,14 @@ def _is_missing(model: str, made_by: str = "") -> bool:
     return not Path(model).exists() and (made_by != "" or not may_be_on_hub(model))
 
 
-def _prefixed(progress: StageProgress, seed: int) -> StageProgress:
-    return lambda what, done, total: progress(f"train {what}, seed {seed}", done, total)
+def _training(progress: StageProgress, one: Experiment) -> StageProgress:
+    """Progress of a training, with the name of its experiment; a model that it starts from is named by its loss."""
+
+    def at(what: str, done: int, total: int) -> None:
+        name = what if what.endswith(", first") else one.name
+        progress(f"train {name}, seed {one.model_seed}", done, total)
+
+    return at
 
 
 def job_of(experiment: Experiment, tools: ScoreTools, *, skip_bad: bool = False) -> ScoreJob:

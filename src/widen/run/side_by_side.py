@@ -9,11 +9,14 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing.queues import Queue
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import torch
 
@@ -22,12 +25,14 @@ from widen.train.settings import Configuration
 from .experiment import Experiment
 from .finetune.config import FineTune
 from .finetune.stage import fine_tune
-from .folder import Say
+from .folder import Say, StageProgress, silent
 from .score_settings import ExactScore, SlotScore
 from .scoring.job import ScoreTools
 
 TRIES = 4
 """How often a model is tried that runs out of memory: the others may leave more room later."""
+_reports: Queue[Any]
+"""Of a process that makes models: where it reports its progress."""
 
 
 def make_side_by_side(
@@ -40,6 +45,7 @@ def make_side_by_side(
     rows: int | None = None,
     drop_checkpoints: bool = False,
     skip_bad: bool = False,
+    progress: StageProgress = silent,
     notice: Say = print,
 ) -> None:
     """Train, sample and score real models, ``jobs`` of them at a time. A model that fails does not stop the others. A
@@ -62,31 +68,56 @@ def make_side_by_side(
     if "train" in stages:
         for name, start in starts.items():
             notice(f"training first what others start from: {name}")
-            fine_tune(start, root, device=device, skip_bad=skip_bad)
+            fine_tune(start, root, device=device, skip_bad=skip_bad, progress=progress)
     if not groups:
         return
     one_model = partial(_one_model, root=root, device=device, stages=stages, rows=rows, skip_bad=skip_bad)
     tasks = {
         name: partial(one_model, mine, drop=drop_checkpoints and name not in starts) for name, mine in groups.items()
     }
-    with processes(jobs) as pool:
+    with processes(jobs, progress) as pool:
         failed = run_all(pool, tasks, notice)
     if failed:
         raise RuntimeError("\n".join(["some models failed; run the same command again to resume:", *failed]))
 
 
-def processes(jobs: int) -> ProcessPoolExecutor:
-    """Processes that end when this one does, however it ends: a run that is killed leaves no model training."""
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+@contextmanager
+def processes(jobs: int, progress: StageProgress = silent) -> Iterator[ProcessPoolExecutor]:
+    """Processes that report their progress to this one. They end when it does, however it ends: a killed run leaves no model training."""
+    context = multiprocessing.get_context("spawn")
+    reports: Queue[Any] = context.Queue()
+    listener = Thread(target=_listen, args=(reports, progress), daemon=True)
+    listener.start()
+    try:
+        with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(reports,)) as pool:
+            yield pool
+    finally:
+        reports.put(None)
+        listener.join()
 
 
-def _end_with_parent() -> None:
+def _listen(reports: Queue[Any], progress: StageProgress) -> None:
+    for report in iter(reports.get, None):
+        with suppress(OSError):  # of a closed terminal: whoever reports must not wait for it
+            progress(*report)
+
+
+def _begin(reports: Queue[Any]) -> None:
+    """In a new process: remember where to report, and end with the parent."""
+    global _reports
+    _reports = reports
+
     def watch() -> None:
         if (parent := multiprocessing.parent_process()) is not None:
             parent.join()
             os._exit(1)
 
     Thread(target=watch, daemon=True).start()
+
+
+def report(what: str, done: int, total: int) -> None:
+    """Send progress to the process that started this one."""
+    _reports.put((what, done, total))
 
 
 def run_all(pool: Executor, tasks: Mapping[str, Callable[[], None]], notice: Say) -> list[str]:
@@ -130,8 +161,10 @@ def _one_model(
     _free_memory()  # of a model that failed before
     try:
         if made := tuple(stage for stage in stages if stage != "score"):
-            run(experiments[0].name, experiments, root, device=device, stages=made, rows=rows, skip_bad=skip_bad)
-        jobs = [job_of(one, ScoreTools(root, device=device), skip_bad=skip_bad) for one in experiments]
+            make = partial(run, device=device, stages=made, rows=rows, skip_bad=skip_bad, progress=report)
+            make(experiments[0].name, experiments, root)
+        tools = ScoreTools(root, device=device, progress=report)
+        jobs = [job_of(one, tools, skip_bad=skip_bad) for one in experiments]
         for job in jobs:
             if "score" in stages and isinstance(job.experiment.score, (ExactScore, SlotScore)):
                 score_one(job)
