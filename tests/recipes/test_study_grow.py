@@ -18,7 +18,9 @@ from widen.run.score_settings import SlotScore
 from widen.run.table import summarise
 from widen.sample.decoding import Decoding
 from widen_recipes import tiny_texts
+from widen_recipes.study.coverageqa import FOLDS
 from widen_recipes.study.e2e import e2e, experiment_of
+from widen_recipes.study.grow_small import coverageqa_small_losses
 from widen_recipes.study.growth_study import ALL_ANSWERS, BASE, EMA, KNOWN, LOSS, LOWEST, SOUPS, GrowthStudy
 from widen_recipes.study.make_grown import STUDIES, make_grown
 from widen_recipes.study.methods import METHODS
@@ -65,6 +67,16 @@ def test_other_losses_train_on_the_data_of_nll_and_their_names_do_not_say_grown(
     assert set(study.losses) == {"TruncR 0.1", "c-Div 1.4"}
     for name, loss in study.losses.items():
         assert by_name[name] == replace(by_name["NLL"], loss=loss)
+
+
+def test_the_losses_on_coverageqa_differ_from_the_nll_of_its_growth_in_the_loss_alone():
+    grown = [STUDIES[f"coverageqa_small_{fold}"]() for fold in FOLDS]
+    nll = [study.model("NLL", 0).key for study in grown]
+    experiments = coverageqa_small_losses()
+    assert {one.model.key for one in experiments if one.name == "NLL start"} == {study.start.key for study in grown}
+    trained = [one.model for one in experiments if one.name != "NLL start"]
+    assert Counter(replace(model, loss="nll", seed=0).key for model in trained) == dict.fromkeys(nll, 5 * 3)
+    assert {one.decoding for one in experiments} == {grown[0].experiments()[0].decoding}
 
 
 @pytest.mark.parametrize("name", STUDIES)

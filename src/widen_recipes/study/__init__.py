@@ -8,7 +8,7 @@ from .countdown import countdown, countdown_small, countdown_small_losses
 from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, coverageqa_zero_shot
 from .e2e import e2e
 from .grow import e2e_grow, grow
-from .grow_small import countdown_small_grow, coverageqa_small_grow
+from .grow_small import countdown_small_grow, coverageqa_small_grow, coverageqa_small_losses
 from .mathqa import mathqa, mathqa_small_grow
 from .methods import tiny
 from .wise import countdown_wise, coverageqa_wise
@@ -24,6 +24,7 @@ __all__ = [
     "coverageqa_qwen",
     "coverageqa_qwen_zero_shot",
     "coverageqa_small_grow",
+    "coverageqa_small_losses",
     "coverageqa_wise",
     "coverageqa_zero_shot",
     "e2e",

@@ -5,10 +5,12 @@
 
 `growth_study.py` says what is compared. On Countdown there are also two other losses and an average of NLL and the model before fine-tuning
 (WiSE-FT). On CoverageQA, the data has five answers to each training question, and a check knows all of them.
+`study:coverageqa_small_losses` compares losses from the same NLL models and needs no growth.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from widen.run.experiment import Experiment
@@ -47,6 +49,11 @@ COVERAGEQA_SMALL = {
     "soups": NOT_IN_PAPER["soups"],
     "seeds": _SEEDS,
     "dtype": _DTYPE,
+}
+COVERAGEQA_LOSSES = {
+    name: about
+    for name, about in COVERAGEQA_SMALL.items()
+    if name not in ("growth", "NLL, lowest held-out NLL", "soups")
 }
 
 
@@ -125,3 +132,14 @@ def countdown_small_grow() -> list[Experiment]:
 def coverageqa_small_grow() -> list[Experiment]:
     """Growth on CoverageQA, for two CPU cores: five answers per question, and answers that the model found."""
     return [one for fold in FOLDS for one in coverageqa_small_growth(fold).experiments()]
+
+
+def coverageqa_small_losses() -> list[Experiment]:
+    """Losses instead of growth, from the same NLL models on CoverageQA, for two CPU cores."""
+    found = []
+    for fold in FOLDS:
+        study = coverageqa_small_growth(fold)
+        score = partial(study.experiment, not_in_paper=COVERAGEQA_LOSSES)
+        losses = {name: METHODS[name] for name in ("c-Div 1.4", "TruncR 0.1", "GEM 0.7", "EAFT")}
+        found += replace(study, experiment=score, kinds=(), others=(), soups=(), losses=losses).experiments()
+    return found
