@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from widen.run import side_by_side
 from widen.run.side_by_side import TRIES, processes, report, run_all
 
 
@@ -63,6 +64,30 @@ def test_the_progress_of_a_process_is_reported_in_the_one_that_started_it():
     with processes(1, lambda *at: seen.append(at)) as pool:
         assert run_all(pool, tasks, lambda text: None) == []
     assert seen == [("train a", 3, 3), ("train b", 3, 3)]
+
+
+KILLED = """
+from concurrent.futures.process import BrokenProcessPool
+from test_side_by_side import die_while_reporting
+from widen.run.side_by_side import processes
+if __name__ == "__main__":
+    try:
+        with processes(1) as pool:
+            pool.submit(die_while_reporting).result()
+    except BrokenProcessPool:
+        print("ended")
+"""
+
+
+def die_while_reporting():
+    side_by_side._reports._wlock.acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_while_it_reports_does_not_stop_the_one_that_started_it():
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", KILLED], env=here, stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (0, "ended\n")
 
 
 PARENT = """

@@ -92,8 +92,10 @@ def processes(jobs: int, progress: StageProgress = silent) -> Iterator[ProcessPo
         with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(reports,)) as pool:
             yield pool
     finally:
+        # A process that was killed while it reported leaves the queue locked: do not wait for it.
+        reports.cancel_join_thread()
         reports.put(None)
-        listener.join()
+        listener.join(timeout=5)
 
 
 def _listen(reports: Queue[Any], progress: StageProgress) -> None:

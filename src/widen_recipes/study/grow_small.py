@@ -1,7 +1,7 @@
 """Growth for two CPU cores: Countdown and CoverageQA with SmolLM2-135M, fewer rows, fewer steps and fewer decodings.
 
-    python -m widen_recipes.study grow countdown_small RUNS 2         # makes the models
-    widen run study:countdown_small_grow --jobs 2 --out RUNS          # scores them
+    python -m widen_recipes.study grow countdown_small RUNS 2         # makes the rows and the soups
+    widen run study:countdown_small_grow --jobs 2 --out RUNS          # trains the other models and scores all
 
 `growth_study.py` says what is compared. On Countdown there are also two other losses and an average of NLL and the model before fine-tuning
 (WiSE-FT). On CoverageQA, the data has five answers to each training question, and a check knows all of them.
