@@ -95,7 +95,7 @@ def processes(jobs: int, progress: StageProgress = silent) -> Iterator[ProcessPo
         # A process that was killed while it reported leaves the queue locked: do not wait for it.
         reports.cancel_join_thread()
         reports.put(None)
-        listener.join(timeout=5)
+        listener.join(timeout=2)
 
 
 def _listen(reports: Queue[Any], progress: StageProgress) -> None:
