@@ -1,4 +1,4 @@
-"""What the pages say of growing on E2E NLG and CoverageQA, and of losses on Countdown, is in the kept tables."""
+"""What the pages say of growing on E2E NLG, CoverageQA and MathQA-Python, and of losses on Countdown, is in the kept tables."""
 
 import numpy as np
 import pytest
@@ -111,6 +111,26 @@ def test_the_sentences_on_growing_on_coverageqa_are_those_of_the_kept_table():
         ],
     }
     assert_shown(pages)
+
+
+def test_growing_on_mathqa_python_differs_from_nll_in_nothing_and_the_table_is_the_kept_one():
+    solved, distinct = (halves_of("mathqa_small_grow", goal) for goal in ("pass@8", "coverage"))
+    at_half = {row["name"]: row for row in rows_of("mathqa_small_grow") if row["decoding"] == "t=0.5"}
+    page, most = section_of("Growing on MathQA-Python"), []
+    for name, row in at_half.items():
+        (first,), wide = cells_of(row, "pass@1"), row["pass@1_half_width"]
+        right = f"{first} ± {three_digits(float(wide))}" if wide else first
+        gains = (solved[name, 0], distinct[name, 0])
+        if name == "NLL":
+            assert f"| NLL: value | {right} | {' | '.join(cells_of(one, 'value')[0] for one in gains)} |" in page
+            continue
+        assert f"| {name} | {right} | {' | '.join(map(gain_between, gains))} |" in page
+        assert all(float(one["gain_low"]) < 0 < float(one["gain_high"]) for one in gains)
+        most.append([float(one["gain_high"]) for one in gains])
+    highest = [three_digits(value) for value in np.max(most, axis=0)]
+    assert f"A gain of more than {highest[0]} in pass@8, or of more than {highest[1]} different right programs" in page
+    assert max(float(row["pass@1"]) for row in rows_of("mathqa_small_grow")) < 0.1
+    assert {row["name"]: row["seeds"] for row in at_half.values()} == dict.fromkeys(at_half, "3") | {"NLL start": "1"}
 
 
 def test_the_gains_of_growing_on_readme_are_those_of_the_kept_tables():
