@@ -7,7 +7,7 @@ from advising import PROMPTS, answers_file
 
 from widen.data.tasks import read
 from widen.judge import selftest
-from widen.run.advise.request import AdviceRequest
+from widen.run.advise.request import EXACT_GRID, SAMPLED_GRID, AdviceRequest
 from widen.run.advise.search import Search
 from widen.run.advise.split import split
 from widen.run.advise.wish import Wish, parse_budget
@@ -115,3 +115,12 @@ def test_bad_records_and_too_few_prompts_are_refused(tmp_path):
         split("answers", answers_file(file, range(9)), tmp_path, seed=0, once=True)
     with pytest.raises(ValueError, match="appears twice: list all its answers in one record"):
         split("answers", answers_file(file, [*range(12), 3]), tmp_path, seed=0, once=True)
+
+
+@pytest.mark.parametrize(("grid", "hottest"), [(EXACT_GRID, 1.4), (SAMPLED_GRID, 1.0)])
+def test_nll_is_tried_at_the_matched_temperatures_of_the_losses(grid, hottest):
+    tried = [one.temperature for one in grid if one.temperature_alone]
+    for factor in (1.4, 1 / 0.7):  # c-Div 1.4, GEM 0.7
+        wanted = [factor * t for t in tried if t <= hottest]
+        assert len(wanted) >= 4
+        assert all(min(abs(t / one - 1) for t in tried) < 0.03 for one in wanted)
