@@ -149,6 +149,20 @@ def losses(ax: Axes) -> None:
     in_percent(ax, recall=[0.2, 0.3, 0.4, 0.5, 0.6], precision=[0.2, 0.25, 0.3, 0.35])
 
 
+def losses_coverageqa(ax: Axes) -> None:
+    """Losses on CoverageQA, each with the best of all decodings; means of both folds."""
+    looks = {
+        "NLL": (ORANGE, "-"),
+        "GEM 0.7": (BLUE, "--"),
+        "c-Div 1.4": (PINK, "-."),
+        "TruncR 0.1": (GREEN, "--"),
+        "EAFT": (INK, ":"),
+    }
+    methods(ax, "study_coverageqa_small_losses.csv", looks)
+    ax.set(xlim=(0.05, 0.45), ylim=(0.25, 0.7))
+    in_percent(ax, recall=[0.1, 0.2, 0.3, 0.4], precision=[0.3, 0.4, 0.5, 0.6])
+
+
 def mathqa(ax: Axes) -> None:
     """Three losses on MathQA-Python, each at three temperatures, with 95 % intervals over seeds."""
     looks = {"NLL": (ORANGE, "-"), "TruncR 0.1": (BLUE, "--"), "c-Div 1.4": (GREEN, "-.")}
@@ -197,6 +211,7 @@ RESULT_PICTURES: dict[str, Callable[[Axes], None]] = {
     "growing_e2e": growing_e2e,
     "growing_coverageqa": growing_coverageqa,
     "losses": losses,
+    "losses_coverageqa": losses_coverageqa,
     "mathqa": mathqa,
     "frontier": frontier,
 }

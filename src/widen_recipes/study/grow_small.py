@@ -140,6 +140,6 @@ def coverageqa_small_losses() -> list[Experiment]:
     for fold in FOLDS:
         study = coverageqa_small_growth(fold)
         score = partial(study.experiment, not_in_paper=COVERAGEQA_LOSSES)
-        losses = {name: METHODS[name] for name in ("c-Div 1.4", "TruncR 0.1", "GEM 0.7", "EAFT")}
+        losses = {name: loss for name, loss in METHODS.items() if name != "NLL"}
         found += replace(study, experiment=score, kinds=(), others=(), soups=(), losses=losses).experiments()
     return found
