@@ -23,7 +23,7 @@ from widen_recipes.study.e2e import e2e, experiment_of
 from widen_recipes.study.grow_small import coverageqa_small_losses
 from widen_recipes.study.growth_study import ALL_ANSWERS, BASE, EMA, KNOWN, LOSS, LOWEST, SOUPS, GrowthStudy
 from widen_recipes.study.make_grown import STUDIES, make_grown
-from widen_recipes.study.methods import METHODS
+from widen_recipes.study.methods import METHODS, matched_decodings
 
 TEXTS = ("ab", "aab", "abb", "bab")
 
@@ -74,9 +74,18 @@ def test_the_losses_on_coverageqa_differ_from_the_nll_of_its_growth_in_the_loss_
     nll = [study.model("NLL", 0).key for study in grown]
     experiments = coverageqa_small_losses()
     assert {one.model.key for one in experiments if one.name == "NLL start"} == {study.start.key for study in grown}
-    trained = [one.model for one in experiments if one.name != "NLL start"]
+    trained = [one.model for one in experiments if one.name not in ("NLL start", LOWEST)]
     assert Counter(replace(model, loss="nll", seed=0).key for model in trained) == dict.fromkeys(nll, len(METHODS) * 3)
-    assert {one.decoding for one in experiments} == {grown[0].experiments()[0].decoding}
+    assert {one.decoding for one in experiments} == {matched_decodings()}
+
+
+def test_nll_is_tried_at_about_the_cut_off_and_the_heat_that_match_those_of_gem():
+    tried = [Decoding.parse(spec) for spec in matched_decodings()]
+    for one in (Decoding.truncate_then_heat(min_p=0.02, temperature=t) for t in (1.25, 1.5, 2.0)):
+        assert one in tried
+        cut, heat = one.min_p ** (1 / 0.7), one.temperature / 0.7
+        near = [other for other in tried if other.min_p and abs(other.min_p / cut - 1) < 0.1]
+        assert any(abs(other.temperature / heat - 1) < 0.2 for other in near)
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -24,7 +24,7 @@ from .coverageqa import NOT_IN_PAPER as COVERAGEQA
 from .coverageqa import experiment_of as coverageqa_experiment
 from .grow import NOT_IN_PAPER
 from .growth_study import ALL_ANSWERS, BASE, LOWEST, GrowthStudy
-from .methods import METHODS, few_decodings, nll_model, path_of
+from .methods import METHODS, few_decodings, matched_decodings, nll_model, path_of
 
 _SEEDS = "three; they change the order of the last phase; the NLL start and the growth are one for all"
 _DTYPE = "models are scored in bfloat16"
@@ -50,11 +50,7 @@ COVERAGEQA_SMALL = {
     "seeds": _SEEDS,
     "dtype": _DTYPE,
 }
-COVERAGEQA_LOSSES = {
-    name: about
-    for name, about in COVERAGEQA_SMALL.items()
-    if name not in ("growth", "NLL, lowest held-out NLL", "soups")
-}
+COVERAGEQA_LOSSES = {name: about for name, about in COVERAGEQA_SMALL.items() if name not in ("growth", "soups")}
 
 
 def countdown_small_growth() -> GrowthStudy:
@@ -136,10 +132,12 @@ def coverageqa_small_grow() -> list[Experiment]:
 
 def coverageqa_small_losses() -> list[Experiment]:
     """Losses instead of growth, from the same NLL models on CoverageQA, for two CPU cores."""
-    found = []
-    for fold in FOLDS:
-        study = coverageqa_small_growth(fold)
-        score = partial(study.experiment, not_in_paper=COVERAGEQA_LOSSES)
-        losses = {name: loss for name, loss in METHODS.items() if name != "NLL"}
-        found += replace(study, experiment=score, kinds=(), others=(), soups=(), losses=losses).experiments()
-    return found
+    losses = {name: loss for name, loss in METHODS.items() if name != "NLL"}
+    studies = [
+        replace(coverageqa_small_growth(fold), kinds=(), others=(LOWEST,), soups=(), losses=losses) for fold in FOLDS
+    ]
+    return [
+        replace(one, decoding=matched_decodings(), not_in_paper=COVERAGEQA_LOSSES)
+        for study in studies
+        for one in study.experiments()
+    ]

@@ -11,6 +11,7 @@ from typing import Any
 from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
 from widen.run.grow.training_rows import write_lines
+from widen.sample.decoding import Decoding
 from widen.sample.grid import decoding_grid
 
 from ..tiny_texts import shrink
@@ -87,6 +88,16 @@ def few_decodings() -> tuple[str, ...]:
         top_p_heats=(1.5,),
     )
     return tuple(one.spec for one in grid)
+
+
+def matched_decodings() -> tuple[str, ...]:
+    """`few_decodings`, and lower cut-offs with more heat.
+
+    At min-p m, then heat t, GEM 0.7 should give what NLL gives at min-p m^1.4, then heat 1.4 t. So NLL must be tried there too.
+    """
+    more = [Decoding(temperature=1.6)]
+    more += [Decoding.truncate_then_heat(min_p=m, temperature=t) for m in (0.002, 0.004, 0.01) for t in (1.5, 2.0, 2.8)]
+    return (*few_decodings(), *(one.spec for one in more))
 
 
 def two_families() -> dict[str, tuple[str, ...]]:
