@@ -124,3 +124,11 @@ def test_nll_is_tried_at_the_matched_temperatures_of_the_losses(grid, hottest):
         wanted = [factor * t for t in tried if t <= hottest]
         assert len(wanted) >= 4
         assert all(min(abs(t / one - 1) for t in tried) < 0.03 for one in wanted)
+
+
+def test_nll_is_tried_at_about_the_cut_offs_that_match_those_of_the_losses():
+    tried = {one.min_p for one in EXACT_GRID if one.min_p and one.order == "temperature_last"}
+    for factor in (1.4, 1 / 0.7):
+        for cut in (0.02, 0.05, 0.1, 0.2):
+            assert cut in tried
+            assert min(abs(other / cut**factor - 1) for other in tried) < 0.5

@@ -33,14 +33,15 @@ CHECKS = 5
 PROGRAM_TASKS = ("mathqa_python", "mbpp", "humaneval", "codecontests")
 EXACT_GRID = decoding_grid(
     temperatures=(0.3, 0.42, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8),
-    min_p=(0.02, 0.05, 0.1, 0.2),
+    min_p=(0.004, 0.02, 0.05, 0.1, 0.2),
     heats=(1.0, 1.5, 2.0, 3.0, 5.0),
     min_p_after=(0.05, 0.1),
     heats_before=(1.5, 2.0),
     top_p=(0.9, 0.95),
     top_p_heats=(1.0, 1.5, 2.0),
 )
-"""For nearly every temperature t, both grids also have about 1.4 t: there NLL has the optimum that c-Div 1.4 and GEM 0.7 have at t."""
+"""For nearly every temperature t, both grids also have about 1.4 t: there NLL has the optimum that c-Div 1.4 and GEM 0.7 have at t.
+For the same reason this one has about m^1.4 for nearly every min-p m."""
 SAMPLED_GRID = decoding_grid(
     temperatures=(0.35, 0.5, 0.7, 1.0, 1.4),
     min_p=(0.05, 0.1),
