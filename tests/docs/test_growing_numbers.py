@@ -201,7 +201,7 @@ def test_no_loss_beats_nll_on_coverageqa_and_gem_only_seemed_to_because_nll_had_
     pages = {
         "docs/results/coverageqa.md": [
             f"Its highest coverage is {highest('GEM 0.7', few)}, that of NLL {highest('NLL', few)}.",
-            f"With the ten decodings more, the highest coverage of NLL is {highest('NLL', every)}.",
+            f"With the ten added decodings, the highest coverage of NLL is {highest('NLL', every)}.",
             f"has precision {gem.replace('and', 'and coverage')}. NLL at `min_p=0.004 then t=2.8` has {nll}.",
             f"without a required precision it reaches {value} instead of {cells_of(QUIZ['NLL', 0], 'value')[0]}",
         ]
