@@ -191,6 +191,19 @@ def test_run_refuses_an_unknown_recipe_and_a_wrong_number_of_seeds(capsys, tmp_p
     assert call(capsys, "run", "--out", tmp_path)[0] == 2
 
 
+def test_run_takes_the_named_settings_of_a_recipe_and_names_them_all_if_one_is_wrong(capsys, tmp_path):
+    recipe = ("run", "mulmod:tiny:rivals", "--out", tmp_path)
+    code, _, error = call(capsys, *recipe, "--only", "GEM 9")
+    assert code == 2
+    assert "--only GEM 9: mulmod:tiny:rivals has NLL, norm 1, " in error
+    code, out, _ = call(capsys, *recipe, "--only", "gem, norm 1")
+    assert code == 0
+    table = (tmp_path / "mulmod_tiny_rivals.csv").read_text()
+    assert "--only 'gem, norm 1'" in table
+    assert "gem, norm 1" in out
+    assert '"NLL, norm 1"' not in table
+
+
 @pytest.mark.slow
 def test_a_run_killed_midway_ends_with_the_same_bits(tmp_path):
     """Real processes and a real SIGKILL: the checkpoint of the interrupted run equals that of the undisturbed one, byte for byte."""

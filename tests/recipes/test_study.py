@@ -11,7 +11,7 @@ from widen.run import recipe, runner
 from widen.run.folder import folder_of
 from widen.run.runner import found_records
 from widen_recipes.study.coverageqa import FEW, coverageqa, coverageqa_qwen, coverageqa_zero_shot, write_coverageqa
-from widen_recipes.study.e2e import e2e, new_meanings, write_e2e
+from widen_recipes.study.e2e import e2e, e2e_small, new_meanings, write_e2e
 from widen_recipes.study.methods import METHODS
 
 QUESTIONS = {
@@ -142,9 +142,16 @@ def test_new_meanings_for_growth_recombine_known_values_and_are_two_slots_from_w
     assert new_meanings(known, [], num=2) == new_meanings(known, [], num=6)[:2]
 
 
-def test_e2e_gives_every_method_the_same_twelve_decodings_and_three_seeds():
-    assert len(e2e()) == 3 * (len(METHODS) + 1)
-    assert {len(one.decoding) for one in e2e()} == {12}
+@pytest.mark.parametrize("made", [e2e, e2e_small])
+def test_e2e_gives_every_method_the_same_twelve_decodings_and_three_seeds(made):
+    assert len(made()) == 3 * (len(METHODS) + 1)
+    assert {len(one.decoding) for one in made()} == {12}
+
+
+@pytest.mark.parametrize("made", [e2e, e2e_small])
+def test_nll_2x_differs_from_nll_in_twice_the_length_alone(made):
+    nll, twice = (next(one.model for one in made() if one.name == name) for name in ("NLL", "NLL 2x"))
+    assert twice == replace(nll, **({"max_steps": 48} if made is e2e_small else {"epochs": 2 * nll.epochs}))
 
 
 def test_e2e_runs_at_tiny_size_with_every_score_by_meaning(tmp_path):

@@ -10,8 +10,9 @@ from widen.run import recipe, runner
 from widen.run.questions import questions_of
 from widen.run.score_settings import ProgramScore
 from widen.run.scoring.job import ScoreTools, limits_of
-from widen.run.scoring.programs import judge_of, judged, program_in
-from widen_recipes.study.code import FAMILIES
+from widen.run.scoring.programs import judge_of, judged
+from widen.sample.chat import cut_at
+from widen_recipes.study.code import FAMILIES, code
 from widen_recipes.study.mathqa import NOT_IN_PAPER
 from widen_recipes.study.methods import METHODS
 from widen_recipes.study.templates import DEV, FILES, TEST, by_templates, template, write_templates
@@ -91,28 +92,38 @@ def test_the_held_out_nll_of_the_start_is_only_logged():
     assert "unused variables" in NOT_IN_PAPER["coverage"]
 
 
+def test_an_answer_to_humaneval_goes_on_after_the_head_of_the_function_and_ends_with_its_block():
+    one = next(one for one in code() if one.task == "humaneval")
+    assert one.template.endswith("<|im_start|>assistant\n```python\n{prompt}")
+    assert one.template.count("{prompt}") == 2
+    (setting,) = one.settings
+    assert cut_at("    return x + 1\n```\nDone.", setting.stop) == "    return x + 1"
+    assert cut_at("    return x + 1\n\nprint(f(1))", setting.stop) == "    return x + 1\n"
+    whole = "    def g(x):\n        return x + 1\n\n    if x:\n        return g(x)\n    return 1"
+    assert cut_at(whole, setting.stop) is None
+
+
+def test_a_program_for_mbpp_may_have_several_functions():
+    setting = next(one for one in code() if one.task == "mbpp").settings[0]
+    assert cut_at("import math\n\ndef g(x):\n    return x\n\ndef f(x):\n    return g(x)", setting.stop) is None
+    assert cut_at("def f(x):\n    return x\n\nassert f(1) == 1", setting.stop) == "def f(x):\n    return x\n"
+
+
 @pytest.mark.sandbox
-def test_a_chat_answer_passes_whether_it_holds_the_whole_function_or_its_body(tmp_path):
-    """A function in a block, the body alone, a wrong function, and talk."""
+def test_the_body_of_a_function_is_run_with_its_head(tmp_path):
+    """A right body, a wrong one, and talk."""
     one = next(one for one in recipe.find("widen_recipes", "study:tiny:code") if one.task == "humaneval")
     asked = questions_of(one, tmp_path)[1]
-    assert asked.example.prompt.startswith("Complete this Python function.")
-    answers = [
-        "Sure:\n```python\ndef f(x):\n    return x + 1\n```\nDone.",
-        "```\n    return x + 1\n```",
-        "```python\ndef f(x):\n    return x\n```",
-        "I add one.",
-    ]
-    programs = [judged(asked, program_in(text, fenced=True)) for text in answers]
+    programs = [judged(asked, text) for text in ("    return x + 1", "    return x", "I add one.")]
     with ScoreTools(tmp_path) as tools:
         found = judge_programs(judge_of([asked]), programs, sandbox=tools.sandbox(limits_of(ProgramScore())))
-    assert [verdict.passed for verdict in found] == [True, True, False, False]
+    assert [verdict.passed for verdict in found] == [True, False, False]
 
 
 @pytest.mark.sandbox
 def test_both_recipes_run_at_tiny_size_count_distinct_programs_and_choose_on_halves(tmp_path):
-    code, mathqa = (recipe.find("widen_recipes", f"study:tiny:{name}") for name in ("code", "mathqa"))
-    chosen = [*code[:1], code[-1], *(one for one in mathqa if one.name == "NLL")]
+    programs, mathqa = (recipe.find("widen_recipes", f"study:tiny:{name}") for name in ("code", "mathqa"))
+    chosen = [*programs[:1], programs[-1], *(one for one in mathqa if one.name == "NLL")]
     rows = runner.run("study:both", chosen, tmp_path, command="a test")
     assert {row.name for row in rows} == {"HumanEval, temperature", "MBPP, top-p, then heat", "NLL"}
     assert all({"precision", "pass@2"} <= row.values.keys() for row in rows)

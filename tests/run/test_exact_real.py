@@ -110,6 +110,13 @@ def test_the_study_writes_problems_whose_numbers_were_not_trained_on(tmp_path):
 def test_models_made_side_by_side_are_those_made_one_after_the_other(tmp_path):
     from widen.run import recipe
 
-    experiments = recipe.find("widen_recipes", "study:tiny:countdown")
-    alone, beside = (run("study", experiments, tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    experiments, reported = recipe.find("widen_recipes", "study:tiny:countdown"), set()
+    alone, beside = (
+        run("study", experiments, tmp_path / str(jobs), jobs=jobs, progress=lambda what, *_: reported.add(what))
+        for jobs in (1, 2)
+    )
     assert [row.cells() for row in alone] == [row.cells() for row in beside]
+    models = len({one.key for one in experiments})
+    assert {what.split(":")[0] for what in reported if what.startswith("model ")} == {
+        f"model {number} of {models}" for number in range(1, models + 1)
+    }

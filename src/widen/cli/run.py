@@ -6,6 +6,7 @@ It trains, samples, scores and prints a table.
   widen run mulmod:tiny:losses --out runs             tiny version: seconds; numbers mean nothing
   widen run mulmod:losses --out runs --device cuda    the recipe itself
   widen run mulmod:losses --out runs --seeds 2        fewer seeds; without --seeds, adds the others
+  widen run study:coverageqa --only NLL --only "GEM 0.7"     these settings of the recipe only
   widen run my_config.json --out runs                 your own experiment, as JSON
 
 The stages train, sample and score may run on different machines that share one --out folder. For
@@ -22,6 +23,7 @@ command continues.
 from __future__ import annotations
 
 import argparse
+import shlex
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, default=Path("runs"), help="folder for models, samples, scores and tables (default: runs)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     add("--seeds", type=int, help="only the first N seeds of each setting", metavar="N")
+    add("--only", action="append", default=[], metavar="NAME", help="only the settings with this name (repeatable)")
     add("--stages", default=STAGES, help="which stages to run, joined by commas (default: train,sample,score)")
     add = parser.add_argument_group("recipes on texts").add_argument
     add("--server", action="append", default=[], metavar="URL", help="sample from this server (repeatable)")
@@ -74,11 +77,16 @@ def main(options: argparse.Namespace) -> int:
         name, experiments = Path(options.recipe).stem, [load(options.recipe)]
     else:
         name, experiments = options.recipe, recipe.find("widen_recipes", options.recipe)
+    names = list(dict.fromkeys(one.name for one in experiments))
+    if unknown := [one for one in options.only if one not in names]:
+        raise ValueError(f"--only {', '.join(unknown)}: {name} has {', '.join(names)}")
+    experiments = [one for one in experiments if not options.only or one.name in options.only]
     if ":tiny:" in options.recipe:
         print("the tiny version of a recipe: its numbers mean nothing")
     stages = [stage.strip() for stage in options.stages.split(",") if stage.strip()]
     command = f"widen run {options.recipe} --device {options.device}"
     command += f" --seeds {options.seeds}" if options.seeds else ""
+    command += "".join(f" --only {shlex.quote(one)}" for one in options.only)
     command += f" --stages {options.stages}" if options.stages != STAGES else ""
     with hold(options.out):
         rows = run(

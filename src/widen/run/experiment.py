@@ -23,7 +23,7 @@ from widen.train.settings import Configuration
 
 from .finetune.config import FineTune, Source, is_finetune
 from .score_settings import SCORES, ExactScore, KnnScore, Score, SlotScore
-from .value import content_hash, file_name, from_json, read_config, set_key, to_json
+from .value import NEWER, content_hash, file_name, from_json, read_config, set_key, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,7 @@ class Experiment:
         exact scores.
       template: text around each prompt, with ``{prompt}`` in it.
       chat: apply the model's chat template.
+      stop: strings that end an answer.
       dtype: of the weights while sampling.
       seed: of the samples.
       score: `ExactScore` for a small model; default for a real one: `KnnScore`.
@@ -76,6 +77,7 @@ class Experiment:
     max_tokens: int = 256
     template: str = "{prompt}"
     chat: bool = False
+    stop: tuple[str, ...] = field(default=(), metadata=NEWER)
     dtype: str = "bfloat16"
     seed: int = 0
     score: Score = None  # type: ignore[assignment]  # chosen in __post_init__
@@ -122,7 +124,8 @@ class Experiment:
     def settings(self) -> tuple[Settings, ...]:
         """How samples are drawn, one per decoding."""
         return tuple(
-            Settings(decoding=one, max_tokens=self.max_tokens, seed=self.seed) for one in _parsed(self.decoding)
+            Settings(decoding=one, max_tokens=self.max_tokens, seed=self.seed, stop=self.stop)
+            for one in _parsed(self.decoding)
         )
 
     @property

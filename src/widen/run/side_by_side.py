@@ -73,7 +73,10 @@ def make_side_by_side(
         return
     one_model = partial(_one_model, root=root, device=device, stages=stages, rows=rows, skip_bad=skip_bad)
     tasks = {
-        name: partial(one_model, mine, drop=drop_checkpoints and name not in starts) for name, mine in groups.items()
+        name: partial(
+            one_model, mine, label=f"model {number} of {len(groups)}", drop=drop_checkpoints and name not in starts
+        )
+        for number, (name, mine) in enumerate(groups.items(), start=1)
     }
     with processes(jobs, progress) as pool:
         failed = run_all(pool, tasks, notice)
@@ -155,17 +158,21 @@ def _one_model(
     stages: Sequence[str],
     rows: int | None,
     skip_bad: bool,
+    label: str,
     drop: bool,
 ) -> None:
     """All stages of one model, in this process; ``drop`` removes its weights at the end."""
     from .runner import drop_finished, job_of, run, score_one
 
+    def progress(what: str, done: int, total: int) -> None:
+        report(f"{label}: {what}", done, total)  # two models may have the same name and seed
+
     _free_memory()  # of a model that failed before
     try:
         if made := tuple(stage for stage in stages if stage != "score"):
-            make = partial(run, device=device, stages=made, rows=rows, skip_bad=skip_bad, progress=report)
+            make = partial(run, device=device, stages=made, rows=rows, skip_bad=skip_bad, progress=progress)
             make(experiments[0].name, experiments, root)
-        tools = ScoreTools(root, device=device, progress=report)
+        tools = ScoreTools(root, device=device, progress=progress)
         jobs = [job_of(one, tools, skip_bad=skip_bad) for one in experiments]
         for job in jobs:
             if "score" in stages and isinstance(job.experiment.score, (ExactScore, SlotScore)):

@@ -3,10 +3,10 @@
 One file per task; `methods.py` holds what they share. The page "Run the recipes" of the documentation has the commands.
 """
 
-from .code import code
+from .code import code, code_small
 from .countdown import countdown, countdown_small, countdown_small_losses
 from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, coverageqa_zero_shot
-from .e2e import e2e
+from .e2e import e2e, e2e_small
 from .grow import e2e_grow, grow
 from .grow_small import countdown_small_grow, coverageqa_small_grow, coverageqa_small_losses
 from .mathqa import mathqa, mathqa_small_grow
@@ -15,6 +15,7 @@ from .wise import countdown_wise, coverageqa_wise
 
 __all__ = [
     "code",
+    "code_small",
     "countdown",
     "countdown_small",
     "countdown_small_grow",
@@ -29,6 +30,7 @@ __all__ = [
     "coverageqa_zero_shot",
     "e2e",
     "e2e_grow",
+    "e2e_small",
     "grow",
     "mathqa",
     "mathqa_small_grow",

@@ -109,7 +109,7 @@ def coverageqa_small_growth(fold: int) -> GrowthStudy:
             coverageqa_experiment,
             fold=fold,
             chat=False,
-            decoding=few_decodings(),
+            decoding=matched_decodings(),
             dtype="bfloat16",
             not_in_paper=COVERAGEQA_SMALL,
         ),
@@ -136,8 +136,4 @@ def coverageqa_small_losses() -> list[Experiment]:
     studies = [
         replace(coverageqa_small_growth(fold), kinds=(), others=(LOWEST,), soups=(), losses=losses) for fold in FOLDS
     ]
-    return [
-        replace(one, decoding=matched_decodings(), not_in_paper=COVERAGEQA_LOSSES)
-        for study in studies
-        for one in study.experiments()
-    ]
+    return [replace(one, not_in_paper=COVERAGEQA_LOSSES) for study in studies for one in study.experiments()]

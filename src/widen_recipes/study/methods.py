@@ -56,7 +56,8 @@ def every_method(
       last: changes of the last training against the start.
     """
     base = replace(start, after=start, evaluate=None, patience=None, save_dtype="bfloat16", **last)
-    changes = {name: {"loss": loss} for name, loss in METHODS.items()} | {"NLL 2x": {"epochs": 2 * base.epochs}}
+    twice = {"max_steps": 2 * base.max_steps} if base.max_steps > 0 else {"epochs": 2 * base.epochs}
+    changes: dict[str, Mapping[str, Any]] = {name: {"loss": loss} for name, loss in METHODS.items()} | {"NLL 2x": twice}
     models = {name: replace(base, **changed) for name, changed in {**changes, **(others or {})}.items()}
     return [experiment(name, replace(one, seed=seed), seed) for seed in SEEDS for name, one in models.items()]
 
@@ -91,13 +92,15 @@ def few_decodings() -> tuple[str, ...]:
 
 
 def matched_decodings() -> tuple[str, ...]:
-    """`few_decodings`, and lower cut-offs with more heat.
+    """`few_decodings`, and others that reach further: lower cut-offs, more heat, a lower and a higher temperature alone.
 
-    At min-p m, then heat t, GEM 0.7 should give what NLL gives at min-p m^1.4, then heat 1.4 t. So NLL must be tried there too.
+    At min-p m, then heat t, GEM 0.7 should give what NLL gives at min-p m^1.4, then heat 1.4 t. So NLL must be tried there too. And a model
+    that is less precise may need a lower temperature than NLL.
     """
-    more = [Decoding(temperature=1.6)]
-    more += [Decoding.truncate_then_heat(min_p=m, temperature=t) for m in (0.002, 0.004, 0.01) for t in (1.5, 2.0, 2.8)]
-    return (*few_decodings(), *(one.spec for one in more))
+    cut_offs, heats = (0.002, 0.004, 0.01, 0.02, 0.05), (1.5, 2.0, 2.8, 4.0)
+    more = [Decoding(temperature=t) for t in (0.1, 1.6)]
+    more += [Decoding.truncate_then_heat(min_p=m, temperature=t) for m in cut_offs for t in heats]
+    return tuple(dict.fromkeys((*few_decodings(), *(one.spec for one in more))))
 
 
 def two_families() -> dict[str, tuple[str, ...]]:
