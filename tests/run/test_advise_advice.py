@@ -31,6 +31,14 @@ def test_the_models_that_never_reach_the_level_are_one_list():
     )
 
 
+def test_of_two_settings_with_an_equal_goal_the_one_with_more_of_the_required_metric_is_chosen():
+    equal = {"t=1": (0.85, 0.5), "t=0.5": (0.95, 0.5), "t=0.7": (0.9, 0.5)}
+    assert WISH.choose(finalist("nll", equal).validation).decoding.spec == "t=0.5"
+    simple = finalist("", {spec: (p - 0.02, r) for spec, (p, r) in equal.items()})
+    better_on_test = {spec: (p, r + 0.2) for spec, (p, r) in equal.items()}
+    assert advise_from([simple, finalist("nll", equal, test=better_on_test)], WISH).loss == "nll"
+
+
 @pytest.mark.parametrize(("gain", "loss"), [(0.004, "nll"), (0.2, "gem")])
 def test_a_loss_is_recommended_only_if_its_gain_is_outside_the_noise(gain, loss):
     better = {spec: (p, r + 0.1) for spec, (p, r) in NLL.items()}

@@ -65,16 +65,22 @@ class Wish:
         return tuple(sorted(int(name[5:]) for name in (self.goal, self.bound) if name.startswith("pass@")))
 
     def choose(self, points: Points, among: Callable[[Decoding], bool] | None = None) -> BestDecoding:
-        """The decoding with the best goal among those that reach the level; if none does, the one that comes closest."""
+        """The decoding with the best goal among those that reach the level; if none does, the one that comes closest.
+
+        Of two that are equal in this, the one with more of the other metric.
+        """
         allowed = {one: point for one, point in points.items() if among is None or among(one)}
         enough = [one for one, point in allowed.items() if point[self.bound].value >= self.level]
-        metric = self.goal if enough else self.bound
-        return BestDecoding(max(enough or allowed, key=lambda one: allowed[one][metric].value), bool(enough))
+        return BestDecoding(max(enough or allowed, key=lambda one: self._worth(allowed[one], bool(enough))), bool(enough))
 
-    def rank(self, points: Points) -> tuple[bool, float]:
+    def rank(self, points: Points) -> tuple[bool, float, float]:
         """Sorts models by their best decoding: those that reach the level by their goal, the others by how near they come."""
         decoding, met = self.choose(points)
-        return met, points[decoding][self.goal if met else self.bound].value
+        return met, *self._worth(points[decoding], met)
+
+    def _worth(self, point: Point, met: bool) -> tuple[float, float]:
+        first, second = (self.goal, self.bound) if met else (self.bound, self.goal)
+        return point[first].value, point[second].value
 
 
 def parse_budget(text: str) -> float:
