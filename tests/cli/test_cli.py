@@ -118,6 +118,11 @@ def test_curve_names_no_peak_where_recall_never_falls(capsys, monkeypatch, epsil
     assert "t_0" not in out
 
 
+def test_curve_says_that_recall_is_1_everywhere_if_q_is_p(capsys):
+    _, out, _ = call(capsys, "curve", "--a", "0.5", "--epsilon", "0")
+    assert "lambda_min is 1 at every temperature, because Q is P." in out
+
+
 def test_eighty_columns_hold_every_number_of_a_curve(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = call(capsys, "curve")

@@ -81,7 +81,9 @@ def main(options: argparse.Namespace) -> int:
         title = f"Artificial case: V = {case.vocab}, K = {case.support}, rho = {case.rho:g}, a = {case.a:g}, epsilon = {case.epsilon:g}"
         level = f"epsilon_0 = {case.epsilon_0:.4g}"
         peak = f"is largest at t_0 = {case.t_0:.4g} and falls above it, because epsilon = {case.epsilon:g} is below {level}"
-        if not np.isfinite(case.t_0):
+        if case.gap == 0 and case.epsilon == 0:
+            peak = "is 1 at every temperature, because Q is P"
+        elif not np.isfinite(case.t_0):
             why = f"epsilon = {case.epsilon:g} is not below {level}" if case.epsilon else "epsilon is 0"
             peak = f"rises with every temperature, because {why}"
         notes = ["Recall is 1 for every lambda up to lambda_min.", f"lambda_min {peak}."]
