@@ -15,9 +15,9 @@ def three_digits(value):
     return f"{value:.3f}".replace("0.", ".")
 
 
-def rows_of(name):
-    """Rows of a kept table of the study."""
-    lines = (RESULTS / f"study_{name}.csv").read_text(encoding="utf-8").splitlines()
+def rows_of(name, module="study"):
+    """Rows of a kept table: by default one of the study."""
+    lines = (RESULTS / f"{module}_{name}.csv").read_text(encoding="utf-8").splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 

@@ -71,7 +71,9 @@ class Wish:
         """
         allowed = {one: point for one, point in points.items() if among is None or among(one)}
         enough = [one for one, point in allowed.items() if point[self.bound].value >= self.level]
-        return BestDecoding(max(enough or allowed, key=lambda one: self._worth(allowed[one], bool(enough))), bool(enough))
+        return BestDecoding(
+            max(enough or allowed, key=lambda one: self._worth(allowed[one], bool(enough))), bool(enough)
+        )
 
     def rank(self, points: Points) -> tuple[bool, float, float]:
         """Sorts models by their best decoding: those that reach the level by their goal, the others by how near they come."""
