@@ -23,6 +23,7 @@ from widen_recipes.study.e2e import e2e, experiment_of
 from widen_recipes.study.grow_small import coverageqa_small_losses
 from widen_recipes.study.growth_study import ALL_ANSWERS, BASE, EMA, KNOWN, LOSS, LOWEST, SOUPS, GrowthStudy
 from widen_recipes.study.make_grown import STUDIES, make_grown
+from widen_recipes.study.mathqa import mathqa_small_losses
 from widen_recipes.study.methods import METHODS, matched_decodings
 
 TEXTS = ("ab", "aab", "abb", "bab")
@@ -77,6 +78,13 @@ def test_the_losses_on_coverageqa_differ_from_the_nll_of_its_growth_in_the_loss_
     trained = [one.model for one in experiments if one.name not in ("NLL start", LOWEST)]
     assert Counter(replace(model, loss="nll", seed=0).key for model in trained) == dict.fromkeys(nll, len(METHODS) * 3)
     assert {one.decoding for one in experiments} == {matched_decodings()}
+
+
+def test_the_losses_on_mathqa_differ_from_the_nll_of_its_growth_in_the_loss_alone():
+    nll = STUDIES["mathqa_small"]().model("NLL", 0)
+    trained = [one.model for one in mathqa_small_losses() if one.name != "NLL start"]
+    assert {replace(model, loss="nll", seed=0) for model in trained} == {nll}
+    assert {model.loss for model in trained} == {one.model.loss for one in e2e()}
 
 
 def test_nll_is_tried_at_about_the_cut_off_and_the_heat_that_match_those_of_gem():

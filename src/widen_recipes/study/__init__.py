@@ -9,7 +9,7 @@ from .coverageqa import coverageqa, coverageqa_qwen, coverageqa_qwen_zero_shot, 
 from .e2e import e2e, e2e_small
 from .grow import e2e_grow, grow
 from .grow_small import countdown_small_grow, coverageqa_small_grow, coverageqa_small_losses
-from .mathqa import mathqa, mathqa_small_grow
+from .mathqa import mathqa, mathqa_small_grow, mathqa_small_losses
 from .methods import tiny
 from .wise import countdown_wise, coverageqa_wise
 
@@ -34,5 +34,6 @@ __all__ = [
     "grow",
     "mathqa",
     "mathqa_small_grow",
+    "mathqa_small_losses",
     "tiny",
 ]

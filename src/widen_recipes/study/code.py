@@ -77,16 +77,15 @@ NOT_IN_PAPER = {
 
 def code() -> list[Experiment]:
     """Decodings of a code model as it is, in chat form, on HumanEval and MBPP; pass@1 to pass@100."""
-    return [one for title in BENCHMARKS for one in _every_decoding(title, ks=(1, 10, 100))]
+    return _every_decoding(ks=(1, 10, 100))
 
 
 def code_small() -> list[Experiment]:
-    """The same on HumanEval for two CPU cores: 20 programs for each problem; pass@1 to pass@20."""
-    return _every_decoding("HumanEval", ks=(1, 5, 20))
+    """The same for two CPU cores: 20 programs for each problem; pass@1 to pass@20."""
+    return _every_decoding(ks=(1, 5, 20))
 
 
-def _every_decoding(title: str, *, ks: tuple[int, ...]) -> list[Experiment]:
-    asked = BENCHMARKS[title]
+def _every_decoding(ks: tuple[int, ...]) -> list[Experiment]:
     return [
         Experiment(
             name=f"{title}, {family}",
@@ -101,6 +100,7 @@ def _every_decoding(title: str, *, ks: tuple[int, ...]) -> list[Experiment]:
             score=ProgramScore(ks=ks),
             not_in_paper=NOT_IN_PAPER,
         )
+        for title, asked in BENCHMARKS.items()
         for number in range(3)
         for family, settings in FAMILIES.items()
     ]

@@ -132,8 +132,5 @@ def coverageqa_small_grow() -> list[Experiment]:
 
 def coverageqa_small_losses() -> list[Experiment]:
     """Losses instead of growth, from the same NLL models on CoverageQA, for two CPU cores."""
-    losses = {name: loss for name, loss in METHODS.items() if name != "NLL"}
-    studies = [
-        replace(coverageqa_small_growth(fold), kinds=(), others=(LOWEST,), soups=(), losses=losses) for fold in FOLDS
-    ]
+    studies = [coverageqa_small_growth(fold).of_losses(others=(LOWEST,)) for fold in FOLDS]
     return [replace(one, not_in_paper=COVERAGEQA_LOSSES) for study in studies for one in study.experiments()]

@@ -14,7 +14,7 @@ from widen.run.experiment import Experiment
 from widen.run.finetune import FineTune, Source
 from widen.run.grow import WEIGHTS, Growth
 
-from .methods import METHODS, SEEDS
+from .methods import LOSSES, METHODS, SEEDS
 
 LOWEST, ALL_ANSWERS = "NLL, lowest held-out NLL", "NLL on all answers"
 LOSS, KNOWN = "TruncR 0.1", "known prompts"
@@ -56,6 +56,10 @@ class GrowthStudy:
     steps: int = 300
     lr: float = 1e-4
     seeds: Sequence[int] = SEEDS
+
+    def of_losses(self, *, others: tuple[str, ...] = ()) -> GrowthStudy:
+        """Every loss instead of growth, from the same NLL start and for as many steps."""
+        return replace(self, kinds=(), others=others, soups=(), losses=LOSSES)
 
     @property
     def last(self) -> FineTune:

@@ -4,11 +4,12 @@ Half of the training templates have programs (`templates.py`). NLL trains on the
 whose answers are known: a program is right if it prints the answer. Every method goes on from the NLL model for as many steps.
 The ceiling trains on a program for every training question. `growth_study.py` says what is compared.
 
-`mathqa` has a code model, on a GPU. `mathqa_small_grow` has SmolLM2, shorter programs and growth alone, for two CPU cores.
+`mathqa` has a code model, on a GPU. `mathqa_small_grow` and `mathqa_small_losses` have SmolLM2 and shorter programs, for two CPU cores.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from widen.run.grow import Growth
 from widen.run.score_settings import ProgramScore
 
 from .growth_study import ALL_ANSWERS, BASE, EMA, GrowthStudy
-from .methods import METHODS, nll_model, path_of
+from .methods import LOSSES, nll_model, path_of
 from .templates import SHORT
 
 DATA, SMALL = "WIDEN_TEMPLATES", "WIDEN_TEMPLATES_SMALL"
@@ -76,7 +77,7 @@ def mathqa_growth() -> GrowthStudy:
         ),
         folder=f"{path_of('WIDEN_GROWN')}/mathqa",
         others=(ALL_ANSWERS,),
-        losses={name: loss for name, loss in METHODS.items() if name != "NLL"},
+        losses=LOSSES,
         soups=(("plain", 0.5), (BASE, 0.1), (EMA, 1.0)),
     )
 
@@ -114,6 +115,12 @@ def mathqa() -> list[Experiment]:
 def mathqa_small_grow() -> list[Experiment]:
     """Growth on MathQA-Python, for two CPU cores: verified programs for questions that had none, against NLL for as many steps."""
     return mathqa_small_growth().experiments()
+
+
+def mathqa_small_losses() -> list[Experiment]:
+    """Losses instead of growth, from the same NLL model, for two CPU cores."""
+    about = {name: text for name, text in SMALL_NOT_IN_PAPER.items() if name not in ("growth", "soups")}
+    return [replace(one, not_in_paper=about) for one in mathqa_small_growth().of_losses().experiments()]
 
 
 def source_of(name: str, data: str = DATA) -> Source:

@@ -30,6 +30,7 @@ METHODS = {
     "entropy 0.01": "entropy:bonus=0.01",
 }
 """One setting of every loss: each is tuned by its decoding alone, over the same grid."""
+LOSSES = {name: loss for name, loss in METHODS.items() if name != "NLL"}
 
 
 def nll_model(model: str, train: Source, valid: Source, *, batch_size: int, **more: Any) -> FineTune:
