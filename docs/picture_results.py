@@ -11,6 +11,14 @@ from picture_style import BIG, BLUE, GREEN, GREY, INK, ORANGE, PINK, legend, res
 from widen.sample import Decoding
 from widen_recipes.study.methods import few_decodings
 
+FAMILY_LOOKS = {
+    "temperature alone": (ORANGE, "-"),
+    "min-p, then heat": (GREEN, "-"),
+    "heat, then min-p": (BLUE, "--"),
+    "top-p, then heat": (PINK, "-."),
+}
+"""Colour and dash of each family of decodings."""
+
 
 def best_decodings(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Points (recall, precision) from the most precise on, as far as each has more recall than all before it."""
@@ -64,12 +72,13 @@ def real_model(ax: Axes, file: str) -> None:
     """A real model: temperature alone, and three ways to cut off tokens."""
     means = {Decoding.parse(spec): point for spec, point in points_of(file, "all decodings").items()}
     families = {
-        "temperature alone": (lambda one: one.temperature_alone, ORANGE, "-"),
-        "min-p, then heat": (lambda one: one.min_p and one.order == "temperature_last", GREEN, "-"),
-        "heat, then min-p": (lambda one: one.min_p and one.order != "temperature_last", BLUE, "--"),
-        "top-p, then heat": (lambda one: one.top_p, PINK, "-."),
+        "temperature alone": lambda one: one.temperature_alone,
+        "min-p, then heat": lambda one: one.min_p and one.order == "temperature_last",
+        "heat, then min-p": lambda one: one.min_p and one.order != "temperature_last",
+        "top-p, then heat": lambda one: one.top_p,
     }
-    for name, (belongs, colour, dash) in families.items():
+    for name, belongs in families.items():
+        colour, dash = FAMILY_LOOKS[name]
         mine = sorted((at for one, at in means.items() if belongs(one)), key=lambda at: -at[1])
         if name != "temperature alone":
             mine = best_decodings(mine)
@@ -131,8 +140,8 @@ def growing_coverageqa(ax: Axes) -> None:
         "NLL on all answers": (INK, ":"),
     }
     methods(ax, "study_coverageqa_small_grow.csv", looks)
-    ax.set(xlim=(0.08, 0.6), ylim=(0.25, 0.68))
-    in_percent(ax, recall=[0.1, 0.2, 0.3, 0.4, 0.5], precision=[0.3, 0.4, 0.5, 0.6])
+    ax.set(xlim=(0.04, 0.6), ylim=(0.33, 0.69))
+    in_percent(ax, recall=[0.1, 0.2, 0.3, 0.4, 0.5], precision=[0.4, 0.5, 0.6])
 
 
 def losses(ax: Axes) -> None:
@@ -176,6 +185,17 @@ def mathqa(ax: Axes) -> None:
     legend(ax)
 
 
+def humaneval(ax: Axes) -> None:
+    """A code model as it is: four families of decodings, three settings each, from the safest to the hottest."""
+    for family, (colour, dash) in FAMILY_LOOKS.items():
+        rows = result_rows("study_code_small.csv", f"HumanEval, {family.removesuffix(' alone')}")
+        points = sorted(((float(row["pass@20"]), float(row["pass@1"])) for row in rows), key=lambda at: -at[1])
+        ax.plot(*zip(*points, strict=True), color=colour, linestyle=dash, marker="o", markersize=6, label=family)
+    in_percent(ax, recall=[0.7, 0.75, 0.8, 0.85, 0.9, 0.95], precision=[0.3, 0.4, 0.5, 0.6])
+    ax.set(xlabel="problems solved in 20 tries (pass@20)", ylabel="right programs (pass@1)")
+    ax.figure.legend(loc="outside upper left", ncols=2, fontsize=12, columnspacing=1.2)
+
+
 def frontier(ax: Axes) -> None:
     """NLL on the integer task: temperature alone, and truncate-then-heat, with the gain at 90 % precision."""
     name, level = "NLL, norm 1", 0.9
@@ -210,5 +230,6 @@ RESULT_PICTURES: dict[str, Callable[[Axes], None]] = {
     "losses": losses,
     "losses_coverageqa": losses_coverageqa,
     "mathqa": mathqa,
+    "humaneval": humaneval,
     "frontier": frontier,
 }
