@@ -191,7 +191,8 @@ def humaneval(ax: Axes) -> None:
         rows = result_rows("study_code_small.csv", f"HumanEval, {family.removesuffix(' alone')}")
         points = sorted(((float(row["pass@20"]), float(row["pass@1"])) for row in rows), key=lambda at: -at[1])
         ax.plot(*zip(*points, strict=True), color=colour, linestyle=dash, marker="o", markersize=6, label=family)
-    in_percent(ax, recall=[0.7, 0.75, 0.8, 0.85, 0.9, 0.95], precision=[0.3, 0.4, 0.5, 0.6])
+    ax.set(xlim=(0.86, 0.98), ylim=(0.45, 0.77))
+    in_percent(ax, recall=[0.88, 0.9, 0.92, 0.94, 0.96], precision=[0.5, 0.6, 0.7])
     ax.set(xlabel="problems solved in 20 tries (pass@20)", ylabel="right programs (pass@1)")
     ax.figure.legend(loc="outside upper left", ncols=2, fontsize=12, columnspacing=1.2)
 

@@ -225,18 +225,3 @@ def test_no_loss_beats_nll_on_coverageqa_and_gem_only_seemed_to_because_nll_had_
         ]
     }
     assert_shown(pages)
-
-
-def test_the_sentences_on_humaneval_are_those_of_the_kept_table():
-    rows = {row["decoding"]: cells_of(row, "pass@1", "pass@100") for row in rows_of("code")}
-    cut, alone, first, top = (
-        " and ".join(rows[Decoding.parse(spec).spec])
-        for spec in ("min_p=0.05 then t=1.2", "t=0.4", "t=1.2 then min_p=0.05", "top_p=0.95 then t=1")
-    )
-    gain = gain_between(halves_of("code", "pass@100")["HumanEval, min-p, then heat", 0])
-    one, hundred = alone.split(" and ")
-    sentences = [
-        f"t = .4 has pass@1 {one} and pass@100 {hundred}. `min_p=0.05 then t=1.2` has {cut}: {gain} pass@100.",
-        f"`t=1.2 then min_p=0.05` has {first}, `top_p=0.95 then t=1` {top}.",
-    ]
-    assert_shown({"docs/log.md": sentences})
