@@ -165,7 +165,7 @@ def losses_coverageqa(ax: Axes) -> None:
     few = [at for spec, at in points_of(file, "NLL").items() if spec in few_decodings()]
     ax.plot(*zip(*best_decodings(few), strict=True), color=INK, linestyle=":", linewidth=3, label="NLL, 24 decodings")
     methods(ax, file, {"NLL": (ORANGE, "-"), "GEM 0.7": (BLUE, "--"), "c-Div 1.4": (PINK, "-.")})
-    ax.set(xlim=(0.08, 0.48), ylim=(0.33, 0.7))
+    ax.set(xlim=(0.04, 0.49), ylim=(0.33, 0.7))
     in_percent(ax, recall=[0.1, 0.2, 0.3, 0.4], precision=[0.4, 0.5, 0.6, 0.7])
 
 
@@ -186,7 +186,7 @@ def mathqa(ax: Axes) -> None:
 
 
 def humaneval(ax: Axes) -> None:
-    """A code model as it is: four families of decodings, three settings each, from the safest to the hottest."""
+    """A code model as it is: four families of decodings."""
     for family, (colour, dash) in FAMILY_LOOKS.items():
         rows = result_rows("study_code_small.csv", f"HumanEval, {family.removesuffix(' alone')}")
         points = sorted(((float(row["pass@20"]), float(row["pass@1"])) for row in rows), key=lambda at: -at[1])

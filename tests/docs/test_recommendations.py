@@ -1,5 +1,6 @@
 """Pages that recommend a loss carry the negative result, and no page claims more than the log."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ PAGES += sorted(
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_that_recommends_a_loss_says_that_none_has_beaten_nll_on_a_real_model(page):
+def test_a_page_that_recommends_a_loss_says_how_little_losses_gained_on_real_models(page):
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
-    assert "no loss has beaten NLL yet" in text
+    assert re.search(r"losses have gained little over NLL(\*\*)?: at most \.025 coverage, on one of three tasks", text)
     assert "log.md)" in text
 
 

@@ -57,8 +57,8 @@ defaults for a real model:
 At the end the command prints how far the weights moved, relative to their norm, and the first and
 last NLL. It warns if the weights moved by less than 1e-4.
 
-On real models no loss has beaten NLL yet: compare with --loss nll at several temperatures before
-you keep another loss.
+On real models, losses have gained little over NLL: at most .025 coverage, on one of three tasks.
+Compare with --loss nll at several temperatures before you keep another loss.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ NOT_IN_PAPER = {
     "task": "the first 80 problems of HumanEval and the first 64 of MBPP; the paper has neither",
     "prompt": "one message of the user by the model's chat template; the answer begins with ```python and, on HumanEval, the head of the "
     "function; MBPP shows its tests",
-    "program": "the answer up to the end of the block, or to a line that starts a test, a print, a comment or, on HumanEval, another "
-    "function; HumanEval's head of the function stands before it",
+    "program": "the answer up to the end of the block, or to a line outside a function that starts with if, print, assert, a comment sign "
+    "or, on HumanEval, def or class; HumanEval's head of the function stands before it",
     "max_tokens": "256",
     "judge": "10 s and 512 MiB a program with all its tests, no network, no files",
 }
