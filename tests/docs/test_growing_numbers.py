@@ -141,7 +141,8 @@ def test_the_sentences_on_growing_on_coverageqa_are_those_of_the_kept_table():
             f"{gains[0]} coverage without a required precision; with 24 decodings it was +.135. At ≥ 65 % it is {gain[grown, 0.65]} "
             f"(before: +.133), at ≥ 80 % {gain[grown, 0.8]} (+.117)",
             f"gains {gain[overfit, 0]} without a required precision; before, +.089",
-            f"`min_p=0.004 then t=4`, {three_digits(most['NLL'][0])}. This is the hottest temperature, but with `t=2.8` it has {three_digits(cooler)}",
+            f"`min_p=0.004 then t=4`, {three_digits(most['NLL'][0])}. This is the hottest temperature, but with `t=2.8` it has "
+            f"{three_digits(cooler)}",
         ],
     }
     assert_shown(pages)
